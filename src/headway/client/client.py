@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 import time
@@ -21,7 +20,7 @@ from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, described, instant, job_id
 from headway.client.operation import Operation
-from headway.client.waiters import Sink, Waiter, Waiters
+from headway.client.waiters import Sink, Waiter, Waiters, still_open
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input
 from headway.model.job import JobId
@@ -173,9 +172,9 @@ class Client(Operation):
                 raise InvalidInput("waiters", waiter, "waiters of jobs, or futures", hint=hint)
         if not waiters:
             waiters = tuple(sink for sink in self._inbox.sinks if isinstance(sink, Future))
-        open_ = concurrent.futures.wait(waiters, timeout).not_done
-        if open_:
-            raise TimeoutError(f"{len(open_)} of {len(waiters)} have not ended within {timeout} s")
+        late = still_open(waiters, timeout)
+        if late:
+            raise TimeoutError(f"{len(late)} of {len(waiters)} have not ended within {timeout} s")
 
     def attach(self, job: JobId, *, trust: bool = False) -> Waiter:
         """A waiter of a job submitted by another client, or earlier, as if it had just been submitted here.

@@ -35,8 +35,8 @@ POLL_SECONDS: Final = 30.0
 """How long the server may delay its answer if there is no message."""
 
 ENDS_WITHIN: Final = 5.0
-"""So long `close` waits for a thread, in seconds. Ctrl-C within `concurrent.futures.wait` may leave a future locked for
-ever, and then a thread that is to fulfil it never ends."""
+"""So long `close` waits for a thread, in seconds. Ctrl-C within a program's own `concurrent.futures.wait` may leave a
+future locked for ever, and then a thread that is to fulfil it never ends."""
 
 INLINE_MAX: Final = 64 << 10
 """Results up to this many bytes come with their messages; larger ones are fetched."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from threading import Condition
@@ -115,7 +116,7 @@ class Waiter(Future[list[Any]]):
         Raises:
             TimeoutError: the job did not end within `timeout` seconds.
         """
-        if not concurrent.futures.wait([self], timeout).done:
+        if still_open([self], timeout):
             raise TimeoutError(f"job {self.job} did not end within {timeout} s")
         return [value if error is None else error for value, error in filter(None, self._ends)]
 
@@ -231,7 +232,7 @@ class Waiters(Future[list[list[Any]]]):
         Raises:
             TimeoutError: a job did not end within `timeout` seconds.
         """
-        if not concurrent.futures.wait([self], timeout).done:
+        if still_open([self], timeout):
             raise TimeoutError(f"{self._left} of {len(self)} jobs did not end within {timeout} s")
         return [waiter.outcomes() for waiter in self]
 
@@ -273,6 +274,23 @@ def orphan(future: Future[Any], error: BaseException) -> None:
     future._done_callbacks.clear()  # type: ignore[attr-defined]  # typeshed keeps it to itself
     if not future.done():
         Future.set_exception(future, error)
+
+
+def still_open(futures: Iterable[Future[Any]], timeout: float | None) -> list[Future[Any]]:
+    """Wait until futures have ended; those that have not within `timeout` seconds.
+
+    One after another: `concurrent.futures.wait` holds the locks of all, and ctrl-C may leave them held for ever.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    late = []
+    for future in futures:
+        try:
+            future.exception(None if until is None else max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            late.append(future)
+        except CancelledError:
+            continue
+    return late
 
 
 def as_completed(waiters: Future[Any] | Iterable[Future[Any]], timeout: float | None = None) -> Iterator[Future[Any]]:

@@ -199,9 +199,10 @@ class FakeServer:
         return 200, answer
 
     def run_one(self, job: int, task: int) -> None:
-        """Run one of the tasks that were held back."""
+        """Run one of the tasks that were held back; its job ends if it was the last."""
         with self._news:
             self._run_task(job, task)
+            self._end_if_done(job, JobStatus.SUCCEEDED)
 
     def _run(self, job: int) -> None:
         if job in self._ended:
@@ -239,6 +240,11 @@ class FakeServer:
     def _tell(self, job: int, **what: Any) -> None:
         self._messages.append(wire.Message(len(self._messages) + 1, job, **what))
         self._news.notify_all()
+
+    def _end_if_done(self, job: int, status: JobStatus) -> None:
+        done = all((job, task) in self._results for task in range(self._jobs[job - 1].tasks))
+        if done and job not in self._ended:
+            self._end(job, status)
 
     def _end(self, job: int, status: JobStatus) -> None:
         self._ended.add(job)
@@ -292,8 +298,7 @@ class FakeServer:
         for task in going:
             result = self._results[job, task] = wire.TaskResult(job, task, 0, wire.TaskEnding(Outcome.CANCELLED))
             self._tell(job, task=task, outcome=Outcome.CANCELLED, result=result)
-        if going and all((job, task) in self._results for task in range(self._jobs[job - 1].tasks)):
-            self._end(job, JobStatus.CANCELLED)
+        self._end_if_done(job, JobStatus.CANCELLED)
         return 200, wire.Done(len(going))
 
     def _on_acknowledge(self, body: wire.Acknowledgement, *_: Any) -> tuple[int, Any]:

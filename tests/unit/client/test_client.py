@@ -131,6 +131,33 @@ def test_waiters_are_futures(server: Any, client: Client) -> None:
     assert waiters.outcomes(LIMIT) == [[2], [4], [6]]
 
 
+def test_waiting_for_many_locks_one_at_a_time(client: Client) -> None:
+    """A thread that ctrl-C interrupts within `concurrent.futures.wait` may leave all of them locked for ever."""
+    held, most = 0, 0
+
+    class Watched(threading.Condition):
+        def __enter__(self) -> bool:
+            nonlocal held, most
+            entered = super().__enter__()
+            held += 1
+            most = max(most, held)
+            return entered
+
+        def __exit__(self, *trouble: Any) -> None:
+            nonlocal held
+            held -= 1
+            super().__exit__(*trouble)
+
+    open_: list[Future[int]] = [Future() for _ in range(3)]
+    for future in open_:
+        future._condition = Watched()
+    open_[0].set_result(1)
+    open_[1].cancel()
+    with pytest.raises(TimeoutError, match=r"1 of 3 have not ended within 0\.01 s"):
+        client.wait(*open_, timeout=0.01)
+    assert most == 1
+
+
 def test_task_futures_asked_for_early_are_fulfilled(server: Any, client: Client) -> None:
     server.held = True
     waiter = client.submit(Job("mixed", [Task(double, 1), Task(fail, 2)]))
