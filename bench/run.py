@@ -26,6 +26,7 @@ SECTIONS = (
     "shares",
     "decision",
     "size",
+    "batch",
     "decider",
     "lin14",
     "startup",

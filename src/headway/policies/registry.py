@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14, sites, tempo, tiered
+from headway.policies import backfill, heft, lin14, listed, sites, tempo, tiered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,13 +44,20 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "proportion": lin14.Proportion,
     "workload": lin14.Workload,
     "deadline": lin14.Deadline,
+    "greedy": partial(listed.Listed, "greedy"),
+    "lst": partial(listed.Listed, "lst"),
+    "lstr": partial(listed.Listed, "lstr"),
+    "hprf": partial(listed.Listed, "hprf"),
+    "wspt": partial(listed.Listed, "wspt"),
+    "atc": partial(listed.Listed, "atc"),
+    "anneal": listed.Annealed,
     "heft": heft.Heft,
     "tempo": tempo.Tempo,
     "sites": sites.Sites,
 }
 
 
-BY_DUE_DATE: Final = frozenset({"edf", "deadline", "tempo"})
+BY_DUE_DATE: Final = frozenset({"edf", "deadline", "tempo", "greedy", "lst", "lstr", "atc", "anneal"})
 """Those that decide by due dates whatever their parameters are."""
 
 

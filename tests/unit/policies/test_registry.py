@@ -19,8 +19,8 @@ from headway.policies.tiered import TieredEasy
 from headway.testing import job, node
 
 NAMES = [
-    *("conservative", "deadline", "easy", "edf", "fcfs", "heft", "keasy", "measy", "priority", "proportion", "reasy"),
-    *("sites", "sjf", "tempo", "workload"),
+    *("anneal", "atc", "conservative", "deadline", "easy", "edf", "fcfs", "greedy", "heft", "hprf", "keasy"),
+    *("lst", "lstr", "measy", "priority", "proportion", "reasy", "sites", "sjf", "tempo", "workload", "wspt"),
 ]
 
 
@@ -60,7 +60,7 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("esay", "policy is 'esay'; allowed: conservative, deadline, ", "Did you mean easy or reasy or measy?"),
+        ("esay", "policy is 'esay'; allowed: anneal, atc, conservative, ", "Did you mean easy or reasy or measy?"),
         ("EASY", "policy is 'EASY'", "Did you mean easy or reasy or measy?"),
         ("measy:threshold=1.5", "threshold of policy measy is 1.5; allowed: 0 to 1", ""),
         ("keasy:moves=wait", "parameter of policy keasy is 'moves'; allowed: order, threshold, per_instant", ""),
@@ -106,7 +106,10 @@ def test_what_cannot_be_found_is_said(text: str, words: str, hint: str) -> None:
 def test_what_is_installed_is_told_with_its_parameters() -> None:
     offers = {offer.name: offer for offer in registry.installed()}
     assert [name for name in offers if name in NAMES] == NAMES == sorted(registry.BUILT_IN)
+    listed = [("every_task", False), ("per_instant", True)]
     assert {name: [(known.name, known.default) for known in offers[name].parameters] for name in NAMES} == {
+        "anneal": [("steps", 5_000), ("first", 1_000_000), ("seed", 0), ("per_instant", True)],
+        **dict.fromkeys(("atc", "greedy", "hprf", "lst", "lstr", "wspt"), listed),
         "conservative": [("order", "release"), ("per_instant", False)],
         "deadline": [
             *(("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("foresight", True)),

@@ -1,0 +1,163 @@
+"""List scheduling: when jobs end that go to the slots in a given order, and at what penalty (Chang16 V.B.2b).
+
+Whenever a slot is free, it takes a task of the first job that has one left. Slots that differ in nothing but when they
+are free are counted, not listed: a job costs steps for the times at which slots become free, not for its tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from headway.model.instant import NEVER, Duration, Instant
+from headway.policies.sequence import Load, Order
+
+
+class FreeSlots:
+    """How many slots become free when.
+
+    Args:
+        free: instants and how many slots are free from then on, in any order.
+
+    Attributes:
+        times: the instants, rising.
+        counts: of each, how many slots.
+        slots: how many there are in all.
+    """
+
+    __slots__ = ("counts", "slots", "times")
+
+    def __init__(self, free: Iterable[tuple[Instant, int]] = ()) -> None:
+        self.times: list[Instant] = []
+        self.counts: list[int] = []
+        self.slots = 0
+        for at, count in free:
+            if count > 0:
+                self._add(at, count)
+                self.slots += count
+
+    def copy(self) -> FreeSlots:
+        """The same slots, to go on with separately."""
+        other = FreeSlots()
+        other.times, other.counts, other.slots = self.times[:], self.counts[:], self.slots
+        return other
+
+    def items(self) -> list[tuple[Instant, int]]:
+        """The instants and how many slots become free then, soonest first."""
+        return list(zip(self.times, self.counts, strict=True))
+
+    def equals(self, other: FreeSlots) -> bool:
+        """Whether as many slots become free at each instant."""
+        return self.times == other.times and self.counts == other.counts
+
+    def run(self, tasks: int, run_time: Duration) -> Instant:
+        """Let tasks of this length run, each on the slot that is free first; when the last one ends.
+
+        Raises:
+            ValueError: there are no slots, or no tasks.
+        """
+        if not self.slots or tasks < 1:
+            raise ValueError(f"{tasks} tasks cannot run on {self.slots} slots")
+        times, counts = self.times, self.counts
+        if run_time <= 0:
+            return times[0]
+        if tasks > 4 * self.slots:
+            tasks -= self._run_most(tasks - self.slots, run_time)
+            times, counts = self.times, self.counts
+        gone, place, end = 0, 0, times[0]  # `gone` instants have no slot left; the ends rise, and so do their places
+        while tasks:
+            end, taken = times[gone] + run_time, counts[gone]
+            if taken > tasks:
+                counts[gone] -= tasks
+                taken = tasks
+            else:
+                gone += 1
+            tasks -= taken
+            place = bisect_left(times, end, place)
+            if place < len(times) and times[place] == end:
+                counts[place] += taken
+            else:
+                times.insert(place, end)
+                counts.insert(place, taken)
+        del times[:gone]
+        del counts[:gone]
+        return end
+
+    def _add(self, at: Instant, count: int) -> None:
+        times = self.times
+        place = bisect_left(times, at)
+        if place < len(times) and times[place] == at:
+            self.counts[place] += count
+        else:
+            times.insert(place, at)
+            self.counts.insert(place, count)
+
+    def _run_most(self, most: int, run_time: Duration) -> int:
+        """Let all tasks run that start before some instant, which is as late as `most` tasks allow; how many they are.
+
+        A slot that is free from `f` on starts `ceil((T - f) / run_time)` tasks before `T`.
+        """
+        free = self.items()
+        low = free[0][0]
+        high = low + run_time * most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if sum([count * -(-(middle - at) // run_time) for at, count in free if at < middle]) <= most:
+                low = middle
+            else:
+                high = middle - 1
+        done = 0
+        self.times, self.counts = [], []
+        for at, count in free:
+            each = -(-(low - at) // run_time) if at < low else 0
+            done += each * count
+            self._add(at + each * run_time, count)
+        return done
+
+
+def ends(loads: Sequence[Load], order: Iterable[int], free: FreeSlots) -> list[Instant]:
+    """When each job ends if the jobs go in this order to the slots, which are then taken. In the order of `loads`.
+
+    Raises:
+        ValueError: a job has tasks left, and there are no slots.
+    """
+    found = [load.until for load in loads]
+    for place in order:
+        load = loads[place]
+        if load.tasks:
+            end = free.run(load.tasks, load.run_time)
+            if end > found[place]:
+                found[place] = end
+    return found
+
+
+def total_penalty(loads: Sequence[Load], found: Sequence[Instant]) -> float:
+    """The penalty of all jobs that end so."""
+    return sum([load.penalty(end) for load, end in zip(loads, found, strict=True)])
+
+
+def penalties(loads: Sequence[Load], most: int, order: Order, now: Instant = 0) -> list[tuple[float, Instant]]:
+    """The penalty of all jobs and when the last of them ends, with 0, 1, ... `most` slots that are free from `now` on.
+
+    This is c_B(m) of Chang16, not yet brought to a window. Without slots, both are infinite (`NEVER`) while tasks are
+    left. The order depends on the number of slots only by how many tasks of each job run one after the other. It is
+    made again where one of these numbers changes.
+    """
+    waits = any(load.tasks for load in loads)
+    found = [(math.inf, NEVER) if waits else _outcome(loads, [load.until for load in loads], now)]
+    rows: tuple[int, ...] = ()
+    chosen: list[int] = []
+    for slots in range(1, most + 1):
+        if slots > 1 and slots > sum(load.tasks for load in loads):
+            found.append(found[-1])
+            continue
+        in_turn = tuple([-(-load.tasks // slots) for load in loads])
+        if in_turn != rows:
+            rows, chosen = in_turn, list(order(loads, slots, now))
+        found.append(_outcome(loads, ends(loads, chosen, FreeSlots([(now, slots)])), now))
+    return found
+
+
+def _outcome(loads: Sequence[Load], found: Sequence[Instant], now: Instant) -> tuple[float, Instant]:
+    return total_penalty(loads, found), max(found, default=now)
