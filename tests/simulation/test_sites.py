@@ -257,7 +257,7 @@ def ending(policy: str, sites: int) -> Callable[[], object]:
     [
         ("sites:top=best", "top of policy sites is 'best'; allowed: rr"),
         ("sites:each=sites", "each of policy sites is 'sites'; allowed: a policy for one site"),
-        ("sites:each=easi", "policy of policy sites is 'easi'; allowed: conservative"),
+        ("sites:each=easi", "policy of policy sites is 'easi'; allowed: anneal, atc, conservative"),
         ("sites:each=easy:depht=2", "parameter of policy easy"),
     ],
 )

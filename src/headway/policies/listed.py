@@ -71,7 +71,8 @@ class Listed:
 
     def _ranked(self, view: Snapshot, ready: Sequence[JobView], slots: int) -> Iterator[JobView]:
         pace = pace_of(view)
-        for place in SEQUENCES[self.order]([load_of(job, pace) for job in ready], max(1, slots), view.now):
+        loads = [load_of(job, pace, begun=not self.every_task) for job in ready]
+        for place in SEQUENCES[self.order](loads, max(1, slots), view.now):
             yield ready[place]
 
 
@@ -161,12 +162,17 @@ def pace_of(view: Snapshot) -> float:
     return sum([speed * number for speed, number in slots]) / there if there else 1.0
 
 
-def load_of(job: JobView, pace: float) -> Load:
+def load_of(job: JobView, pace: float, *, begun: bool = False) -> Load:
     """What has not started of a job. A rigid job counts as one task on each of its slots, a workflow as a bag of its
     unfinished tasks, as if each had the mean of their slot times.
+
+    Args:
+        pace: the speed factor of the slots.
+        begun: whether the tasks of a bag that run count as if they had not started. Then a round does not change the
+            order by what it starts, and jobs do not take slots from each other in turn.
     """
     run_time = float(job.estimate)
-    tasks = job.ready
+    tasks = job.ready + len(job.attempts) if begun else job.ready
     if job.kind is Kind.RIGID:
         tasks = job.width
     elif job.kind is Kind.WORKFLOW:
