@@ -92,6 +92,7 @@ def shed(state: State, node: NodeView) -> None:
         for pool in state.others:
             if node.spec.name in pool.nodes and not node.slots & pool.slots:
                 del pool.nodes[node.spec.name]
+        compare(state)
 
 
 def remove(state: State, node: NodeView) -> None:

@@ -16,7 +16,7 @@ from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, with_slots
+from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 
 TOPS: Final = ("sf",)
@@ -221,10 +221,10 @@ class Services:
     def __post_init__(self) -> None:
         if self.top not in TOPS:
             raise InvalidInput("top", self.top, ", ".join(TOPS))
-        if self.batch.strip().partition(":")[0] in ("sites", "services"):
-            raise InvalidInput("batch", self.batch, "a policy for one pool")
         from headway.policies.registry import find  # it knows this module
 
+        if is_top_level(find(self.batch.replace(";", ","))):
+            raise InvalidInput("batch", self.batch, "a policy for one pool")
         find(self.lower(BATCH))
 
     def lower(self, pool: str) -> str:
@@ -246,21 +246,21 @@ class Services:
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, border = view.plan(), Border(view)
-        is_due = self._is_due(view)
+        is_due = self._is_due(view, border)
         services = deal(view, plan, border)
         if is_due:
             wanted = self._wanted(view, services, count(border.usable))
             border.move(plan, wanted, kill=self.kill)
         return plan
 
-    def _is_due(self, view: Snapshot) -> bool:
+    def _is_due(self, view: Snapshot, border: Border) -> bool:
         """Whether the slots are to be shared out again: a window has just ended, a service or slots came or went."""
         if view.slots or BATCH not in view.pools:
             return True
         if any(job.kind is Kind.SERVICE for job in view.in_order(by_order)):
             return True
         for name, job in pools_of(view):
-            if job is None and view.pools[name].up:
+            if job is None and border.goes_to[name]:
                 return True
             if job is not None and job.windows and job.windows[-1].end == view.now:
                 return True
