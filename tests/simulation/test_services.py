@@ -1,0 +1,182 @@
+"""Services beside batch jobs in the simulator: windows, instances, and the border between the pools."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+import numpy as np
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.instant import SECOND
+from headway.model.job import Service
+from headway.model.node import NodeSpec
+from headway.model.slots import count
+from headway.model.window import Window
+from headway.model.workload import Workload, workload_us
+from headway.policies import registry
+from headway.sim.faults import Outage
+from headway.sim.kernel import Simulation
+from headway.sim.served import penalty_of
+
+
+class SlowQueue:
+    """Requests one by one, first come, first served: what is served when follows from a walk over all that happens."""
+
+    def __init__(self, spec: Service, requests: list[tuple[int, int]], end: int) -> None:
+        self.spec, self.end = spec, end
+        self.coming = deque(sorted(requests))
+        self.waiting: deque[tuple[int, int]] = deque()
+        self.idle: list[int] = []
+        self.serving: dict[int, tuple[int, tuple[int, int]]] = {}
+        self.leaves: set[int] = set()
+        self.answers: list[tuple[int, int]] = []
+        self.came: list[int] = []
+        self.now = self.since = self.sum = 0
+        self.most: list[int] = []
+
+    def go(self, until: int) -> None:
+        """Let everything happen until an instant, ends before arrivals."""
+        while True:
+            ends = min(((done, one) for one, (done, _) in self.serving.items()), default=(until + 1, -1))
+            comes = self.coming[0][0] if self.coming else until + 1
+            at = min(ends[0], comes)
+            if at > until:
+                break
+            self.pass_time(at)
+            if ends[0] <= comes:
+                _, (arrived, _) = self.serving.pop(ends[1])
+                self.answers.append((arrived, at - arrived))
+                if ends[1] not in self.leaves:
+                    self.idle.append(ends[1])
+            else:
+                request = self.coming.popleft()
+                self.came.append(request[0])
+                self.waiting.append(request)
+            self.give()
+        self.pass_time(until)
+
+    def pass_time(self, at: int) -> None:
+        self.sum += (len(self.idle) + len(self.serving)) * (at - self.now)
+        self.now = at
+
+    def give(self) -> None:
+        while self.idle and self.waiting:
+            request = self.waiting.popleft()
+            self.serving[self.idle.pop(0)] = self.now + request[1], request
+
+    def start(self, instance: int, at: int) -> None:
+        self.go(at)
+        self.leaves.discard(instance)
+        self.idle.append(instance)
+        self.most.append(len(self.idle) + len(self.serving))
+        self.give()
+
+    def stop(self, instance: int, at: int) -> int:
+        self.go(at)
+        if instance in self.idle:
+            self.idle.remove(instance)
+            return at
+        self.leaves.add(instance)
+        return self.serving[instance][0]
+
+    def lose(self, instance: int, at: int) -> None:
+        self.go(at)
+        if instance in self.idle:
+            self.idle.remove(instance)
+        elif instance in self.serving:
+            self.waiting.appendleft(self.serving.pop(instance)[1])
+            self.give()
+
+    def window(self, until: int) -> Window:
+        self.go(until)
+        came = [at for at in self.came if self.since <= at]
+        late = [took for arrived, took in self.answers if self.since <= arrived and took <= self.spec.threshold]
+        mean = self.sum / (until - self.since)
+        found = Window(self.since, until - self.since, len(came), len(late), len(self.waiting), mean)
+        self.since, self.sum = until, 0
+        return found
+
+
+def service(number: int, chance: Random, load: float, *, windows: int = 6, **terms: int) -> tuple[Service, SlowQueue]:
+    """A service with windows of 20 s that is offered this load: requests of 0.1 s on average, at random."""
+    spec = Service(number, **{"most": 8, "window": 20 * SECOND, "threshold": SECOND, **terms})
+    end = windows * spec.window
+    requests, at = [], 0.0
+    while (at := at + chance.expovariate(load / (0.1 * SECOND))) < end:
+        requests.append((int(at), int(chance.expovariate(1 / (0.1 * SECOND))) + 1))
+    return spec, SlowQueue(spec, requests, end)
+
+
+def jobs(chance: Random, many: int) -> Workload:
+    """Rigid jobs that come from the first second on."""
+    release = sorted(chance.randint(1, 60) * SECOND for _ in range(many))
+    runtime = [chance.randint(1, 20) * SECOND for _ in range(many)]
+    width = [chance.randint(1, 4) for _ in range(many)]
+    return workload_us(
+        release=release, runtime=runtime, estimate=runtime, width=width, due=[t + 30 * SECOND for t in release]
+    )
+
+
+def audit(scheduler: Scheduler) -> None:
+    scheduler.check()
+
+
+@pytest.mark.parametrize("batch", ["easy", "conservative", "tempo", "edf"])
+def test_with_fixed_halves_batch_jobs_fare_as_if_they_were_alone_on_theirs(batch: str) -> None:
+    chance = Random(3)
+    workload = jobs(chance, 40)
+    services = [service(100 + number, chance, 1.5, windows=20) for number in range(2)]
+    both = Simulation(
+        *(workload, [NodeSpec("n", slots=8)], registry.find, f"services:top=sf,batch={batch}"),
+        services=services,
+        audit=audit,
+    )
+    alone = Simulation(workload, [NodeSpec("n", slots=4)], registry.find, f"{batch}:per_instant=true").run()
+    found = both.run()
+    assert np.array_equal(found.start, alone.start)
+    assert np.array_equal(found.end, alone.end)
+    assert both.served is not None
+    for spec, requests in services:
+        windows = both.served.windows[spec.id]
+        assert [window.end for window in windows] == [20 * SECOND * number for number in range(1, 21)]
+        assert {window.instances for window in windows} == {2.0}, "a quarter of the cluster each"
+        assert sum(window.arrivals for window in windows) == len(requests.came)
+        assert max(requests.most) == 2
+    assert not both.scheduler.refusals
+    assert not both.scheduler.state.jobs, "at the end, services are cancelled"
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_each_request_is_answered_once(seed: int, kill: bool) -> None:
+    """Nodes come and go; instances are asked to leave and finish their request, or are lost, and another takes it."""
+    chance = Random(seed)
+    services = [service(100 + number, chance, 1.2, least=1) for number in range(3)]
+    outages = [Outage("b", 10.0 * turn + 3, 10.0 * turn + 8) for turn in range(10)]
+    run = Simulation(
+        *(jobs(chance, 30), [NodeSpec("a", slots=5), NodeSpec("b", slots=4)], registry.find),
+        f"services:batch=easy,kill={str(kill).lower()}",
+        services=services,
+        outages=outages,
+        audit=audit,
+    )
+    run.run()
+    assert run.served is not None
+    for spec, requests in services:
+        windows = run.served.windows[spec.id]
+        requests.go(10**12)  # the last ones
+        left = len(requests.waiting)
+        assert len(requests.answers) + left == len(requests.came) == sum(window.arrivals for window in windows)
+        assert len({arrived for arrived, _ in requests.answers}) == len(requests.answers)
+        assert run.served.penalty(spec.id) == sum(penalty_of(spec, window) for window in windows)
+        assert count(run.scheduler.state.totals().busy) == 0
+
+
+def test_a_window_costs_what_its_share_lacks() -> None:
+    """Chang16, equation 2."""
+    spec = Service(1, rate=10_000.0, fraction=0.9)
+    assert penalty_of(spec, Window(0, 20 * SECOND, 100, 80)) == pytest.approx(1_000)
+    assert penalty_of(spec, Window(0, 20 * SECOND, 100, 95)) == 0
+    assert penalty_of(spec, Window(0, 20 * SECOND)) == 0, "nobody asked"
