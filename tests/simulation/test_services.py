@@ -18,7 +18,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.sim.served import penalty_of
+from headway.sim.served import Answered, Served, penalty_of
 
 
 class SlowQueue:
@@ -32,7 +32,10 @@ class SlowQueue:
         self.serving: dict[int, tuple[int, tuple[int, int]]] = {}
         self.leaves: set[int] = set()
         self.answers: list[tuple[int, int]] = []
+        self.begun: list[tuple[int, int]] = []
         self.came: list[int] = []
+        self.closed: list[tuple[int, int, int, float]] = []
+        self.made = 0
         self.now = self.since = self.sum = 0
         self.most: list[int] = []
 
@@ -48,7 +51,9 @@ class SlowQueue:
             if ends[0] <= comes:
                 _, (arrived, _) = self.serving.pop(ends[1])
                 self.answers.append((arrived, at - arrived))
-                if ends[1] not in self.leaves:
+                if ends[1] in self.leaves:
+                    self.leaves.remove(ends[1])
+                else:
                     self.idle.append(ends[1])
             else:
                 request = self.coming.popleft()
@@ -58,44 +63,47 @@ class SlowQueue:
         self.pass_time(until)
 
     def pass_time(self, at: int) -> None:
-        self.sum += (len(self.idle) + len(self.serving)) * (at - self.now)
+        self.sum += (len(self.idle) + len(self.serving.keys() - self.leaves)) * (at - self.now)
         self.now = at
 
     def give(self) -> None:
         while self.idle and self.waiting:
-            request = self.waiting.popleft()
-            self.serving[self.idle.pop(0)] = self.now + request[1], request
+            arrived, takes = self.waiting.popleft()
+            self.serving[self.idle.pop(0)] = self.now + takes, (arrived, takes)
+            self.begun.append((arrived, self.now + takes))
 
-    def start(self, instance: int, at: int) -> None:
+    def resize(self, instances: int, at: int) -> int:
         self.go(at)
-        self.leaves.discard(instance)
-        self.idle.append(instance)
-        self.most.append(len(self.idle) + len(self.serving))
+        staying = [one for one in self.serving if one not in self.leaves]
+        gone = at
+        for _ in range(len(self.idle) + len(staying) - instances):
+            if self.idle:
+                self.idle.pop()
+            else:
+                soonest = min(staying, key=lambda one: self.serving[one])
+                staying.remove(soonest)
+                self.leaves.add(soonest)
+                gone = max(gone, self.serving[soonest][0])
+        while len(self.idle) + len(staying) < instances:
+            self.made += 1
+            self.idle.append(self.made)
+        self.most.append(instances)
         self.give()
+        return gone
 
-    def stop(self, instance: int, at: int) -> int:
-        self.go(at)
-        if instance in self.idle:
-            self.idle.remove(instance)
-            return at
-        self.leaves.add(instance)
-        return self.serving[instance][0]
-
-    def lose(self, instance: int, at: int) -> None:
-        self.go(at)
-        if instance in self.idle:
-            self.idle.remove(instance)
-        elif instance in self.serving:
-            self.waiting.appendleft(self.serving.pop(instance)[1])
-            self.give()
-
-    def window(self, until: int) -> Window:
+    def close(self, until: int) -> Window:
         self.go(until)
-        came = [at for at in self.came if self.since <= at]
-        late = [took for arrived, took in self.answers if self.since <= arrived and took <= self.spec.threshold]
-        mean = self.sum / (until - self.since)
-        found = Window(self.since, until - self.since, len(came), len(late), len(self.waiting), mean)
+        self.closed.append((self.since, until, len(self.waiting), self.sum / (until - self.since)))
         self.since, self.sum = until, 0
+        return self.windows()[-1]
+
+    def windows(self) -> list[Window]:
+        found = []
+        for begin, end, queued, instances in self.closed:
+            came = [at for at in self.came if begin <= at < end]
+            times = [done - at for at, done in self.begun if begin <= at < end]
+            good = [took for took in times if took <= self.spec.threshold]
+            found.append(Window(begin, end - begin, len(came), len(good), queued, instances))
         return found
 
 
@@ -139,7 +147,7 @@ def test_with_fixed_halves_batch_jobs_fare_as_if_they_were_alone_on_theirs(batch
     assert np.array_equal(found.end, alone.end)
     assert both.served is not None
     for spec, requests in services:
-        windows = both.served.windows[spec.id]
+        windows = both.served.windows(spec.id)
         assert [window.end for window in windows] == [20 * SECOND * number for number in range(1, 21)]
         assert {window.instances for window in windows} == {2.0}, "a quarter of the cluster each"
         assert sum(window.arrivals for window in windows) == len(requests.came)
@@ -165,7 +173,7 @@ def test_whatever_happens_each_request_is_answered_once(seed: int, kill: bool) -
     run.run()
     assert run.served is not None
     for spec, requests in services:
-        windows = run.served.windows[spec.id]
+        windows = run.served.windows(spec.id)
         requests.go(10**12)  # the last ones
         left = len(requests.waiting)
         assert len(requests.answers) + left == len(requests.came) == sum(window.arrivals for window in windows)
@@ -180,3 +188,44 @@ def test_a_window_costs_what_its_share_lacks() -> None:
     assert penalty_of(spec, Window(0, 20 * SECOND, 100, 80)) == pytest.approx(1_000)
     assert penalty_of(spec, Window(0, 20 * SECOND, 100, 95)) == 0
     assert penalty_of(spec, Window(0, 20 * SECOND)) == 0, "nobody asked"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_queue_serves_as_one_that_looks_at_each_request(seed: int) -> None:
+    """While instances come and go at random; also what is known only later."""
+    chance = Random(seed)
+    spec, slow = service(1, chance, chance.choice([0.5, 2.0, 4.0]), threshold=SECOND // 4)
+    arrivals, processing = zip(*slow.coming, strict=True)
+    fast = Answered(spec, arrivals, processing, slow.end)
+    assert fast.end == slow.end
+    for number in range(1, 7):
+        for at in sorted(chance.randrange(20 * SECOND) for _ in range(chance.randint(0, 4))):
+            instances = chance.randint(0, 5)
+            at += 20 * SECOND * (number - 1)
+            assert fast.resize(instances, at) == slow.resize(instances, at)
+        ours, theirs = fast.close(20 * SECOND * number), slow.close(20 * SECOND * number)
+        for known, exact in zip([*fast.windows(), ours], [*slow.windows(), theirs], strict=True):
+            assert (known.start, known.length, known.arrivals) == (exact.start, exact.length, exact.arrivals)
+            assert (known.in_time, known.queued) == (exact.in_time, exact.queued)
+            assert known.instances == pytest.approx(exact.instances)
+
+
+def test_a_simulation_is_the_same_with_either_queue() -> None:
+    chance = Random(8)
+    workload = jobs(chance, 30)
+    found = []
+    for slow in (True, False):
+        drawn = Random(5)
+        services: list[tuple[Service, SlowQueue | Answered]] = []
+        for number in range(3):
+            spec, queue = service(100 + number, drawn, 1.2)
+            known = zip(*queue.coming, strict=True)
+            services.append((spec, queue if slow else Answered(spec, *known, queue.end)))
+        run = Simulation(
+            *(workload, [NodeSpec("n", slots=9)], registry.find, "services:batch=easy"), services=services, audit=audit
+        )
+        schedule = run.run()
+        assert isinstance(run.served, Served)
+        found.append((schedule.start.tolist(), [run.served.penalty(spec.id) for spec, _ in services]))
+    assert found[0] == found[1]
+    assert max(found[0][1]) > 0

@@ -43,7 +43,7 @@ from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.machines import Left, Machines
-from headway.sim.served import Requests, Served
+from headway.sim.served import Answering, Served
 from headway.sim.specs import specs
 from headway.sim.states import crowd, quiet, quiet_spec
 from headway.sim.timed import TimedPolicy
@@ -128,7 +128,7 @@ class Simulation:
         record: bool = False,
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
-        services: Sequence[tuple[Service, Requests]] = (),
+        services: Sequence[tuple[Service, Answering]] = (),
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
