@@ -329,7 +329,8 @@ def flaw(job: JobSpec) -> str | None:
         ),
         (len(job.numbers) in (0, job.tasks), "numbers", len(job.numbers), "one a task, or none"),
     )
-    wrong = misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
+    of_service = _flaw_of_service(job) if isinstance(job, Service) else None
+    wrong = of_service or misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
     if wrong is not None:
         term, given, allowed = wrong
         return f"{term} is {given!r}; allowed: {allowed}"
@@ -341,9 +342,6 @@ def flaw(job: JobSpec) -> str | None:
     for number, use in enumerate(job.cpu):
         if not 0 <= use <= 1:
             return f"cpu[{number}] is {use!r}; allowed: 0 to 1, a share of a processor"
-    if isinstance(job, Service) and (wrong := _flaw_of_service(job)) is not None:
-        term, given, allowed = wrong
-        return f"{term} is {given!r}; allowed: {allowed}"
     for node_class, time in job.profile:
         if not 0 <= time < NEVER:
             return f"profile[{node_class}] is {to_seconds(time)!r}; allowed: 0 or more, {_TIME}"

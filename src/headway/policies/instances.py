@@ -38,7 +38,7 @@ class Instances:
             if slots != job.held:
                 plan.hold(job.id, slots, Claim.AFTER)
             if job.ready:
-                plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+                plan.pass_over(job.id, Reason.NO_SHARE)
         return plan
 
 
