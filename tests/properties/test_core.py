@@ -111,12 +111,12 @@ IN_SITES = [
 """Top levels; nodes are in two sites."""
 
 BESIDE_SERVICES = [
-    "services:batch=easy",
-    "services:batch=deadline,kill=true",
-    "services:batch=measy,per_instant=false",
-    "services:batch=conservative",
-    "services:batch=tempo,kill=true",
-    "services:batch=heft",
+    "services:top=sf,batch=easy",
+    "services:top=dp,batch=deadline,kill=true",
+    "services:top=sf,batch=measy,per_instant=false",
+    "services:top=pp,batch=conservative",
+    "services:top=sf,batch=tempo,kill=true",
+    "services:top=dp,model=fluid,batch=heft",
 ]
 """Top levels for services and batch jobs."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from random import Random
+from statistics import fmean, pvariance
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.sim.served import Answered, Served, penalty_of
+from headway.sim.served import Answered, Served
 
 
 class SlowQueue:
@@ -26,7 +28,8 @@ class SlowQueue:
 
     def __init__(self, spec: Service, requests: list[tuple[int, int]], end: int) -> None:
         self.spec, self.end = spec, end
-        self.coming = deque(sorted(requests))
+        self.every = sorted(requests)
+        self.coming = deque(self.every)
         self.waiting: deque[tuple[int, int]] = deque()
         self.idle: list[int] = []
         self.serving: dict[int, tuple[int, tuple[int, int]]] = {}
@@ -103,8 +106,18 @@ class SlowQueue:
             came = [at for at in self.came if begin <= at < end]
             times = [done - at for at, done in self.begun if begin <= at < end]
             good = [took for took in times if took <= self.spec.threshold]
-            found.append(Window(begin, end - begin, len(came), len(good), queued, instances))
+            mean, varying = spread([takes for at, takes in self.every if begin <= at < end])
+            at = [at for at, _ in self.every if at < end]
+            gaps = [after - before for before, after in pairwise(at) if after >= begin]
+            window = Window(begin, end - begin, len(came), len(good), queued, instances, mean, varying, spread(gaps)[1])
+            found.append(window)
         return found
+
+
+def spread(values: list[int]) -> tuple[float, float]:
+    """The mean, and the squared coefficient of variation."""
+    mean = fmean(values) if values else 0.0
+    return mean, pvariance(values) / mean**2 if mean else 0.0
 
 
 def service(number: int, chance: Random, load: float, *, windows: int = 6, **terms: int) -> tuple[Service, SlowQueue]:
@@ -118,10 +131,10 @@ def service(number: int, chance: Random, load: float, *, windows: int = 6, **ter
 
 
 def jobs(chance: Random, many: int) -> Workload:
-    """Rigid jobs that come from the first second on."""
-    release = sorted(chance.randint(1, 60) * SECOND for _ in range(many))
-    runtime = [chance.randint(1, 20) * SECOND for _ in range(many)]
-    width = [chance.randint(1, 4) for _ in range(many)]
+    """Rigid jobs of a minute, and one that runs for longer than the others."""
+    release = [0, *sorted(chance.randint(1, 60) * SECOND for _ in range(many))]
+    runtime = [400 * SECOND, *[chance.randint(1, 20) * SECOND for _ in range(many)]]
+    width = [1, *[chance.randint(1, 3) for _ in range(many)]]
     return workload_us(
         release=release, runtime=runtime, estimate=runtime, width=width, due=[t + 30 * SECOND for t in release]
     )
@@ -178,16 +191,16 @@ def test_whatever_happens_each_request_is_answered_once(seed: int, kill: bool) -
         left = len(requests.waiting)
         assert len(requests.answers) + left == len(requests.came) == sum(window.arrivals for window in windows)
         assert len({arrived for arrived, _ in requests.answers}) == len(requests.answers)
-        assert run.served.penalty(spec.id) == sum(penalty_of(spec, window) for window in windows)
+        assert run.served.penalty(spec.id) == sum(spec.penalty(window.share) for window in windows)
         assert count(run.scheduler.state.totals().busy) == 0
 
 
 def test_a_window_costs_what_its_share_lacks() -> None:
     """Chang16, equation 2."""
     spec = Service(1, rate=10_000.0, fraction=0.9)
-    assert penalty_of(spec, Window(0, 20 * SECOND, 100, 80)) == pytest.approx(1_000)
-    assert penalty_of(spec, Window(0, 20 * SECOND, 100, 95)) == 0
-    assert penalty_of(spec, Window(0, 20 * SECOND)) == 0, "nobody asked"
+    assert spec.penalty(Window(0, 20 * SECOND, 100, 80).share) == pytest.approx(1_000)
+    assert spec.penalty(Window(0, 20 * SECOND, 100, 95).share) == 0
+    assert spec.penalty(Window(0, 20 * SECOND).share) == 0, "nobody asked"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -208,6 +221,9 @@ def test_the_queue_serves_as_one_that_looks_at_each_request(seed: int) -> None:
             assert (known.start, known.length, known.arrivals) == (exact.start, exact.length, exact.arrivals)
             assert (known.in_time, known.queued) == (exact.in_time, exact.queued)
             assert known.instances == pytest.approx(exact.instances)
+            assert known.processing == pytest.approx(exact.processing)
+            assert known.processing_variation == pytest.approx(exact.processing_variation)
+            assert known.arrival_variation == pytest.approx(exact.arrival_variation)
 
 
 def test_a_simulation_is_the_same_with_either_queue() -> None:
@@ -222,7 +238,9 @@ def test_a_simulation_is_the_same_with_either_queue() -> None:
             known = zip(*queue.coming, strict=True)
             services.append((spec, queue if slow else Answered(spec, *known, queue.end)))
         run = Simulation(
-            *(workload, [NodeSpec("n", slots=9)], registry.find, "services:batch=easy"), services=services, audit=audit
+            *(workload, [NodeSpec("n", slots=9)], registry.find, "services:top=sf,batch=easy"),
+            services=services,
+            audit=audit,
         )
         schedule = run.run()
         assert isinstance(run.served, Served)

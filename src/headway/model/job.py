@@ -224,7 +224,7 @@ class Service(JobSpec):
     """Instances that answer requests, each on one slot, until the service is cancelled (Chang16).
 
     An instance is a task that never ends by itself. The core knows nothing of requests, only of `Window`s of them.
-    If a share of answers is late, that costs `rate` times the shape of what is missing from `fraction`.
+    Answers that are late cost `rate` times the shape of what the share of those in time lacks of `fraction`.
 
     Attributes:
         most: how many instances there may be at once, >= 1.
@@ -245,6 +245,10 @@ class Service(JobSpec):
     def tasks(self) -> int:
         """How many instances there may be at once."""
         return self.most
+
+    def penalty(self, share: float) -> float:
+        """What a window costs with this share of answers in time (Chang16, equation 2)."""
+        return self.rate * self.shape.of(self.fraction - share)
 
 
 FORMS: Final[dict[Kind, type[JobSpec]]] = {

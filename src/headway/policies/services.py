@@ -8,19 +8,31 @@ Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Worklo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
+from headway.model.instant import SECOND, to_seconds
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
+from headway.policies.listed import load_of, pace_of
+from headway.policies.listing import penalties
+from headway.policies.sequence import Load, greedy
+from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares
 
-TOPS: Final = ("sf",)
+if TYPE_CHECKING:
+    from headway.policies.provision import Offer  # it needs numpy, which starts slowly
+
+TOPS: Final = ("dp", "sf", "pp")
 """How slots are shared out."""
+
+MODELS: Final[dict[str, Share]] = {"queueing": queueing, "fluid": fluid}
+"""What tells the share of answers in time."""
 
 BATCH: Final = "batch"
 """The pool of batch jobs."""
@@ -179,27 +191,39 @@ def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]
     return services
 
 
-def shares(
-    sizes: Sequence[tuple[int, int]],
-    slots: int,
-) -> list[int]:
-    """Slots of each service if they are dealt one by one to the one that has the fewest, within its bounds.
+def offer_of(job: JobView, share: Share, most: int) -> Offer:
+    """What a service costs in the next window, by the number of its instances, if as much comes as in the last one.
 
-    Args:
-        sizes: least and most instances of each.
-        slots: how many there are to deal. Each gets its least first, in order, as long as there are some.
+    Before its first window ends, one instance counts as enough.
     """
-    found = []
-    for least, _ in sizes:
-        found.append(min(least, slots))
-        slots -= found[-1]
-    while slots:
-        open_ = [place for place, (_, most) in enumerate(sizes) if found[place] < most]
-        if not open_:
-            break
-        found[min(open_, key=found.__getitem__)] += 1
-        slots -= 1
-    return found
+    from headway.policies.provision import Offer
+
+    spec = job.spec
+    assert isinstance(spec, Service)
+    least, most = max(spec.least, 1), max(1, min(spec.most, most))
+    if not job.windows:
+        return Offer((spec.penalty(0.0), 0.0), least, most)
+    last = job.windows[-1]
+    traffic = Traffic(
+        last.arrivals * SECOND / last.length,
+        round(next((window.processing for window in reversed(job.windows) if window.processing), 0.0)),
+        last.queued,
+        last.arrival_variation,
+        last.processing_variation,
+    )
+    found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
+    return Offer(tuple([spec.penalty(one) for one in found]), least, most)
+
+
+def batch_loads(pool: Snapshot) -> list[Load]:
+    """What is left of the batch jobs. Tasks that run count as if they had not started: they need their slots."""
+    pace = pace_of(pool)
+    return [load_of(job, pace, begun=True) for job in pool.in_order(by_order) if job.ready or job.attempts]
+
+
+def widest(pool: Snapshot) -> int:
+    """How many slots the batch jobs need at once; 0: there are no jobs."""
+    return max([job.width for job in pool.in_order(by_order)], default=0)
 
 
 @value
@@ -207,20 +231,25 @@ class Services:
     """Batch jobs and services on one cluster; who gets how many slots is decided anew after each window.
 
     Args:
-        top: how slots are shared out. sf: half to batch jobs, half to services.
+        top: how slots are shared out. dp: at the least penalty in the next window, by estimates. sf: half to services,
+            half to batch jobs. pp: in proportion to their penalties in the last window, at least a tenth to each.
         batch: the policy of batch jobs; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
+        model: how many answers are expected in time. queueing: with chance. fluid: as the paper has it, without.
         kill: whether batch jobs lose slots at once, so that their tasks are redone, instead of when a task ends.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
-    top: str = "sf"
+    top: str = "dp"
     batch: str = "greedy"
+    model: str = "queueing"
     kill: bool = False
     per_instant: bool = True
 
     def __post_init__(self) -> None:
         if self.top not in TOPS:
             raise InvalidInput("top", self.top, ", ".join(TOPS))
+        if self.model not in MODELS:
+            raise InvalidInput("model", self.model, ", ".join(MODELS))
         from headway.policies.registry import find  # it knows this module
 
         if is_top_level(find(self.batch.replace(";", ","))):
@@ -254,11 +283,17 @@ class Services:
         return plan
 
     def _is_due(self, view: Snapshot, border: Border) -> bool:
-        """Whether the slots are to be shared out again: a window has just ended, a service or slots came or went."""
+        """Whether the slots are to be shared out again.
+
+        They are when a window has just ended, when a service or slots came or went, and for a batch job that has no
+        room in the pool of batch jobs.
+        """
         if view.slots or BATCH not in view.pools:
             return True
-        if any(job.kind is Kind.SERVICE for job in view.in_order(by_order)):
-            return True
+        room = count(border.goes_to[BATCH])
+        for new in view.in_order(by_order):
+            if new.kind is Kind.SERVICE or new.width > room:
+                return True
         for name, job in pools_of(view):
             if job is None and border.goes_to[name]:
                 return True
@@ -268,8 +303,38 @@ class Services:
 
     def _wanted(self, view: Snapshot, services: Sequence[tuple[str, JobView]], slots: int) -> list[tuple[str, int]]:
         """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
-        services = sorted(services, key=lambda entry: entry[1].id)
-        sizes = [(job.spec.least, job.spec.most) for _, job in services if isinstance(job.spec, Service)]
-        found = shares(sizes, slots // 2 if sizes else 0)
-        left = slots - sum(found)
-        return [*[(name, number) for (name, _), number in zip(services, found, strict=True)], (BATCH, left)]
+        from headway.policies.provision import Splits, batch_costs, dp, pp, sf
+
+        services = sorted(services, key=_by_id)
+        offers = [offer_of(job, MODELS[self.model], slots) for _, job in services]
+        splits = Splits(offers, slots)
+        pool = view.pools.get(BATCH, view)
+        needed = widest(pool)
+        batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
+        if self.top == "dp" and needed and services:
+            window = min([job.spec.window for _, job in services if isinstance(job.spec, Service)])
+            costs = batch_costs(penalties(batch_loads(pool), slots, greedy, view.now), window, view.now)
+            batch = [cost if some >= needed else math.inf for some, cost in enumerate(costs)]
+        if self.top == "dp":
+            found = dp(splits, batch, slots)
+        elif self.top == "sf":
+            found = sf(splits, batch, slots)
+        else:
+            found = pp(splits, batch, slots, _paid(services), _owed(pool))
+        return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
+
+
+def _by_id(entry: tuple[str, JobView]) -> int:
+    return entry[1].id
+
+
+def _paid(services: Sequence[tuple[str, JobView]]) -> float:
+    """What the last windows of the services have cost."""
+    last = [(job.spec, job.windows[-1]) for _, job in services if job.windows]
+    return math.fsum([spec.penalty(window.share) for spec, window in last if isinstance(spec, Service)])
+
+
+def _owed(pool: Snapshot) -> float:
+    """What the batch jobs that are late by now cost if they end now."""
+    late = [(job.spec, to_seconds(pool.now - job.due)) for job in pool.in_order(by_order) if job.due < pool.now]
+    return math.fsum([spec.rate * spec.shape.of(seconds) for spec, seconds in late])

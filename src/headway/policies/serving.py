@@ -1,4 +1,4 @@
-"""How many requests of a service are answered in time, by the number of its units, and what too few cost (Chang16 IV.B).
+"""How many requests of a service are answered in time, by the number of its units, and what it costs (Chang16 IV.B).
 
 Two models give the share of the requests of a window that are answered within a threshold. `fluid` is the paper's:
 requests flow in and out evenly. It is blind near saturation, where chance makes queues. `queueing` accounts for chance;
@@ -171,7 +171,7 @@ def erlang_c(units: float, load: float) -> float:
         return 0.0
     whole = int(units)
     at = units - whole
-    inverse = (1 + 1 / load) ** at  # 1/B, with B of Erlang's formula of loss
+    inverse = math.pow(1 + 1 / load, at)  # 1/B, with B of Erlang's formula of loss
     for _ in range(whole):
         at += 1
         inverse = 1 + at / load * inverse

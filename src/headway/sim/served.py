@@ -209,9 +209,5 @@ class Served:
 
     def penalty(self, job: JobId) -> float:
         """What the windows of a service have cost so far (Chang16, equation 2)."""
-        return sum([penalty_of(self._services[job][0], window) for window in self.windows(job)])
-
-
-def penalty_of(spec: Service, window: Window) -> float:
-    """What a window costs: the rate times the shape of what its share in time lacks of the wanted fraction."""
-    return spec.rate * spec.shape.of(spec.fraction - window.share)
+        spec = self._services[job][0]
+        return sum([spec.penalty(window.share) for window in self.windows(job)])

@@ -127,7 +127,10 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "proportion": [("spare", "none"), ("per_instant", True)],
         "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "instances": [("per_instant", False)],
-        "services": [("top", "sf"), ("batch", "greedy"), ("kill", False), ("per_instant", True)],
+        "services": [
+            *(("top", "dp"), ("batch", "greedy"), ("model", "queueing"), ("kill", False)),
+            ("per_instant", True),
+        ],
         "sites": [("top", "rr"), ("each", "easy"), ("per_instant", False)],
         "sjf": [("per_instant", False)],
         "tempo": [
