@@ -20,7 +20,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.sim.served import Answered, Served
+from headway.sim.served import Answered
 
 
 class SlowQueue:
@@ -158,9 +158,8 @@ def test_with_fixed_halves_batch_jobs_fare_as_if_they_were_alone_on_theirs(batch
     found = both.run()
     assert np.array_equal(found.start, alone.start)
     assert np.array_equal(found.end, alone.end)
-    assert both.served is not None
-    for spec, requests in services:
-        windows = both.served.windows(spec.id)
+    for record, (_, requests) in zip(found.services, services, strict=True):
+        windows = record.windows
         assert [window.end for window in windows] == [20 * SECOND * number for number in range(1, 21)]
         assert {window.instances for window in windows} == {2.0}, "a quarter of the cluster each"
         assert sum(window.arrivals for window in windows) == len(requests.came)
@@ -183,15 +182,14 @@ def test_whatever_happens_each_request_is_answered_once(seed: int, kill: bool) -
         outages=outages,
         audit=audit,
     )
-    run.run()
-    assert run.served is not None
-    for spec, requests in services:
-        windows = run.served.windows(spec.id)
+    found = run.run()
+    for record, (spec, requests) in zip(found.services, services, strict=True):
+        windows = record.windows
         requests.go(10**12)  # the last ones
         left = len(requests.waiting)
         assert len(requests.answers) + left == len(requests.came) == sum(window.arrivals for window in windows)
         assert len({arrived for arrived, _ in requests.answers}) == len(requests.answers)
-        assert run.served.penalty(spec.id) == sum(spec.penalty(window.share) for window in windows)
+        assert record.penalty == pytest.approx(sum(spec.penalty(window.share) for window in windows))
         assert count(run.scheduler.state.totals().busy) == 0
 
 
@@ -243,7 +241,6 @@ def test_a_simulation_is_the_same_with_either_queue() -> None:
             audit=audit,
         )
         schedule = run.run()
-        assert isinstance(run.served, Served)
-        found.append((schedule.start.tolist(), [run.served.penalty(spec.id) for spec, _ in services]))
+        found.append((schedule.start.tolist(), [record.penalty for record in schedule.services]))
     assert found[0] == found[1]
     assert max(found[0][1]) > 0

@@ -17,6 +17,7 @@ from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Decider, Progress, Simulation
+from headway.sim.served import ServiceLoad
 from headway.sim.world import World
 from headway.times import Span, seconds_of
 
@@ -35,6 +36,7 @@ def run(
     decider: str = "",
     record: bool = False,
     progress: Progress | None = None,
+    services: Sequence[ServiceLoad] = (),
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -47,6 +49,8 @@ def run(
         decider: URL of a decider that makes the plans. It is asked for the plans of `policy`. Empty: no decider.
         record: whether to keep which attempt ran on which slots.
         progress: called now and then with the number of jobs that have ended, and of all jobs.
+        services: services beside the jobs, for a policy that serves them, such as `services`; see
+            `Schedule.services`.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
@@ -56,6 +60,7 @@ def run(
     find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
     if decider and not isinstance(policy, str):
         raise InvalidInput("policy", text, "the name of a policy that the decider has")
+    slots = sum(node.slots for node in nodes)
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
@@ -68,6 +73,7 @@ def run(
             period=None if period is None else from_seconds(seconds_of(period, "period")),
             decider=asked,
             record=record,
+            services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
         )
         return simulation.run(progress)
 

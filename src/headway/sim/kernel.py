@@ -100,7 +100,7 @@ class Simulation:
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
-        services: services beside the jobs, with ids that no job has. Nothing of them is in the schedule.
+        services: services beside the jobs, with ids that no job has.
 
     Attributes:
         served: the services.
@@ -489,9 +489,10 @@ class Simulation:
         """What became of every job until now."""
         seconds, alone = sum(timed.seconds for timed in self._timed) + self._advice_seconds, self._machines.alone
         if self._specs is None:
-            return self.recorder.schedule(
+            found = self.recorder.schedule(
                 self._workload, range(self._jobs), begin=self._begin, alone=alone, decision_seconds=seconds
             )
+            return found if self.served is None else replace(found, services=self.served.records())
         terms = self._specs.items()
         return self.recorder.schedule_by_release(
             self._specs,
