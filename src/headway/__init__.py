@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from headway.model.node import NodeSpec
     from headway.model.schedule import Schedule
     from headway.model.workload import Workload
+    from headway.sim.experiment import ServiceLoad
     from headway.sim.experiment import run as simulate
-    from headway.sim.served import ServiceLoad
     from headway.traces import read_workload, write_workload
     from headway.traces.columns import workload_of
 
@@ -80,7 +80,7 @@ _PLACES: Final = {
     "OtherEpoch": "headway.errors",
     "Refused": "headway.errors",
     "simulate": "headway.sim.experiment:run",
-    "ServiceLoad": "headway.sim.served",
+    "ServiceLoad": "headway.sim.experiment",
     "read_workload": "headway.traces",
     "write_workload": "headway.traces",
     "workload_of": "headway.traces.columns",

@@ -6,24 +6,20 @@ What the core does to a service is how many instances it has when. What it learn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
 from headway.model.actions import Action, Consult, Kill, Launch, Suspend, Wake
 from headway.model.events import Event, JobCancelled, JobSubmitted, TaskEnded, WindowEnded
-from headway.model.instant import SECOND, Duration, Instant, from_seconds
-from headway.model.job import JobId, PenaltyShape, Service, flaw
+from headway.model.instant import Duration, Instant
+from headway.model.job import JobId, Service
 from headway.model.outcome import Outcome
 from headway.model.schedule import ServiceRecord
 from headway.model.window import Window
 from headway.model.workload import IntArray
 from headway.sim.requests import Requests
-from headway.times import Span, seconds_of
 
 Place = tuple[JobId, int]
 
@@ -134,65 +130,6 @@ class Answered:
 
     def _in_time(self, place: int, until: int) -> int:
         return sum([part.in_time for part in self._requests.windows[self._parts[place] : until]])
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLoad:
-    """A service for a simulation, with its requests.
-
-    Args:
-        name: for people.
-        arrivals: when each request comes, in order, in seconds on the clock of the workload.
-        processing: how long an instance takes for each, in seconds: one time for all, or one for each.
-        threshold: an answer later than this is late; seconds, or a text such as `"200ms"`.
-        fraction: which share of the answers of a window are to be in time, above 0 and at most 1.
-        rate, shape: penalty of a window per unit of the shape of what its share lacks of the fraction.
-        least, most: how many instances it is to have, and may have; most None: as many as there are slots.
-        window: how long a window is.
-        begin: when the service comes, and its first window begins; no request comes earlier.
-        warm_up: how long a new instance takes until it serves.
-    """
-
-    name: str
-    arrivals: ArrayLike
-    processing: ArrayLike
-    threshold: Span
-    fraction: float = 0.9
-    rate: float = 1.0
-    shape: PenaltyShape = PenaltyShape.LINEAR
-    least: int = 0
-    most: int | None = None
-    window: Span = 20.0
-    begin: Span = 0.0
-    warm_up: Span = 0.0
-
-    def made(self, number: JobId, slots: int) -> tuple[Service, Answered]:
-        """The job, and its requests.
-
-        Raises:
-            InvalidInput: a term is wrong.
-        """
-        arrivals = np.round(np.asarray(self.arrivals, dtype=np.float64) * SECOND).astype(np.int64)
-        each = np.broadcast_to(np.asarray(self.processing, dtype=np.float64), arrivals.shape)
-        spec = Service(
-            number,
-            release=from_seconds(seconds_of(self.begin, "begin")),
-            name=self.name,
-            rate=self.rate,
-            shape=self.shape,
-            most=slots if self.most is None else self.most,
-            least=self.least,
-            threshold=from_seconds(seconds_of(self.threshold, "threshold")),
-            fraction=self.fraction,
-            window=from_seconds(seconds_of(self.window, "window")),
-        )
-        wrong = flaw(spec)
-        if wrong is not None:
-            raise HeadwayError(f"service {self.name}: {wrong}")
-        end = int(arrivals[-1]) + 1 if len(arrivals) else spec.release
-        processing = np.round(each * SECOND).astype(np.int64)
-        warm_up = from_seconds(seconds_of(self.warm_up, "warm_up"))
-        return spec, Answered(spec, arrivals, processing, end, warm_up=warm_up)
 
 
 def _mean_and_variation(values: IntArray) -> tuple[float, float]:
