@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headway.model.node import NodeSpec
     from headway.model.schedule import Schedule
     from headway.model.workload import Workload
+    from headway.sim.experiment import ServiceLoad
     from headway.sim.experiment import run as simulate
     from headway.traces import read_workload, write_workload
     from headway.traces.columns import workload_of
@@ -46,6 +47,7 @@ __all__ = [
     "OtherEpoch",
     "Refused",
     "simulate",
+    "ServiceLoad",
     "read_workload",
     "write_workload",
     "workload_of",
@@ -78,6 +80,7 @@ _PLACES: Final = {
     "OtherEpoch": "headway.errors",
     "Refused": "headway.errors",
     "simulate": "headway.sim.experiment:run",
+    "ServiceLoad": "headway.sim.experiment",
     "read_workload": "headway.traces",
     "write_workload": "headway.traces",
     "workload_of": "headway.traces.columns",

@@ -54,6 +54,7 @@ from headway.model.events import (
     TaskStarted,
     TaskStruck,
     TierRefused,
+    WindowEnded,
     Woke,
 )
 from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
@@ -62,6 +63,7 @@ from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Pl
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
 from headway.model.tier import Tier
+from headway.model.window import Window
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.order import ORDERS
@@ -108,9 +110,20 @@ IN_SITES = [
 ]
 """Top levels; nodes are in two sites."""
 
+BESIDE_SERVICES = [
+    "services:top=sf,batch=easy",
+    "services:top=dp,batch=deadline,kill=true",
+    "services:top=sf,batch=measy,per_instant=false",
+    "services:top=pp,batch=conservative",
+    "services:top=sf,batch=tempo,kill=true",
+    "services:top=dp,model=fluid,batch=heft",
+]
+"""Top levels for services and batch jobs."""
+
 SITES = {"a": "east", "b": "west", "c": "east"}
 
 OUTCOMES = [*[Outcome.SUCCEEDED] * 6, *(outcome for outcome in Outcome if outcome is not Outcome.CANCELLED)]
+BATCH_KINDS = [kind for kind in Kind if kind is not Kind.SERVICE]
 OPEN = {JobStatus.HELD, JobStatus.WAITING, JobStatus.RUNNING}
 UNKNOWN = 10_000
 
@@ -356,6 +369,7 @@ class World:
         question: the open question.
         asked: every question so far, as it was sent.
         copied_open: whether a core was restored while a question was open.
+        services: whether services are among the jobs.
         each: every so many events the whole state is checked.
     """
 
@@ -390,6 +404,7 @@ class World:
     question: int | None = None
     asked: list[bytes] = field(default_factory=list)
     copied_open: bool = False
+    services: bool = False
     each: int = 1
 
     def __post_init__(self) -> None:
@@ -460,7 +475,7 @@ class World:
         for pool in self.scheduler.state.each():
             deciding = self.question is None and not pool.round_due
             if deciding and not self.scheduler.policy.startswith(
-                ("chaos", "border")
+                ("chaos", "border", "services")
             ):  # they deal jobs where they do not fit
                 self.nobody_waits_for_nothing(pool)
             if deciding and not self.decided and not on_tiers(pool.text):
@@ -489,7 +504,9 @@ class World:
         if name in ("fcfs", "sjf"):
             waiting = waiting[:1] if name == "fcfs" else sorted(waiting, key=ORDERS["shortest"])[:1]
         for job in waiting:
-            if job.kind is Kind.RIGID:
+            if job.kind is Kind.SERVICE:
+                assert not state.free, f"service {job.id} waits for nothing"
+            elif job.kind is Kind.RIGID:
                 assert job.width > state.free.bit_count(), f"job {job.id} waits for nothing"
             else:
                 room = [room_for(state, job, task, state.free) for task in ready_tasks(job, job.ready)]
@@ -598,7 +615,8 @@ class World:
             case Suspend(job=job, task=task, attempt=attempt):
                 assert self.running[job, task].attempt == attempt, "suspended what is not"
                 assert (job, task, attempt) not in self.doomed | self.suspended, "asked to end twice"
-                assert self.jobs[job].movable or (job, task) in self.saves, "what it has done is lost"
+                is_service = self.jobs[job].kind is Kind.SERVICE
+                assert self.jobs[job].movable or is_service or (job, task) in self.saves, "what it has done is lost"
                 self.can_be_done((job, task), self.running[job, task].slots, "moves")
                 self.suspended.add((job, task, attempt))
                 self.seen["suspended"] += 1
@@ -640,7 +658,13 @@ class World:
     def may_be_killed(self, job: int, task: int, attempt: int) -> None:
         """Check that what must not be killed for others dies only with (a part of) its job, or before it began."""
         view = self.scheduler.state.jobs.get(job)
-        if self.jobs[job].preemptible or view is None or view.cancelled or (job, task, attempt) in self.cut | self.gone:
+        if (
+            self.jobs[job].kind is Kind.SERVICE
+            or self.jobs[job].preemptible
+            or view is None
+            or view.cancelled
+            or (job, task, attempt) in self.cut | self.gone
+        ):
             return
         if (job, task) in self.given_up:
             return
@@ -675,7 +699,7 @@ class World:
             assert all(end is Outcome.SUCCEEDED for end in ends)
         elif status is JobStatus.FAILED:
             assert any(end not in (None, Outcome.SUCCEEDED, Outcome.CANCELLED) for end in ends)
-            assert spec.kind is Kind.WORKFLOW or None not in ends
+            assert spec.kind in (Kind.WORKFLOW, Kind.SERVICE) or None not in ends
         else:
             assert status is JobStatus.CANCELLED
             before = [self.concluded.get(number) for number in self.waits.get(spec.id, ())]
@@ -697,9 +721,12 @@ class World:
             [
                 *(self.submit, self.end, self.end_wrongly, self.started, self.saved, self.cancel, self.change),
                 self.cancel_tasks,
-                *(self.node, self.choose, self.told, self.answer, self.decider, self.refuse),
+                *(self.node, self.choose, self.told, self.answer, self.decider, self.refuse, self.window),
             ],
-            [30, 40, 6, 4, 4, 5, 4, 5, 15, 2, 2, 40 * self.decided, 10 * self.decided, 12 * bool(self.changed)],
+            [
+                *(30, 40, 6, 4, 4, 5, 4, 5, 15, 2, 2, 40 * self.decided, 10 * self.decided, 12 * bool(self.changed)),
+                30 * self.services,
+            ],
         )[0]
         happen()
 
@@ -712,7 +739,7 @@ class World:
 
     def submit(self) -> None:
         number, chance = len(self.jobs), self.chance
-        kind = chance.choice(list(Kind))
+        kind = chance.choice(list(Kind if self.services else BATCH_KINDS))
         sizes: dict[str, Any] = {}
         if kind is Kind.BAG:
             tasks = chance.choice([1, 2, 3, 6, 20])
@@ -722,24 +749,28 @@ class World:
             width = chance.randint(1, 4)
             uses = tuple(chance.choice([0.2, 0.6, 1.0]) for _ in range(width))
             sizes = {"width": width, "cpu": chance.choice([(), uses[:1], uses])}
+        elif kind is Kind.SERVICE:
+            most = chance.randint(1, 5)
+            sizes = {"most": most, "least": chance.randint(0, most), "window": chance.choice([1, 10])}
         else:
             plan = tuple(self.task(task) for task in range(chance.randint(1, 5)))
             sizes = {"graph": plan}
-        spec = FORMS[kind](
-            number,
-            release=max(0, self.now + chance.choice([0, 0, -2, -20, 4])),
-            estimate=chance.choice([None, 0, 1, 5, 20]),
-            due=chance.choice([None, self.now - 1, self.now + 10, self.now + 30]),
-            priority=chance.randint(0, 2),
-            retries=chance.choice([0, 0, 1]),
-            workload=chance.choice([None, None, 0.0, 3.5]),
-            profile=chance.choice([(), (), (("fast", 2),), (("fast", 2), ("speed=1", 9))]),
-            preemptible=chance.random() < 0.8,
-            movable=chance.random() < 0.6,
-            fetches=chance.random() < 0.1,
-            after=self.before_it(),
-            **sizes,
-        )
+        terms: dict[str, Any] = {
+            "release": max(0, self.now + chance.choice([0, 0, -2, -20, 4])),
+            "estimate": chance.choice([None, 0, 1, 5, 20]),
+            "due": chance.choice([None, self.now - 1, self.now + 10, self.now + 30]),
+            "priority": chance.randint(0, 2),
+            "retries": chance.choice([0, 0, 1]),
+            "workload": chance.choice([None, None, 0.0, 3.5]),
+            "profile": chance.choice([(), (), (("fast", 2),), (("fast", 2), ("speed=1", 9))]),
+            "preemptible": chance.random() < 0.8,
+            "movable": chance.random() < 0.6,
+            "fetches": chance.random() < 0.1,
+            "after": self.before_it(),
+        }
+        if kind is Kind.SERVICE:
+            terms |= {"estimate": None, "due": None, "workload": None, "profile": ()}
+        spec = FORMS[kind](number, **terms, **sizes)
         if self.scheduler.flaw_of(spec) is None:
             self.jobs[number] = spec
             self.waits[number] = set(spec.after) - self.concluded.keys()
@@ -865,6 +896,13 @@ class World:
             )
         )
 
+    def window(self) -> None:
+        """A window of a service ends, or of something else."""
+        services = [job.id for job in self.jobs.values() if job.kind is Kind.SERVICE]
+        came = self.chance.randint(0, 9)
+        window = Window(max(0, self.now - 5), min(5, self.now), came, self.chance.randint(0, came))
+        self.feed(WindowEnded(self.now, self.chance.choice([*services, UNKNOWN, 0]), window))
+
     def cancel(self) -> None:
         job = self.chance.choice([*self.jobs, UNKNOWN])
         self.cancelled.add(job)
@@ -929,6 +967,7 @@ class World:
 
     def choose(self) -> None:
         others = [*POLICIES, *IN_SITES, "chaos_top:4"] if self.policy in IN_SITES else POLICIES
+        others = [*others, *BESIDE_SERVICES, "instances", "chaos_top:5"] if self.services else others
         self.feed(PolicyChosen(self.now, self.chance.choice([*others, "chaos:1", "chaos_per_instant:2"])))
 
     def copy(self) -> None:
@@ -952,6 +991,9 @@ class World:
         fast = NodeSpec("fast", slots=2, speed=2.0, site="west")
         self.feed(NodeJoined(self.now, replace(fast, slots=6, cores=6) if policy in IN_SITES else fast))
         self.feed(PolicyChosen(self.now, policy))
+        for job in [job.id for job in self.scheduler.state.jobs.values() if job.kind is Kind.SERVICE]:
+            self.cancelled.add(job)
+            self.feed(JobCancelled(self.now, job))
         idle = 0
         while (self.running or self.wakes or self.question) and idle < 20:
             if self.question is not None and self.chance.random() < 0.5:
@@ -971,9 +1013,18 @@ class World:
         assert self.concluded.keys() == self.jobs.keys()
 
 
-def live(seed: int, policy: str, *, in_calm: str, watch: bool = False, steps: int = 60, decided: bool = False) -> World:
+def live(
+    seed: int,
+    policy: str,
+    *,
+    in_calm: str,
+    watch: bool = False,
+    steps: int = 60,
+    decided: bool = False,
+    services: bool = False,
+) -> World:
     """A random life of a cluster, then calm."""
-    world = World(seed, policy, watch, decided=decided)
+    world = World(seed, policy, watch, decided=decided, services=services)
     ahead = world.chance.choice([0, 0, 2])  # then a long bag, whose tasks are launched ahead of their turn
     world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead, site=SITES["a"])))
     if ahead:
@@ -1008,6 +1059,7 @@ class Mute:
         self.task_rounds = other.task_rounds is not turned
         self.tiers = uses_tiers(other) is not turned
         self.lower = getattr(other, "lower", None)
+        self.serves = serves_of(other)
 
     def __call__(self, view: Snapshot) -> Plan:
         pytest.fail("a policy was asked while decisions were replayed")
@@ -1068,6 +1120,18 @@ def test_what_must_hold_under_a_policy_that_does_not_serve_all_jobs(policy: str)
     """Nothing of other kinds starts, until a policy is chosen that serves them."""
     for seed in range(8):
         attempt(seed, policy, in_calm=IN_SITES[0] if seed % 2 else "easy")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", [*BESIDE_SERVICES, "instances", "easy", "chaos_top:6", "border:tempo"])
+def test_what_must_hold_beside_services(policy: str) -> None:
+    """Instances come and go with the border, fail, are killed, and are asked to leave; services are cancelled."""
+    worlds = [attempt(seed, policy, in_calm=BESIDE_SERVICES[seed % 6], services=True) for seed in range(16)]
+    specs = {job: spec for world in worlds for job, spec in world.jobs.items()}
+    assert Kind.SERVICE in {spec.kind for spec in specs.values()}
+    if policy.startswith("services"):
+        seen = Counter(type(action) for world in worlds for actions in world.answers for action in actions)
+        assert min(seen[Suspend], seen[Kill], seen[Launch]) > 5
 
 
 @pytest.mark.long

@@ -48,7 +48,10 @@ IN_SITES = tuple(replace(spec, site=spec.name) for spec in CLUSTER)
 MOVING = {"keasy": (True, False), "reasy": (False, False), "measy": (False, True)}
 """Policies of two tiers, and whether they kill jobs to move them, or migrate them."""
 
-EVERY_POLICY = [offer.name for offer in registry.installed()]
+OFFERS = [offer for offer in registry.installed() if offer.name != "instances"]
+"""The policies that serve batch jobs."""
+
+EVERY_POLICY = [offer.name for offer in OFFERS]
 
 
 def mixed_workload(seed: int, jobs: int, widest: int = 7) -> Workload:
@@ -247,7 +250,7 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, jobs
 @pytest.mark.parametrize(
     ("each", "decider"),
     [
-        *((each, "") for each in EVERY_POLICY if each != "sites"),
+        *((each, "") for each in EVERY_POLICY if each not in ("sites", "services")),
         *product(("easy", "deadline", "measy"), ("http://there",)),
     ],
 )
@@ -260,7 +263,7 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
 
 
 @sizes
-@pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)
+@pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: offer.name)
 def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(
     offer: registry.KnownPolicy, jobs: int, tmp_path: Path
 ) -> None:

@@ -67,7 +67,7 @@ def made(columns: dict[str, Any], jobs: list[int] | slice = slice(None)) -> Work
     return workload_us(**part, workflows=places)
 
 
-@pytest.mark.parametrize("each", [name for name in registry.BUILT_IN if name != "sites"])
+@pytest.mark.parametrize("each", sorted(registry.BUILT_IN.keys() - {"sites", "services", "instances"}))
 def test_each_site_is_scheduled_as_if_it_were_alone(each: str) -> None:
     columns, dealt = workload(5), dict[int, str]()
 

@@ -16,7 +16,7 @@ import msgspec
 from headway.core.record import StateRecord, slots_in
 from headway.errors import Contradiction, HeadwayError, NoAdvice, did_you_mean
 from headway.model.instant import NEVER, Instant
-from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, TaskSpec, Workflow, misplaced
+from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, Service, TaskSpec, Workflow, misplaced
 from headway.model.plan import (
     AllocationRecord,
     ClaimWord,
@@ -161,16 +161,19 @@ _SHARED: Final = [known for known in dataclasses.fields(JobSpec) if known.init]
 _shared: Final = attrgetter(*(known.name for known in _SHARED))
 _KINDS: Final = [kind.name.lower() for kind in Kind]
 _hints: Final = get_type_hints(JobSpec)
+_of_service: Final = get_type_hints(Service)
+_SERVICE: Final = [known for known in dataclasses.fields(Service) if known.init and known.name not in (*_hints, "most")]
 
 JobTerms: Final[Any] = msgspec.defstruct(
     "JobSpec",
     [
         *((known.name, _hints[known.name], known.default) for known in _SHARED if known.name != "id"),
-        ("kind", Literal["bag", "rigid", "workflow"], _KINDS[0]),
+        ("kind", Literal["bag", "rigid", "workflow", "service"], _KINDS[0]),
         ("tasks", int, 1),
         ("width", int, 1),
         ("plan", tuple[TaskSpec, ...], ()),
         ("sizes", tuple[float, ...], ()),
+        *((known.name, _of_service[known.name], known.default) for known in _SERVICE),
     ],
     bases=(_OfAJob,),
     frozen=True,
@@ -213,7 +216,8 @@ def terms_of(job: JobSpec) -> Any:
     """What a decider is told of a job, as `JobTerms`."""
     graph = job.graph if isinstance(job, Workflow) else ()
     sizes = job.sizes if isinstance(job, Bag) else ()
-    return JobTerms(*_shared(job), _KINDS[job.kind], job.tasks, job.width, graph, sizes)
+    own = [getattr(job, known.name, known.default) for known in _SERVICE]
+    return JobTerms(*_shared(job), _KINDS[job.kind], job.tasks, job.width, graph, sizes, *own)
 
 
 def read_question(body: bytes) -> Question:
@@ -270,9 +274,13 @@ def _job_of(plain: dict[str, Any], path: str) -> JobSpec:
     if wrong is not None:
         term, given, allowed = wrong
         raise Contradiction(f"{path}.{term} is {given!r}; allowed: {allowed}")
-    own = {Kind.BAG: ("tasks", "sizes"), Kind.RIGID: ("width",), Kind.WORKFLOW: ()}[form]
-    of_form = {name: getattr(terms, name) for name in own} or {"graph": terms.plan}
-    return FORMS[form](*_shared(terms), **of_form)
+    told: dict[Kind, dict[str, Any]] = {
+        Kind.BAG: {"tasks": terms.tasks, "sizes": terms.sizes},
+        Kind.RIGID: {"width": terms.width},
+        Kind.WORKFLOW: {"graph": terms.plan},
+        Kind.SERVICE: {"most": terms.tasks} | {known.name: getattr(terms, known.name) for known in _SERVICE},
+    }
+    return FORMS[form](*_shared(terms), **told[form])
 
 
 def _job(kind: Any, found: Any) -> JobSpec:

@@ -69,6 +69,8 @@ def check_job(state: State, job: JobView) -> None:
         if goal is not None:
             assert not goal.slots & ~pool.up, f"job {job.id} moves to slots that are not up"
             assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
+        owned = job.kind is not Kind.SERVICE or state.displaced or not attempt.slots & ~job.held
+        assert owned or attempt.ending or attempt.alone, f"an instance of service {job.id} has lost its slot and stays"
     for slot in numbers(job.held):
         assert pool.owners.get(slot) is job, f"owner of slot {slot}"
     fresh = job.tasks - job.fresh

@@ -265,6 +265,7 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     if target is not state:
         target.jobs[job.id] = job
     job.pool = target
+    target.meet(job.kind)
     if not job.attempts and not job.held:
         if waits:
             target.arrive(job)

@@ -82,6 +82,12 @@ without a `NodeDown`, counts against no task. `suspects` says how nodes are foun
 others. All this belongs to `rules` 2; under rules 1 a task was settled as lost after `LOSSES_MAX` losses, whatever ran
 beside it.
 
+**Services.** An instance is a task that never ends by itself. It runs only on a slot that is allocated to its service:
+when the slot is not any more, and all rounds of the event have been held, the instance is asked to end as if it moved
+(`Suspend`), so that it can answer the request that it has. Whatever it ended by, the task is ready again. But an
+instance that ends without being asked has failed. If it had run for a window, all failures before count no more. If
+instances have failed more often than `retries` says, the service has failed, and what still runs of it is killed.
+
 **Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its
 run time, what is expected of it and what is learnt from it count from there, not from its launch.
 
@@ -115,8 +121,9 @@ from typing import Final
 
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
+from headway.model.job import Kind, Service
 from headway.model.outcome import Outcome
-from headway.model.snapshot import JobView
+from headway.model.snapshot import AttemptView, JobView
 
 LOSSES_MAX: Final = 10
 """Under rules 1: a task whose attempts were lost this often is settled as lost."""
@@ -139,6 +146,7 @@ SHORT_TASK: Final[Duration] = SECOND // 50
 """Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
 
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
+SERVICE: Final = Kind.SERVICE
 
 SHORTER_MAX: Final = 8
 """At most so many tasks are launched ahead instead of one that runs `SHORT_TASK`."""
@@ -156,6 +164,18 @@ def ahead_of_turn(job: JobView, read_ahead: int, rules: int) -> int:
     return read_ahead * min(SHORTER_MAX, job.ended * SHORT_TASK // max(1, job.spent))
 
 
+def end_of_instance(job: JobView, attempt: AttemptView, outcome: Outcome, now: Instant) -> Outcome:
+    """What the end of an instance counts as; failures from before are forgotten if it ran for long."""
+    spec = job.spec
+    assert isinstance(spec, Service)
+    if now - attempt.start >= spec.window:
+        job.failures.clear()
+        job.strikes.clear()
+    if attempt.ending and outcome is not Outcome.LOST:
+        return Outcome.KILLED
+    return Outcome.EXITED if outcome is Outcome.SUCCEEDED else outcome
+
+
 class Verdict(Enum):
     """The state of a task after its attempt has ended."""
 
@@ -171,6 +191,8 @@ def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) 
     """
     if outcome is Outcome.SUCCEEDED or job.cancelled or task in job.dropped:
         return Verdict.SETTLE
+    if job.kind is SERVICE and outcome is not Outcome.LOST:
+        return Verdict.SETTLE if sum(job.failures.values()) > job.spec.retries else Verdict.REDO
     if outcome is Outcome.KILLED:
         return Verdict.REDO
     if outcome is Outcome.LOST:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.state import State
-from headway.model.job import JobSpec, Kind, Workflow
+from headway.model.job import JobSpec, Kind, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
 from headway.model.slots import Slots, numbers, of_numbers
@@ -92,6 +92,7 @@ def shed(state: State, node: NodeView) -> None:
         for pool in state.others:
             if node.spec.name in pool.nodes and not node.slots & pool.slots:
                 del pool.nodes[node.spec.name]
+        compare(state)
 
 
 def remove(state: State, node: NodeView) -> None:
@@ -150,6 +151,8 @@ class Extent:
         whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
         if job.kind is Kind.RIGID and job.width > max(self._slots):
             return f"width is {job.width}; allowed: at most {max(self._slots)}, the slots of {whole}"
+        if isinstance(job, Service) and job.least > sum(self._slots):
+            return f"least is {job.least}; allowed: at most {sum(self._slots)}, the slots of the whole cluster"
         left = frozenset(range(len(self._groups)))
         for number, task in enumerate(job.graph if isinstance(job, Workflow) else ()):
             left &= self._holding(task.cores)

@@ -20,7 +20,7 @@ from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers, unite
 from headway.model.snapshot import (
-    ALL_KINDS,
+    BATCH,
     AttemptView,
     Goal,
     JobView,
@@ -42,6 +42,7 @@ _by_task = attrgetter("task")
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
+SERVICE: Final = Kind.SERVICE
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
@@ -60,7 +61,6 @@ class Pool(Snapshot):
         round_due: whether something has happened that requires a round.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         prepared_orders, prepared_queues: those of `orders` and `queues` that the policy chosen next is to find.
-        leaving: slots that go to other pools when nothing runs there, by the name of the pool.
         departing: jobs that go to other pools when nothing of them runs, by id.
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
@@ -77,7 +77,6 @@ class Pool(Snapshot):
         "consulted",
         "count_busy",
         "departing",
-        "leaving",
         "of_busy",
         "per_instant",
         "policy",
@@ -106,7 +105,6 @@ class Pool(Snapshot):
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
         self.prepared_queues: set[Key] = set()
-        self.leaving: dict[str, Slots] = {}
         self.departing: dict[JobId, JobView] = {}
         self.refused: set[JobId] = set()
         self.task_rounds = False
@@ -126,10 +124,15 @@ class Pool(Snapshot):
         for job in jobs:
             for index in self.indexes_of(job):
                 index.discard(job)
-        self.serves, self.serves_all = serves, serves >= ALL_KINDS
+        self.serves, self.serves_all = serves, serves >= BATCH | {job.kind for job in jobs}
         for job in jobs:
             for index in self.indexes_of(job):
                 index.add(job)
+
+    def meet(self, kind: Kind) -> None:
+        """A job of this kind comes to the pool; the policy may not serve it."""
+        if kind not in self.serves:
+            self.serves_all = False
 
     def disobey(self) -> None:
         """What the policy has promised and allocated is void. What runs continues."""
@@ -410,6 +413,8 @@ class Pool(Snapshot):
             self.background.remove(attempt)
         if self.state.touched is not None:
             self.state.touched.append(job)
+        if job.kind is SERVICE:
+            outcome = lifecycle.end_of_instance(job, attempt, outcome, self.now)
         succeeded = outcome is SUCCEEDED
         suspicion = self.state.suspicions.get((job.id, task)) if self.state.suspicions else None
         guilty = suspicion is not None and suspicion.guilty
@@ -437,6 +442,8 @@ class Pool(Snapshot):
                 self.state.set_apart(job, task)
             else:
                 self.give_back(job, task)
+        if job.failed and job.kind is SERVICE:
+            self._close_service(job)
         goal, goes_on = attempt.goal, False
         if goal is not None:
             self.leave_goal(attempt, goal)
@@ -457,6 +464,18 @@ class Pool(Snapshot):
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
         if not job.attempts:
             self.conclude_if_done(job)
+
+    def _close_service(self, job: JobView) -> None:
+        """A service has failed: nothing more of it starts, and its instances end."""
+        for task in list(job.apart):
+            self.state.leave_apart(job, task)
+        if job.ready:
+            job.ready, job.fresh, job.again = 0, job.tasks, []
+            self.wait_no_more(job)
+        job.unfinished = len(job.attempts)
+        self.give_up(job, job.held)
+        for _, attempt in sorted(job.attempts.items()):
+            self.ask_to_end(attempt)
 
     def _end_in_profile(self, profile: KeptProfile, attempt: AttemptView) -> None:
         """The slots of an ended attempt become free, earlier than expected or not; nobody waits for just these."""
@@ -707,6 +726,8 @@ class Pool(Snapshot):
         self.allocated ^= self.allocated & slots
         idle = slots & self.up
         self.free |= idle ^ (idle & self.busy)
+        if job.kind is SERVICE:
+            self.state.displaced = True
         if self.allocated:
             for slot in numbers(slots):
                 del self.owners[slot]

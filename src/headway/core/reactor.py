@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core import cancelling, leases, lifecycle, moving, nodes
-from headway.core.pool import pool_of
+from headway.core.pool import SERVICE, pool_of
 from headway.core.state import State
 from headway.model.events import (
     ClockStepped,
@@ -24,10 +24,11 @@ from headway.model.events import (
     TaskStarted,
     TaskStruck,
     TierRefused,
+    WindowEnded,
 )
 from headway.model.instant import NEVER
 from headway.model.outcome import Outcome
-from headway.model.snapshot import AttemptView
+from headway.model.snapshot import WINDOWS_KEPT, AttemptView
 
 
 def on_job_submitted(state: State, event: JobSubmitted) -> bool:
@@ -106,9 +107,19 @@ def on_task_started(state: State, event: TaskStarted) -> bool:
 def on_task_saved(state: State, event: TaskSaved) -> bool:
     """The work of the attempt until now is saved."""
     attempt = current(state, event)
-    if attempt is None or attempt.queued:
+    if attempt is None or attempt.queued or attempt.job.kind is SERVICE:
         return False
     attempt.saved = state.now
+    return True
+
+
+def on_window_ended(state: State, event: WindowEnded) -> bool:
+    """What is known of a service: the top level looks at it, and the service's own pool need not."""
+    job = state.jobs.get(event.job)
+    if job is None or job.kind is not SERVICE:
+        return False
+    job.windows = (*job.windows, event.window)[-WINDOWS_KEPT:]
+    state.look_at_everything()
     return True
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappush
 
 from headway.core import nodes
-from headway.core.pool import Pool
+from headway.core.pool import SERVICE, Pool
 from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
@@ -22,6 +22,7 @@ from headway.model.plan import TIER_WORDS, TierWord
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
+from headway.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class JobRecord:
     strikes: tuple[tuple[int, int], ...] = ()
     after: tuple[JobId, ...] = ()
     release: Instant | None = None
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,7 @@ def job_record(job: JobView) -> JobRecord:
         strikes=tuple(sorted(job.strikes.items())),
         after=tuple(sorted(job.after)),
         release=None if job.after or job.release == job.spec.release else job.release,
+        windows=job.windows,
     )
 
 
@@ -471,6 +474,10 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
     job.pool, job.goes_to = pool, goes_to
+    job.windows = record.windows
+    if job.kind is SERVICE:
+        pool.meet(job.kind)
+        state.displaced = True
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)
         if value is not None:

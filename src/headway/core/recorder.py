@@ -7,7 +7,7 @@ the state after each event and changes nothing in it, except that it empties the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headway.core.lifecycle import ISOLATING
@@ -126,6 +126,10 @@ class Recorder:
         self._has_begun = self._drains = False
         self._busy_slots = self._up_slots = 0
         self._look_at_slots()
+
+    def leave_out(self, jobs: Iterable[JobId]) -> None:
+        """Record nothing of these jobs but that their slots are busy."""
+        self._strangers.update(jobs)
 
     def take_over(self) -> None:
         """Record the jobs in the system too, from now on, and with them the attempts that run."""

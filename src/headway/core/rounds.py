@@ -20,6 +20,7 @@ from headway.model.tier import Tier
 # Module constants, because looking up a member of an enumeration is slow.
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
+SERVICE: Final = Kind.SERVICE
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 FREE: Final = Claim.FREE
@@ -170,6 +171,8 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if job.kind is RIGID and (job.held or (not is_given and slots.bit_count() != job.width)):
             return "width_differs"
     else:
+        if job.kind is SERVICE:
+            return "slots_are_held_by_services"
         if not pool.is_ready(job, wanted.task):
             return "task_not_ready"
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):

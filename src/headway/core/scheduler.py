@@ -53,6 +53,7 @@ from headway.model.events import (
     TaskStarted,
     TaskStruck,
     TierRefused,
+    WindowEnded,
     Woke,
 )
 from headway.model.instant import NEVER, Duration, Instant
@@ -67,6 +68,7 @@ _RareEvent = (
     | TaskSaved
     | TaskStruck
     | RulesChosen
+    | WindowEnded
     | TierRefused
     | JobCancelled
     | TasksCancelled
@@ -92,7 +94,17 @@ _RareEvent = (
 NOTHING: Final = Decision()
 """What most rounds decide."""
 
-_OF_JOBS: Final = (JobCancelled, TasksCancelled, JobChanged, TaskStarted, TaskSaved, TaskStruck, TierRefused, Incident)
+_OF_JOBS: Final = (
+    JobCancelled,
+    TasksCancelled,
+    JobChanged,
+    TaskStarted,
+    TaskSaved,
+    TaskStruck,
+    TierRefused,
+    WindowEnded,
+    Incident,
+)
 """Rare events that shorten no lease: thousands of them may come together, and each lease would be looked at."""
 
 
@@ -207,6 +219,8 @@ class Scheduler:
                     self._hold_rounds(event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
+        if state.displaced and not (state.round_due or state.due):
+            state.let_instances_leave()
         at = expiry
         if self._round_at < expiry and self.question is None:  # else the next round follows the answer
             at = self._round_at
@@ -444,6 +458,8 @@ class Scheduler:
             case RulesChosen():
                 state.rules = event.rules
                 return True
+            case WindowEnded():
+                return reactor.on_window_ended(state, event)
             case TierRefused():
                 return reactor.on_tier_refused(state, event)
             case JobCancelled():

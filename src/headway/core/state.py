@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush, merge
 
 from headway.core import lifecycle
-from headway.core.pool import Pool, pool_of
+from headway.core.pool import SERVICE, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import view_of
 from headway.model.actions import Action, Conclude, JobStatus
@@ -44,6 +44,7 @@ class State(Pool):
         others: the pools that the policy of the first one has made, in order of making.
         due: those of them that require a round.
         unsettled: whether slots or jobs may wait to go to another pool.
+        displaced: whether an instance of a service may run on a slot that its job does not have any more.
         actions: what the event under way asks of the driver, in sequence.
         leased: whether a node may have a lease.
         starts_reported: whether a node may report starts; then launched does not mean running.
@@ -64,6 +65,7 @@ class State(Pool):
     __slots__ = (
         "actions",
         "departed",
+        "displaced",
         "draining",
         "due",
         "estimate_default",
@@ -86,7 +88,7 @@ class State(Pool):
         self.state = self
         self.others: list[Pool] = []
         self.due: list[Pool] = []
-        self.unsettled = False
+        self.unsettled = self.displaced = False
         self.actions: list[Action] = []
         self.draining = False
         self.departed: list[NodeView] = []
@@ -106,6 +108,8 @@ class State(Pool):
         """Add a submitted job to the system; it waits from its release date on."""
         job = self.jobs[spec.id] = view_of(spec, self.estimate_default)
         job.pool = self
+        if job.kind is SERVICE:
+            self.meet(job.kind)
         before = [number for number in spec.after if number in self.jobs] if spec.after else ()
         if before:
             self.come_after(job, before)
@@ -158,6 +162,8 @@ class State(Pool):
             pool.departing.pop(one.id, None)
             if one.promise is not None:
                 pool.promise(one, None)
+            if one.kind is SERVICE:
+                self.look_at_everything()  # its slots are for others now
             for number in one.after:
                 self.successors[number].remove(one)
                 if not self.successors[number]:
@@ -178,6 +184,18 @@ class State(Pool):
         view = self.jobs.get(job)
         found = None if view is None else view.attempts.get(task)
         return found if found is not None and found.number == attempt else None
+
+    def let_instances_leave(self) -> None:
+        """Ask instances of services to end that run on slots that their jobs do not have any more."""
+        self.displaced = False
+        for job in self.jobs.values():
+            if job.kind is SERVICE:
+                for _, attempt in sorted(job.attempts.items()):
+                    if attempt.slots & ~job.held and not attempt.alone:
+                        if attempt.slots & self.limits.fixed:
+                            pool_of(job).ask_to_end(attempt)
+                        else:
+                            pool_of(job).ask_to_save(attempt)
 
     def set_apart(self, job: JobView, task: int) -> None:
         """A suspected task waits to run alone."""

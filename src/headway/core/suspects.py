@@ -205,6 +205,7 @@ def _is_over(state: State, isolation: Isolation) -> bool:
         suspicion.cleared += suspicion.runs_alone
         suspicion.clear()
     attempt.alone = False
+    state.displaced = state.displaced or job.kind is Kind.SERVICE
     return True
 
 

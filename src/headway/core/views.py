@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.model.instant import Duration
-from headway.model.job import Bag, JobSpec, Workflow
+from headway.model.instant import LONGEST, Duration
+from headway.model.job import Bag, JobSpec, Service, Workflow
 from headway.model.snapshot import JobView, RunTimes
 
 
@@ -16,6 +16,8 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
     estimate = spec.estimate
     if estimate is None and isinstance(spec, Workflow):
         estimate = sum(task.estimate for task in spec.graph) // len(spec.graph)
+    if isinstance(spec, Service):
+        estimate = LONGEST  # an instance runs until it is asked to end
     if estimate is None and spec.profile:
         estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
     job = JobView(spec, estimate_default if estimate is None else estimate)

@@ -41,6 +41,7 @@ def summarise(schedule: Schedule) -> Metrics:
     - `utilisation`; `work_lost`, slot-seconds of attempts that had to be redone, and how many of them were `kills`;
       `migrations`, of attempts that continued elsewhere with their work; `makespan`; `decisions`,
       `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
+    - `services_penalty`, what the windows of the services cost (Chang16).
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
@@ -74,6 +75,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "decision_seconds_total": schedule.decision_seconds,
         "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
         "refusals": schedule.refusals,
+        "services_penalty": sum([service.penalty for service in schedule.services]),
     }
 
 

@@ -15,6 +15,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.tier import Tier
 from headway.model.value import value
+from headway.model.window import Window
 
 
 @value
@@ -111,6 +112,15 @@ class RulesChosen:
 
     at: Instant
     rules: int
+
+
+@value
+class WindowEnded:
+    """A window of a service has ended: so much came, and so much was answered in time."""
+
+    at: Instant
+    job: JobId
+    window: Window
 
 
 @value
@@ -333,6 +343,7 @@ Event = (
     | TaskSaved
     | TaskStruck
     | RulesChosen
+    | WindowEnded
     | TierRefused
     | NodeJoined
     | NodeDown

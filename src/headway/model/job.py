@@ -1,4 +1,4 @@
-"""What a user submits: a job of one of three forms, with its terms."""
+"""What a user submits: a job of one of four forms, with its terms."""
 
 from __future__ import annotations
 
@@ -62,6 +62,9 @@ class Kind(IntEnum):
     WORKFLOW = 2
     """Tasks with precedence, each of which needs a number of cores of one node (DN13)."""
 
+    SERVICE = 3
+    """Instances that answer requests, each on one slot, until the service is cancelled (Chang16)."""
+
 
 class PenaltyShape(Enum):
     """How the penalty of a late job grows with its tardiness x, in seconds (DN13)."""
@@ -102,7 +105,7 @@ class _AnyJob:
 
 @value
 class JobSpec(_AnyJob):
-    """The terms that jobs of all forms have; what a job consists of, its form (`Bag`, `Rigid`, `Workflow`) adds.
+    """The terms that jobs of all forms have; its form (`Bag`, `Rigid`, `Workflow`, `Service`) adds what it consists of.
 
     Attributes:
         id: unique for ever.
@@ -216,7 +219,44 @@ class Workflow(JobSpec):
         return len(self.graph)
 
 
-FORMS: Final[dict[Kind, type[JobSpec]]] = {Kind.BAG: Bag, Kind.RIGID: Rigid, Kind.WORKFLOW: Workflow}
+@value
+class Service(JobSpec):
+    """Instances that answer requests, each on one slot, until the service is cancelled (Chang16).
+
+    An instance is a task that never ends by itself. The core knows nothing of requests, only of `Window`s of them.
+    Answers that are late cost `rate` times the shape of what the share of those in time lacks of `fraction`.
+
+    Attributes:
+        most: how many instances there may be at once, >= 1.
+        least: how many it is to have at least, 0 to `most`.
+        threshold: an answer later than this is late.
+        fraction: which share of the answers of a window are to be in time, above 0 and at most 1.
+        window: how long a window is. An instance that fails sooner after its start counts against `retries`.
+    """
+
+    most: int = 1
+    least: int = 0
+    threshold: Duration = SECOND
+    fraction: float = 0.9
+    window: Duration = 20 * SECOND
+    kind: Kind = field(default=Kind.SERVICE, init=False)
+
+    @property
+    def tasks(self) -> int:
+        """How many instances there may be at once."""
+        return self.most
+
+    def penalty(self, share: float) -> float:
+        """What a window costs with this share of answers in time (Chang16, equation 2)."""
+        return self.rate * self.shape.of(self.fraction - share)
+
+
+FORMS: Final[dict[Kind, type[JobSpec]]] = {
+    Kind.BAG: Bag,
+    Kind.RIGID: Rigid,
+    Kind.WORKFLOW: Workflow,
+    Kind.SERVICE: Service,
+}
 """The class of each kind."""
 
 if TYPE_CHECKING:
@@ -293,7 +333,8 @@ def flaw(job: JobSpec) -> str | None:
         ),
         (len(job.numbers) in (0, job.tasks), "numbers", len(job.numbers), "one a task, or none"),
     )
-    wrong = misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
+    of_service = _flaw_of_service(job) if isinstance(job, Service) else None
+    wrong = of_service or misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
     if wrong is not None:
         term, given, allowed = wrong
         return f"{term} is {given!r}; allowed: {allowed}"
@@ -323,6 +364,22 @@ def flaw(job: JobSpec) -> str | None:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
     return None
+
+
+def _flaw_of_service(job: Service) -> Flaw | None:
+    return _first_wrong(
+        (
+            (1 <= job.most <= COUNT_MAX, "most", job.most, f"1 to {COUNT_MAX}"),
+            (0 <= job.least <= job.most, "least", job.least, f"0 to {job.most}, its most instances"),
+            (0 < job.threshold < NEVER, "threshold", to_seconds(job.threshold), f"more than 0, {_TIME}"),
+            (0 < job.fraction <= 1, "fraction", job.fraction, "more than 0, at most 1"),
+            (0 < job.window < NEVER, "window", to_seconds(job.window), f"more than 0, {_TIME}"),
+            (job.estimate is None, "estimate", _seconds(job.estimate), "none: a service runs until it is cancelled"),
+            (job.due is None, "due", _seconds(job.due), "none: a service runs until it is cancelled"),
+            (not job.profile, "profile", job.profile, "none for a service"),
+            (job.workload is None, "workload", job.workload, "none for a service"),
+        )
+    )
 
 
 def _first_wrong(checks: Iterable[_Check]) -> Flaw | None:

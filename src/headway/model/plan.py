@@ -191,11 +191,19 @@ class Plan:
 
     def lend(self, pool: str, slots: Slots, claim: Claim = Claim.FREE) -> None:
         """Let a pool have these slots from now on."""
-        self.lends = [*self.lends, Lend(slots, pool, claim)]
+        lend = Lend(slots, pool, claim)
+        if isinstance(self.lends, list):
+            self.lends.append(lend)
+        else:
+            self.lends = [*self.lends, lend]
 
     def deal(self, pool: str, job: JobId, claim: Claim = Claim.FREE) -> None:
         """Let a pool have this job from now on."""
-        self.deals = [*self.deals, Deal(job, pool, claim)]
+        deal = Deal(job, pool, claim)
+        if isinstance(self.deals, list):
+            self.deals.append(deal)
+        else:
+            self.deals = [*self.deals, deal]
 
     def hold(
         self,

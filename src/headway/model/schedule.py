@@ -5,6 +5,7 @@ A simulation or a journal gives it; measures and pictures read it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds
-from headway.model.job import Kind, PenaltyShape
+from headway.model.job import Kind, PenaltyShape, Service
 from headway.model.slots import Slots, runs
+from headway.model.window import Window
 from headway.model.workload import FloatArray, IntArray, Workload, in_seconds
 
 NOT_YET: Final = -1
@@ -71,6 +73,24 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """What became of a service.
+
+    Attributes:
+        terms: what it was to do.
+        windows: its windows, in order; requests that were answered in a later window than their own count in theirs.
+    """
+
+    terms: Service
+    windows: tuple[Window, ...]
+
+    @property
+    def penalty(self) -> float:
+        """What its windows have cost in all (Chang16, equation 2)."""
+        return math.fsum([self.terms.penalty(window.share) for window in self.windows])
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """What became of each job of a workload; columns of shape (jobs,), in the order of the workload.
 
@@ -95,6 +115,7 @@ class Schedule:
         shape: as in `Workload`.
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
+        services: what became of the services beside the jobs, in the order given.
     """
 
     label: NDArray[Any]
@@ -124,6 +145,7 @@ class Schedule:
     kills: int = 0
     migrations: int = 0
     alone: IntArray | None = None
+    services: tuple[ServiceRecord, ...] = ()
 
     def __len__(self) -> int:
         return len(self.release)

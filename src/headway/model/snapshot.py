@@ -18,8 +18,13 @@ from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
 from headway.model.tier import Tier
+from headway.model.window import Window
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
+SERVICE: Final = Kind.SERVICE
+
+WINDOWS_KEPT: Final = 16
+"""So many of the last windows of a service are kept for policies."""
 
 RECENT: Final = 8
 """The first run times have equal weight; each later one has a weight of 1/8, so that old ones fade."""
@@ -228,6 +233,7 @@ class JobView:
         graph: the tasks of a workflow in order of their numbers; empty for other forms.
         sizes: the work of each task of a bag in the user's own unit; empty: all alike.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
+        windows: of a service the last that have ended, at most `WINDOWS_KEPT`, in order.
     """
 
     __slots__ = (
@@ -274,6 +280,7 @@ class JobView:
         "tries",
         "unfinished",
         "width",
+        "windows",
     )
 
     def __init__(self, spec: JobSpec, estimate: Duration) -> None:
@@ -318,6 +325,7 @@ class JobView:
         self.sizes: tuple[float, ...] = spec.sizes if isinstance(spec, Bag) else ()
         self.size_left = math.fsum(self.sizes) if self.sizes else 0.0
         self.mean_size = self.size_left / tasks if self.sizes else 0.0
+        self.windows: tuple[Window, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -334,8 +342,10 @@ class JobView:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether its run times are known: it has an estimate, or a task of it has ended."""
-        return self.spec.estimate is not None or bool(self.graph or self.spec.profile or self.ended)
+        """Whether its run times are known: it has an estimate, or a task of it has ended, or its tasks never end."""
+        if self.spec.estimate is not None or self.kind is SERVICE:
+            return True
+        return bool(self.graph or self.spec.profile or self.ended)
 
     @property
     def workload(self) -> float:
@@ -455,6 +465,7 @@ class Snapshot:
             released or not, also those that were dealt; of others those that were dealt to it.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
             long as it has ready tasks.
+        leaving: slots that go to other pools when nothing runs there, by the name of the pool. They are not up.
         promised: the waiting jobs that are promised a start, by id.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
@@ -475,6 +486,7 @@ class Snapshot:
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
         serves: the kinds of jobs that the policy serves, see `serves_of`; it does not see others.
+        serves_all: whether no job of another kind has come.
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
         counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
@@ -498,6 +510,7 @@ class Snapshot:
         "given",
         "jobs",
         "last",
+        "leaving",
         "limits",
         "name",
         "nodes",
@@ -529,11 +542,12 @@ class Snapshot:
         self.pools: dict[str, Snapshot] = {}
         self.slots: Slots = NO_SLOTS
         self.dealt = 0
+        self.leaving: dict[str, Slots] = {}
         self.last = ""
         self.now: Instant = 0
         self.jobs: dict[JobId, JobView] = {}
         self.waiting = Queue(by_order)
-        self.serves = ALL_KINDS
+        self.serves = BATCH
         self.serves_all = True
         self.unserved = Queue(by_order)
         self.promised: dict[JobId, JobView] = {}
@@ -774,16 +788,19 @@ def uses_tiers(policy: Policy) -> bool:
     return bool(getattr(policy, "tiers", False))
 
 
+BATCH: Final = frozenset((Kind.BAG, Kind.RIGID, Kind.WORKFLOW))
+"""The kinds of jobs that end by themselves: those that most of Headway's own policies serve."""
+
 ALL_KINDS: Final = frozenset(Kind)
-"""The kinds of jobs that Headway's own policies serve."""
+"""All kinds of jobs."""
 
 
 def serves_of(policy: Policy) -> frozenset[Kind]:
-    """The kinds of jobs that a policy serves: its attribute `serves`, or else all.
+    """The kinds of jobs that a policy serves: its attribute `serves`, or else those of `BATCH`.
 
     A policy does not see jobs of other kinds. They wait, and their reason is `Reason.NOT_SERVED`.
     """
-    return frozenset(getattr(policy, "serves", ALL_KINDS))
+    return frozenset(getattr(policy, "serves", BATCH))
 
 
 def is_top_level(policy: Policy) -> bool:

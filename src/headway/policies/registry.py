@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14, listed, sites, tempo, tiered
+from headway.policies import backfill, heft, instances, lin14, listed, services, sites, tempo, tiered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -54,6 +54,8 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "heft": heft.Heft,
     "tempo": tempo.Tempo,
     "sites": sites.Sites,
+    "services": services.Services,
+    "instances": instances.Instances,
 }
 
 

@@ -13,7 +13,7 @@ from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count
-from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, with_slots
+from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 
 TOPS: Final = ("rr",)
@@ -40,10 +40,10 @@ class Sites:
     def __post_init__(self) -> None:
         if self.top not in TOPS:
             raise InvalidInput("top", self.top, ", ".join(TOPS))
-        if self.each.strip().partition(":")[0] == "sites":
-            raise InvalidInput("each", self.each, "a policy for one site")
         from headway.policies.registry import find  # it knows this module
 
+        if is_top_level(find(self.each.replace(";", ","))):
+            raise InvalidInput("each", self.each, "a policy for one site")
         find(self.lower(""))
 
     def lower(self, pool: str) -> str:

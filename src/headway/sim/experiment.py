@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from headway import policy_files
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.instant import from_seconds, to_seconds
-from headway.model.job import ESTIMATE_DEFAULT
+from headway.model.instant import SECOND, from_seconds, to_seconds
+from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
@@ -17,10 +21,70 @@ from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Decider, Progress, Simulation
+from headway.sim.served import Answered
 from headway.sim.world import World
 from headway.times import Span, seconds_of
 
 ESTIMATE_SECONDS: Final = to_seconds(ESTIMATE_DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLoad:
+    """A service for a simulation, with its requests.
+
+    Args:
+        name: for people.
+        arrivals: when each request comes, in order, in seconds on the clock of the workload.
+        processing: how long an instance takes for each, in seconds: one time for all, or one for each.
+        threshold: an answer later than this is late; seconds, or a text such as `"200ms"`.
+        fraction: which share of the answers of a window are to be in time, above 0 and at most 1.
+        rate, shape: penalty of a window per unit of the shape of what its share lacks of the fraction.
+        least, most: how many instances it is to have, and may have; most None: as many as there are slots.
+        window: how long a window is.
+        begin: when the service comes, and its first window begins; no request comes earlier.
+        warm_up: how long a new instance takes until it serves.
+    """
+
+    name: str
+    arrivals: ArrayLike
+    processing: ArrayLike
+    threshold: Span
+    fraction: float = 0.9
+    rate: float = 1.0
+    shape: PenaltyShape = PenaltyShape.LINEAR
+    least: int = 0
+    most: int | None = None
+    window: Span = 20.0
+    begin: Span = 0.0
+    warm_up: Span = 0.0
+
+    def made(self, number: JobId, slots: int) -> tuple[Service, Answered]:
+        """The job, and its requests.
+
+        Raises:
+            InvalidInput: a term is wrong.
+        """
+        arrivals = np.round(np.asarray(self.arrivals, dtype=np.float64) * SECOND).astype(np.int64)
+        each = np.broadcast_to(np.asarray(self.processing, dtype=np.float64), arrivals.shape)
+        spec = Service(
+            number,
+            release=from_seconds(seconds_of(self.begin, "begin")),
+            name=self.name,
+            rate=self.rate,
+            shape=self.shape,
+            most=slots if self.most is None else self.most,
+            least=self.least,
+            threshold=from_seconds(seconds_of(self.threshold, "threshold")),
+            fraction=self.fraction,
+            window=from_seconds(seconds_of(self.window, "window")),
+        )
+        wrong = flaw(spec)
+        if wrong is not None:
+            raise HeadwayError(f"service {self.name}: {wrong}")
+        end = int(arrivals[-1]) + 1 if len(arrivals) else spec.release
+        processing = np.round(each * SECOND).astype(np.int64)
+        warm_up = from_seconds(seconds_of(self.warm_up, "warm_up"))
+        return spec, Answered(spec, arrivals, processing, end, warm_up=warm_up)
 
 
 def run(
@@ -35,6 +99,7 @@ def run(
     decider: str = "",
     record: bool = False,
     progress: Progress | None = None,
+    services: Sequence[ServiceLoad] = (),
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -47,6 +112,8 @@ def run(
         decider: URL of a decider that makes the plans. It is asked for the plans of `policy`. Empty: no decider.
         record: whether to keep which attempt ran on which slots.
         progress: called now and then with the number of jobs that have ended, and of all jobs.
+        services: services beside the jobs, for a policy that serves them, such as `services`; see
+            `Schedule.services`.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
@@ -56,6 +123,7 @@ def run(
     find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
     if decider and not isinstance(policy, str):
         raise InvalidInput("policy", text, "the name of a policy that the decider has")
+    slots = sum(node.slots for node in nodes)
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
@@ -68,6 +136,7 @@ def run(
             period=None if period is None else from_seconds(seconds_of(period, "period")),
             decider=asked,
             record=record,
+            services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
         )
         return simulation.run(progress)
 

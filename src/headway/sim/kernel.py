@@ -34,7 +34,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant, from_seconds, to_seconds
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import JobId, JobSpec, Kind, Service
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
@@ -43,17 +43,20 @@ from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.machines import Left, Machines
+from headway.sim.served import Answering, Served
 from headway.sim.specs import specs
 from headway.sim.states import crowd, quiet, quiet_spec
 from headway.sim.timed import TimedPolicy
 from headway.sim.world import Estimates, Joined, Stopwatch, Timing, World
 
-# Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then wakes.
+# Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then windows of
+# services, then wakes.
 END: Final = 0
 NODE: Final = 1
 SUBMIT: Final = 2
-WAKE: Final = 3
-STOP: Final = 4
+WINDOW: Final = 3
+WAKE: Final = 4
+STOP: Final = 5
 
 # Module constants, because looking up a member of an enumeration is slow.
 RIGID: Final = Kind.RIGID
@@ -97,14 +100,18 @@ class Simulation:
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
+        services: services beside the jobs, with ids that no job has.
 
     Attributes:
+        served: the services.
         scheduler: the core. Read it only, between two calls of `advance`.
         recorder: what was recorded until now.
 
     Raises:
         InvalidInput: the cluster has no slots, a job can never run on it, or an outage names a node it does not have.
     """
+
+    served: Served | None
 
     def __init__(
         self,
@@ -121,6 +128,7 @@ class Simulation:
         record: bool = False,
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
+        services: Sequence[tuple[Service, Answering]] = (),
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
@@ -134,12 +142,20 @@ class Simulation:
         self.recorder = Recorder(self.scheduler, holdings=not only_rigid, attempts=record)
         self._machines = Machines(self._world, Stopwatch(self._world, workload), workload)
         self._jobs = len(workload)
-        self._begin = int(workload.release[0]) if self._jobs else 0
+        first = [spec.release for spec, _ in services] + ([int(workload.release[0])] if self._jobs else [])
+        self._begin = min(first, default=0)
         self._first += [NodeJoined(self._begin, node) for node in quiet_nodes]
         if decider is not None:
             self._first.append(DeciderChosen(self._begin, decider.url))
         self._submissions = self._told(0)
         self._plan_outages(outages, -NEVER)
+        if services:
+            served = self.served = Served(services)
+            self.recorder.leave_out(served.open)
+            for number, event in enumerate(served.begin()):
+                self._heap.append((event.at, WINDOW, -1, number, 0, event))
+            for at, service in served.windows_end():
+                self._heap.append((at, WINDOW, service, 0, 0, None))
         heapify(self._heap)
 
     @staticmethod
@@ -252,6 +268,7 @@ class Simulation:
         self._audit = audit
         self._journal = journal
         self._heap: list[Due] = []
+        self.served = None
         self._stop = 0
         self._next: JobSpec | None = None
         self._has_begun = False
@@ -353,8 +370,10 @@ class Simulation:
                 job = next(submissions, None)
             else:
                 at, rank, number, task, attempt, event = heappop(heap)
-                if rank != END:
-                    if len(ended) == jobs:
+                if rank == WINDOW and event is None:
+                    self._end_window(number, at)
+                elif rank != END:
+                    if len(ended) == jobs and not (self.served is not None and self.served.open):
                         break  # only outages and wakes are left
                     if rank == STOP:
                         if number == self._stop:
@@ -380,6 +399,15 @@ class Simulation:
         if progress is not None:
             progress(len(ended), jobs)
 
+    def _end_window(self, service: JobId, at: Instant) -> None:
+        """A window of a service ends."""
+        served = self.served
+        assert served is not None
+        for event in served.end_window(service, at):
+            self._feed(event)
+        if service in served.open:
+            heappush(self._heap, (served.next_window(service, at), WINDOW, service, 0, 0, None))
+
     def _comes_in_vain(self, job: JobSpec) -> bool:
         """Whether a job that this one comes after has ended without success. A server would not accept it then."""
         return any(before in self.recorder.failed for before in job.after)
@@ -400,6 +428,8 @@ class Simulation:
             machines.end(event)
         elif type(event) is NodeDown:
             machines.lose(state)
+            if self.served is not None:
+                self.served.lose(scheduler)
         if actions:
             self._perform(actions, state.now + delay)
         if machines.shares:
@@ -422,10 +452,13 @@ class Simulation:
 
     def _perform(self, actions: list[Action], start: Instant) -> None:
         """Do what the core asks for. Attempts that are to be launched begin to run at `start`."""
-        state, machines, heap = self.scheduler.state, self._machines, self._heap
+        state, machines, heap, served = self.scheduler.state, self._machines, self._heap, self.served
         changes: list[ChangeTier] = []
         for action in actions:
-            if type(action) is Launch:
+            if served is not None and served.has(action):
+                for ended in served.perform(action, state.now):
+                    heappush(heap, (ended.at, END, ended.job, ended.task, -ended.attempt, ended))
+            elif type(action) is Launch:
                 if changes:
                     machines.change_tiers(changes, state)
                     changes = []
@@ -456,9 +489,10 @@ class Simulation:
         """What became of every job until now."""
         seconds, alone = sum(timed.seconds for timed in self._timed) + self._advice_seconds, self._machines.alone
         if self._specs is None:
-            return self.recorder.schedule(
+            found = self.recorder.schedule(
                 self._workload, range(self._jobs), begin=self._begin, alone=alone, decision_seconds=seconds
             )
+            return found if self.served is None else replace(found, services=self.served.records())
         terms = self._specs.items()
         return self.recorder.schedule_by_release(
             self._specs,

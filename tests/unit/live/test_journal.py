@@ -63,11 +63,13 @@ from headway.model.events import (
     TaskStarted,
     TaskStruck,
     TierRefused,
+    WindowEnded,
     Woke,
 )
 from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.tier import Tier
+from headway.model.window import Window
 from headway.policies.registry import find
 from headway.testing import job, node
 
@@ -92,6 +94,7 @@ ALL_EVENTS: list[Event] = [
     TaskEnded(5, 1, 0, 1, Outcome.OUT_OF_MEMORY),
     TaskStruck(5, 1, 0, 1),
     RulesChosen(5, 2),
+    WindowEnded(5, 1, Window(0, 5, 9, 8, 1, 2.5, 0.5, 1.5, 0.25)),
     NodeJoined(6, node("n", slots=70, speed=1.5, cores=140, lease=10)),
     NodeDown(7, "n"),
     NodeUp(8, "n"),

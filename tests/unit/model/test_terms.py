@@ -108,7 +108,9 @@ def test_terms_of_another_form_are_misplaced(kind: Kind, terms: dict[str, int], 
 def test_a_form_has_its_own_terms_only() -> None:
     shared = {known.name for known in fields(JobSpec)}
     own = {kind: {known.name for known in fields(form)} - shared for kind, form in FORMS.items()}
-    assert own == {Kind.BAG: {"tasks", "sizes"}, Kind.RIGID: {"width"}, Kind.WORKFLOW: {"graph"}}
+    service = {"most", "least", "threshold", "fraction", "window"}
+    parts = {Kind.BAG: {"tasks", "sizes"}, Kind.RIGID: {"width"}, Kind.WORKFLOW: {"graph"}, Kind.SERVICE: service}
+    assert own == parts
     assert [(form(1).tasks, form(1).width, form(1).kind) for form in (Bag, Rigid)] == [(1, 1, 0), (1, 1, 1)]
     assert (WORKFLOW.tasks, WORKFLOW.width, WORKFLOW.kind) == (2, 1, Kind.WORKFLOW)
 

@@ -19,8 +19,10 @@ from headway.policies.tiered import TieredEasy
 from headway.testing import job, node
 
 NAMES = [
-    *("anneal", "atc", "conservative", "deadline", "easy", "edf", "fcfs", "greedy", "heft", "hprf", "keasy"),
-    *("lst", "lstr", "measy", "priority", "proportion", "reasy", "sites", "sjf", "tempo", "workload", "wspt"),
+    *("anneal", "atc", "conservative", "deadline", "easy", "edf", "fcfs", "greedy", "heft", "hprf", "instances"),
+    "keasy",
+    *("lst", "lstr", "measy", "priority", "proportion", "reasy", "services", "sites", "sjf"),
+    *("tempo", "workload", "wspt"),
 ]
 
 
@@ -124,6 +126,11 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
         "proportion": [("spare", "none"), ("per_instant", True)],
         "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
+        "instances": [("per_instant", False)],
+        "services": [
+            *(("top", "dp"), ("batch", "greedy"), ("model", "queueing"), ("kill", False)),
+            ("per_instant", True),
+        ],
         "sites": [("top", "rr"), ("each", "easy"), ("per_instant", False)],
         "sjf": [("per_instant", False)],
         "tempo": [

@@ -52,7 +52,7 @@ def submitted(number: int, at: int = 0, **terms: object) -> JobSubmitted:
 
 
 TIERED = ("keasy", "reasy", "measy")
-PLAIN = [name for name in registry.BUILT_IN if name not in ("workload", *TIERED)]
+PLAIN = [name for name in registry.BUILT_IN if name not in ("workload", "instances", *TIERED)]
 
 
 @pytest.mark.parametrize("policy", [*PLAIN, "workload:period=5"])

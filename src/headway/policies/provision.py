@@ -1,0 +1,298 @@
+"""How many units each service and the batch jobs get, at the least penalty in all (Chang16 V.B, equations 7, 8 and 13).
+
+The parts are: what each service costs in the coming window by the number of its units, the best split of any number of
+units among the services (`Splits`), what the batch jobs cost by the number of theirs, and the split between both kinds.
+`dp` is the paper's method; `sf` and `pp` are those with which the paper compares it; `ahead` also weighs what a change
+costs, and windows to come.
+
+Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Workloads in Data Centers", HPCC 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import numpy as np
+
+from headway.model.instant import Duration, Instant
+from headway.model.value import value
+from headway.model.workload import FloatArray, IntArray
+from headway.policies.serving import Agreement, Share, Traffic, queueing, shares, warming
+
+UNBOUNDED: Final = 2**31 - 1
+
+Surplus = Literal["first", "even"]
+"""Who gets units that lower no penalty: equation 8 leaves it open. `first`: the first services, as a program gives
+them that tries every split in turn; `even`: all services equally many."""
+
+BatchScale = Literal["all", "own"]
+"""Which end of the batch jobs brings their penalty to a window: with all units, or with the number that is tried."""
+
+
+@value
+class Offer:
+    """What a service costs in the coming window, by the number of its units.
+
+    Attributes:
+        costs: its penalty with 0, 1, ... units, >= 0, never rising; with more than are listed it is the last one.
+        least: it has at least so many units while there are enough.
+        most: it has at most so many.
+    """
+
+    costs: tuple[float, ...]
+    least: int = 0
+    most: int = UNBOUNDED
+
+
+@value
+class Provision:
+    """Who gets how many units in the coming window.
+
+    Attributes:
+        services: the units of each service, in the order given.
+        batch: those of the batch jobs. Units that no service may have are among them.
+        penalty: what is expected to be paid in the window.
+    """
+
+    services: tuple[int, ...]
+    batch: int
+    penalty: float
+
+
+def offer(
+    traffic: Traffic,
+    agreement: Agreement,
+    window: Duration,
+    units: int,
+    share: Share = queueing,
+    *,
+    least: int = 0,
+    most: int = UNBOUNDED,
+    running: int | None = None,
+    warm_up: Duration = 0,
+) -> Offer:
+    """The offer of a service with this traffic and agreement (equation 6), where there are so many units in all.
+
+    If it is given how many of its units run now, more of them serve only after the warm-up.
+    """
+    found = shares(traffic, agreement, window, min(units, most), share, least=running or 0)
+    if running is not None:
+        found = warming(found, running, warm_up, window)
+    return Offer(tuple([agreement.penalty(one) for one in found]), least, most)
+
+
+class Splits:
+    """The best split of 0, 1, ... `units` units among services: D(i, m) of equations 7 and 8.
+
+    A service first has its least. If there are too few units for that, the services that come first have theirs, as far
+    as units are left. Then the program looks for the split of the others that costs least, and gives those that lower
+    no penalty as `surplus` says.
+
+    Attributes:
+        costs: the penalty of all services, by the number of units that they may have in all.
+        taken: how many units they then have; all, unless each has its most.
+    """
+
+    def __init__(self, offers: Sequence[Offer], units: int, surplus: Surplus = "even") -> None:
+        self._offers, self._surplus = offers, surplus
+        self._sure = sum([offer.least for offer in offers])
+        room = max(0, units - self._sure)
+        best = np.zeros(1)
+        self._merges: list[_Merge] = []
+        for one in offers:
+            self._merges.append(_Merge(best, one, room))
+            best = self._merges[-1].best
+        # How many of the units beyond the least are of use: with fewer, more is paid.
+        steps = np.arange(len(best)) * np.append(True, np.diff(best) < 0)
+        self._useful: list[int] = np.maximum.accumulate(steps).tolist()
+        self.costs: list[float] = [self._starving(some) for some in range(min(self._sure, units + 1))]
+        self.costs += best.tolist()[: units + 1 - len(self.costs)]
+        self.costs += [self.costs[-1]] * (units + 1 - len(self.costs))
+        most = sum([max(one.least, min(one.most, units)) for one in offers])
+        self.taken: list[int] = [min(some, most) for some in range(units + 1)]
+
+    def split(self, units: int) -> tuple[int, ...]:
+        """The units of each service if all may have so many."""
+        if units < self._sure:
+            return self._starved(units)
+        left = self._useful[min(units - self._sure, len(self._useful) - 1)]
+        found = [0] * len(self._offers)
+        for place in range(len(self._offers) - 1, -1, -1):
+            more = self._merges[place].choice(left)
+            found[place] = self._offers[place].least + more
+            left -= more
+        self._add(found, self.taken[units] - sum(found))
+        return tuple(found)
+
+    def _add(self, found: list[int], surplus: int) -> None:
+        """Give units that lower no penalty to services that may have more."""
+        while surplus:
+            able = [place for place, one in enumerate(self._offers) if found[place] < one.most]
+            if self._surplus == "first":
+                able = able[:1]
+            each = -(-surplus // len(able))
+            for place in able:
+                more = min(each, surplus, self._offers[place].most - found[place])
+                found[place] += more
+                surplus -= more
+
+    def _starved(self, units: int) -> tuple[int, ...]:
+        found: list[int] = []
+        for one in self._offers:
+            found.append(min(one.least, units))
+            units -= found[-1]
+        return tuple(found)
+
+    def _starving(self, units: int) -> float:
+        split = self._starved(units)
+        return math.fsum([_cost(one, some) for one, some in zip(self._offers, split, strict=True)])
+
+
+def _cost(one: Offer, units: int) -> float:
+    return one.costs[min(units, len(one.costs) - 1)]
+
+
+class _Merge:
+    """Equation 8 for all numbers of units beyond the least at once, where one more service comes in.
+
+    Only numbers of its units are tried with which it pays less than with any fewer: others never do better. Behind the
+    end of an array nothing changes any more.
+
+    Attributes:
+        best: the least penalty of the services so far.
+    """
+
+    def __init__(self, others: FloatArray, one: Offer, room: int) -> None:
+        costs = np.array(one.costs[: one.most + 1])[one.least : one.least + room + 1]
+        if not len(costs):
+            costs = np.array(one.costs[-1:])
+        lowest = np.append(math.inf, np.minimum.accumulate(costs)[:-1])
+        self._more: IntArray = np.flatnonzero(costs < lowest)
+        self._costs: FloatArray = costs[self._more]
+        length = min(room, len(others) - 1 + int(self._more[-1])) + 1
+        self._others = np.append(others, np.full(max(0, length - len(others)), others[-1]))
+        self.best: FloatArray = np.full(length, math.inf)
+        sums = np.empty(length)
+        for more, cost in zip(self._more.tolist(), self._costs.tolist(), strict=True):
+            part = np.add(self._others[: length - more], cost, out=sums[more:])
+            np.minimum(self.best[more:], part, out=self.best[more:])
+
+    def choice(self, units: int) -> int:
+        """How many of these units beyond the least the service has: of equal choices, the fewest."""
+        units = min(units, len(self.best) - 1)
+        tried = int(np.searchsorted(self._more, units, side="right"))
+        return int(self._more[np.argmin(self._others[units - self._more[:tried]] + self._costs[:tried])])
+
+
+def batch_costs(
+    found: Sequence[tuple[float, Instant]], window: Duration, now: Instant, scale: BatchScale = "all"
+) -> list[float]:
+    """c_B(m) for a window: the penalties of the batch jobs by the number of units, brought to the window.
+
+    The paper multiplies each penalty by the length of the window and divides it by the time until the last job ends.
+    With the end of each number by itself (`own`), few units look cheap, for the end moves away as the penalty grows.
+    With the end by all units (`all`) that does not happen. A window never costs more than the whole.
+
+    Args:
+        found: of 0, 1, ... units, the penalty and when the last job ends (`headway.policies.listing.penalties`).
+    """
+    costs: list[float] = []
+    for penalty, end in found:
+        long = (end if scale == "own" else found[-1][1]) - now
+        costs.append(penalty if math.isinf(penalty) or long <= window else penalty * (window / long))
+    return costs
+
+
+def dp(services: Splits, batch: Sequence[float], units: int) -> Provision:
+    """The least penalty of both kinds together (equation 13); of equal ones, the most units for services.
+
+    Args:
+        batch: c_B(0), ... c_B(units); infinite without units while jobs are left.
+    """
+    best = 0
+    for some in range(services.taken[units] + 1):
+        if services.costs[some] + batch[units - some] <= services.costs[best] + batch[units - best]:
+            best = some
+    return _provision(services, batch, units, best)
+
+
+def sf(services: Splits, batch: Sequence[float], units: int) -> Provision:
+    """Half of the units for either kind (SF); all for services if no batch job is left."""
+    return _provision(services, batch, units, units - units // 2 if math.isinf(batch[0]) else units)
+
+
+def pp(
+    services: Splits,
+    batch: Sequence[float],
+    units: int,
+    recent_services: float,
+    recent_batch: float,
+    reserve: float = 0.1,
+) -> Provision:
+    """Units in proportion to the recent penalties of both kinds (PP); half for either if there are none.
+
+    Either has at least this share of the units, rounded down, but one at least. With no batch job left, services have
+    all.
+
+    Args:
+        recent_services: what they paid in the last window.
+        recent_batch: what the jobs that are late by now would pay if they ended now.
+    """
+    total = recent_services + recent_batch
+    part = recent_services / total if total > 0 else 0.5
+    least = min(units // 2, max(1, math.floor(reserve * units)))
+    some = min(units - least, max(least, math.floor(units * part + 0.5)))
+    return _provision(services, batch, units, some if math.isinf(batch[0]) else units)
+
+
+def ahead(
+    windows: Sequence[tuple[Splits, Sequence[float]]],
+    units: int,
+    before: int,
+    to_services: float = 0.0,
+    to_batch: float = 0.0,
+) -> Provision:
+    """The provision for the first of some windows such that all of them together, with the changes, cost least.
+
+    Without costs of changes, or with one window and none, it is that of `dp`. The steps are windows times units.
+
+    Args:
+        windows: of each, the services and c_B by the number of units, soonest first; at least one.
+        before: how many units the services have now.
+        to_services: what it costs to take a unit from the batch jobs: what is lost of the task that runs there.
+        to_batch: what it costs to take one from the services.
+
+    Returns:
+        The provision for the first window; its penalty is that of all windows, with the changes.
+    """
+    after = [0.0] * (units + 1)  # the least penalty of the windows behind, by the units of the services before them
+    total: list[float] = []
+    for services, batch in reversed(windows):
+        total = [services.costs[some] + batch[units - some] + after[some] for some in range(units + 1)]
+        after = _changed(total, to_services, to_batch)
+    services, batch = windows[0]
+    best, least = 0, math.inf
+    for some in range(services.taken[units] + 1):
+        change = (some - before) * to_services if some > before else (before - some) * to_batch
+        if total[some] + change <= least:
+            best, least = some, total[some] + change
+    found = _provision(services, batch, units, best)
+    return Provision(found.services, found.batch, least)
+
+
+def _changed(total: list[float], up: float, down: float) -> list[float]:
+    """The least of `total` for each number of units now, with what it costs to change to another."""
+    found = total[:]
+    for some in range(len(found) - 2, -1, -1):
+        found[some] = min(found[some], found[some + 1] + up)
+    for some in range(1, len(found)):
+        found[some] = min(found[some], found[some - 1] + down)
+    return found
+
+
+def _provision(services: Splits, batch: Sequence[float], units: int, some: int) -> Provision:
+    split = services.split(some)
+    others = units - sum(split)
+    return Provision(split, others, services.costs[some] + batch[others])

@@ -1,0 +1,340 @@
+"""A top level for batch jobs and services on one cluster (Chang16): who gets how many slots in the next window.
+
+Batch jobs have a pool of their own, and so has each service. When a window has ended, the border between the pools
+moves: a share of the slots changes its pool. Which share is decided in `headway.policies.provision`.
+
+Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Workloads in Data Centers", HPCC 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headway.errors import InvalidInput
+from headway.model.instant import SECOND, to_seconds
+from headway.model.job import Kind, Service
+from headway.model.plan import Claim, Plan
+from headway.model.queue import by_order
+from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.value import value
+from headway.policies.listed import load_of, pace_of
+from headway.policies.listing import penalties
+from headway.policies.sequence import Load, greedy
+from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares
+
+if TYPE_CHECKING:
+    from headway.policies.provision import Offer  # it needs numpy, which starts slowly
+
+TOPS: Final = ("dp", "sf", "pp")
+"""How slots are shared out."""
+
+MODELS: Final[dict[str, Share]] = {"queueing": queueing, "fluid": fluid}
+"""What tells the share of answers in time."""
+
+BATCH: Final = "batch"
+"""The pool of batch jobs."""
+
+SERVICE: Final = "service "
+"""How the names of the other pools begin; a number follows."""
+
+
+def is_of_service(pool: str) -> bool:
+    """Whether a pool of this name is that of a service."""
+    return pool.startswith(SERVICE)
+
+
+class Border:
+    """Which pool each slot is of, or goes to; and how that is to change.
+
+    Args:
+        view: the first pool.
+
+    Attributes:
+        usable: the slots that count: those of nodes that are up and take new work.
+        goes_to: by name of a pool, its usable slots, those included that are still on their way to it.
+        are_in: by name, its usable slots that are there, those included that are about to leave.
+    """
+
+    def __init__(self, view: Snapshot) -> None:
+        self.view = view
+        usable = NO_SLOTS
+        for node in view.nodes.values():
+            if node.up and not node.draining and not node.apart:
+                usable |= node.slots & ~node.closing
+        self.usable = usable
+        self.are_in: dict[str, Slots] = {}
+        self.goes_to: dict[str, Slots] = {}
+        pools = [view, *view.pools.values()]
+        for pool in pools:
+            self.are_in[pool.name] = self.goes_to[pool.name] = pool.slots & usable
+        for pool in pools:
+            for name, leaving in pool.leaving.items():
+                self.goes_to[pool.name] &= ~leaving
+                self.goes_to[name] = self.goes_to.get(name, NO_SLOTS) | (leaving & usable)
+
+    def let(self, slots: Slots, pool: str) -> None:
+        """These slots go to a pool."""
+        for name in self.goes_to:
+            self.goes_to[name] &= ~slots
+        self.goes_to[pool] = self.goes_to.get(pool, NO_SLOTS) | slots
+        self.are_in.setdefault(pool, NO_SLOTS)
+
+    def move(self, plan: Plan, wanted: Sequence[tuple[str, int]], *, kill: bool) -> None:
+        """Lend slots so that each pool will have the number that is wanted; pools that are not named get none.
+
+        With `kill`, batch jobs that may be killed lose slots at once. Instances always end by themselves.
+
+        Slots leave a pool first where they cost least: those that have not arrived, then free ones, then those that are
+        expected to be free soonest.
+        """
+        to_have = dict(wanted)
+        spare = NO_SLOTS
+        for name, slots in self.goes_to.items():
+            excess = count(slots) - to_have.get(name, 0)
+            if excess > 0:
+                spare |= self._cheapest(name, slots, excess)
+        gains: dict[str, Slots] = {}
+        short = {name: number - count(self.goes_to.get(name, NO_SLOTS)) for name, number in wanted}
+        for name, number in short.items():  # first what would only have left
+            gains[name] = _first(spare & self.are_in.get(name, NO_SLOTS), max(0, number))
+            spare &= ~gains[name]
+        for name, number in short.items():
+            more = _first(spare, max(0, number - count(gains[name])))
+            spare &= ~more
+            gains[name] |= more
+        for name, slots in gains.items():
+            if slots:
+                self.let(slots, name)
+                at_once = slots & self._killable() if kill else NO_SLOTS
+                for part, claim in ((at_once, Claim.KILL), (slots & ~at_once, Claim.AFTER)):
+                    if part:
+                        plan.lend(name, part, claim)
+
+    def _killable(self) -> Slots:
+        """Slots of batch jobs that may be killed."""
+        pool = self.view.pools.get(BATCH)
+        if pool is None:
+            return NO_SLOTS
+        killable = pool.slots
+        for _, _, _, attempt in pool.running:
+            if not attempt.job.spec.preemptible:
+                killable &= ~attempt.slots
+        for attempt in pool.background:
+            if not attempt.job.spec.preemptible:
+                killable &= ~attempt.slots
+        return killable
+
+    def _cheapest(self, name: str, slots: Slots, number: int) -> Slots:
+        pool = self.view if name == self.view.name else self.view.pools.get(name)
+        found = _first(slots & ~self.are_in[name], number)
+        if pool is None:
+            return found
+        found |= _first(slots & pool.free & ~found, number - count(found))
+        ends = [attempt.slots for _, _, _, attempt in pool.running]
+        for group in (*(ends if not is_of_service(name) else reversed(ends)), slots):
+            found |= _first(slots & group & ~found, number - count(found))
+        return found
+
+
+def _first(slots: Slots, number: int) -> Slots:
+    """The lowest of some slots, at most so many."""
+    found = NO_SLOTS
+    for slot in numbers(slots):
+        if number <= 0:
+            break
+        found |= 1 << slot
+        number -= 1
+    return found
+
+
+def pools_of(view: Snapshot) -> list[tuple[str, JobView | None]]:
+    """The pools of services in order of making, and the service of each; None: it has ended."""
+    found: list[tuple[str, JobView | None]] = []
+    for name, pool in view.pools.items():
+        if is_of_service(name):
+            there = [job for job in pool.jobs.values() if not job.cancelled]
+            found.append((name, there[0] if there else None))
+    return found
+
+
+def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]]:
+    """Deal what is in the first pool: each new service to a pool of its own, batch jobs to theirs.
+
+    Slots go along with what runs there; the others go to the batch jobs. Returns the services and their pools.
+    """
+    known = pools_of(view)
+    services = [(name, job) for name, job in known if job is not None]
+    empty = [name for name, job in known if job is None]
+    made = len(known)
+    there = {job.id: all_slots(job) for job in with_slots(view)}
+    left = view.slots
+    for job in view.in_order(by_order):
+        name = BATCH
+        if job.kind is Kind.SERVICE:
+            if empty:
+                name = empty.pop(0)
+            else:
+                made += 1
+                name = f"{SERVICE}{made}"
+            services.append((name, job))
+            slots = there.get(job.id, NO_SLOTS) & left
+            left &= ~slots
+            plan.lend(name, slots, Claim.AFTER)
+            border.let(slots, name)
+        plan.deal(name, job.id)
+    if left or BATCH not in view.pools:
+        plan.lend(BATCH, left, Claim.AFTER)
+        border.let(left, BATCH)
+    return services
+
+
+def offer_of(job: JobView, share: Share, most: int) -> Offer:
+    """What a service costs in the next window, by the number of its instances, if as much comes as in the last one.
+
+    Before its first window ends, one instance counts as enough.
+    """
+    from headway.policies.provision import Offer
+
+    spec = job.spec
+    assert isinstance(spec, Service)
+    least, most = max(spec.least, 1), max(1, min(spec.most, most))
+    if not job.windows:
+        return Offer((spec.penalty(0.0), 0.0), least, most)
+    last = job.windows[-1]
+    traffic = Traffic(
+        last.arrivals * SECOND / last.length,
+        round(next((window.processing for window in reversed(job.windows) if window.processing), 0.0)),
+        last.queued,
+        last.arrival_variation,
+        last.processing_variation,
+    )
+    found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
+    return Offer(tuple([spec.penalty(one) for one in found]), least, most)
+
+
+def batch_loads(pool: Snapshot) -> list[Load]:
+    """What is left of the batch jobs. Tasks that run count as if they had not started: they need their slots."""
+    pace = pace_of(pool)
+    return [load_of(job, pace, begun=True) for job in pool.in_order(by_order) if job.ready or job.attempts]
+
+
+def widest(pool: Snapshot) -> int:
+    """How many slots the batch jobs need at once; 0: there are no jobs."""
+    return max([job.width for job in pool.in_order(by_order)], default=0)
+
+
+@value
+class Services:
+    """Batch jobs and services on one cluster; who gets how many slots is decided anew after each window.
+
+    Args:
+        top: how slots are shared out. dp: at the least penalty in the next window, by estimates. sf: half to services,
+            half to batch jobs. pp: in proportion to their penalties in the last window, at least a tenth to each.
+        batch: the policy of batch jobs; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
+        model: how many answers are expected in time. queueing: with chance. fluid: as the paper has it, without.
+        kill: whether batch jobs lose slots at once, so that their tasks are redone, instead of when a task ends.
+        per_instant: one round for all events of an instant, instead of one after each event.
+    """
+
+    top: str = "dp"
+    batch: str = "greedy"
+    model: str = "queueing"
+    kill: bool = False
+    per_instant: bool = True
+
+    def __post_init__(self) -> None:
+        if self.top not in TOPS:
+            raise InvalidInput("top", self.top, ", ".join(TOPS))
+        if self.model not in MODELS:
+            raise InvalidInput("model", self.model, ", ".join(MODELS))
+        from headway.policies.registry import find  # it knows this module
+
+        if is_top_level(find(self.batch.replace(";", ","))):
+            raise InvalidInput("batch", self.batch, "a policy for one pool")
+        find(self.lower(BATCH))
+
+    def lower(self, pool: str) -> str:
+        """The policy of a pool."""
+        text = "instances" if is_of_service(pool) else self.batch.replace(";", ",")
+        if not self.per_instant:
+            return text
+        return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
+
+    @property
+    def serves(self) -> frozenset[Kind]:
+        """All jobs."""
+        return ALL_KINDS
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan, border = view.plan(), Border(view)
+        is_due = self._is_due(view, border)
+        services = deal(view, plan, border)
+        if is_due:
+            wanted = self._wanted(view, services, count(border.usable))
+            border.move(plan, wanted, kill=self.kill)
+        return plan
+
+    def _is_due(self, view: Snapshot, border: Border) -> bool:
+        """Whether the slots are to be shared out again.
+
+        They are when a window has just ended, when a service or slots came or went, and for a batch job that has no
+        room in the pool of batch jobs.
+        """
+        if view.slots or BATCH not in view.pools:
+            return True
+        room = count(border.goes_to[BATCH])
+        for new in view.in_order(by_order):
+            if new.kind is Kind.SERVICE or new.width > room:
+                return True
+        for name, job in pools_of(view):
+            if job is None and border.goes_to[name]:
+                return True
+            if job is not None and job.windows and job.windows[-1].end == view.now:
+                return True
+        return False
+
+    def _wanted(self, view: Snapshot, services: Sequence[tuple[str, JobView]], slots: int) -> list[tuple[str, int]]:
+        """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
+        from headway.policies.provision import Splits, batch_costs, dp, pp, sf
+
+        services = sorted(services, key=_by_id)
+        offers = [offer_of(job, MODELS[self.model], slots) for _, job in services]
+        splits = Splits(offers, slots)
+        pool = view.pools.get(BATCH, view)
+        needed = widest(pool)
+        batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
+        if self.top == "dp" and needed and services:
+            window = min([job.spec.window for _, job in services if isinstance(job.spec, Service)])
+            costs = batch_costs(penalties(batch_loads(pool), slots, greedy, view.now), window, view.now)
+            batch = [cost if some >= needed else math.inf for some, cost in enumerate(costs)]
+        if self.top == "dp":
+            found = dp(splits, batch, slots)
+        elif self.top == "sf":
+            found = sf(splits, batch, slots)
+        else:
+            found = pp(splits, batch, slots, _paid(services), _owed(pool))
+        return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
+
+
+def _by_id(entry: tuple[str, JobView]) -> int:
+    return entry[1].id
+
+
+def _paid(services: Sequence[tuple[str, JobView]]) -> float:
+    """What the last windows of the services have cost."""
+    last = [(job.spec, job.windows[-1]) for _, job in services if job.windows]
+    return math.fsum([spec.penalty(window.share) for spec, window in last if isinstance(spec, Service)])
+
+
+def _owed(pool: Snapshot) -> float:
+    """What the batch jobs that are late by now cost if they end now."""
+    late = [(job.spec, to_seconds(pool.now - job.due)) for job in pool.in_order(by_order) if job.due < pool.now]
+    return math.fsum([spec.rate * spec.shape.of(seconds) for spec, seconds in late])

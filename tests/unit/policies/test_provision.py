@@ -1,0 +1,176 @@
+"""Splits of units against all splits there are, and the methods of provision against each other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.model.instant import NEVER, SECOND
+from headway.policies.listing import penalties
+from headway.policies.provision import Offer, Provision, Splits, ahead, batch_costs, dp, offer, pp, sf
+from headway.policies.sequence import SEQUENCES, Load
+from headway.policies.serving import Agreement, Traffic, fluid
+
+COSTS = st.lists(st.integers(0, 20), min_size=1, max_size=8).map(
+    lambda costs: tuple(sorted(map(float, costs), reverse=True))
+)
+OFFERS = st.builds(
+    lambda costs, least, more: Offer(costs, least, least + more), COSTS, st.integers(0, 3), st.integers(0, 9)
+)
+INF = math.inf
+
+
+def cost(one: Offer, units: int) -> float:
+    return one.costs[min(units, len(one.costs) - 1)]
+
+
+def allowed(offers: list[Offer], units: int) -> list[tuple[int, ...]]:
+    """All splits of at most so many units that keep to the bounds."""
+    ranges = [range(one.least, min(one.most, units) + 1) for one in offers]
+    return [split for split in itertools.product(*ranges) if sum(split) <= units]
+
+
+@given(st.lists(OFFERS, max_size=3), st.integers(0, 14), st.sampled_from(["first", "even"]))
+def test_the_best_of_all_splits(offers: list[Offer], units: int, surplus: str) -> None:
+    splits = Splits(offers, units, surplus)  # type: ignore[arg-type]
+    for some in range(units + 1):
+        split = splits.split(some)
+        assert sum(split) == splits.taken[some] == min(some, sum(one.most for one in offers))
+        assert splits.costs[some] == sum(map(cost, offers, split))
+        choices = allowed(offers, some)
+        if choices:
+            assert splits.costs[some] == min(sum(map(cost, offers, choice)) for choice in choices)
+            assert all(one.least <= own <= one.most for one, own in zip(offers, split, strict=True))
+
+
+def test_too_few_units_for_all_that_services_have_at_least() -> None:
+    splits = Splits([Offer((9.0, 3.0, 0.0), 2), Offer((7.0, 1.0), 1)], 4)
+    assert [splits.split(some) for some in range(5)] == [(0, 0), (1, 0), (2, 0), (2, 1), (3, 1)]
+    assert splits.costs == [16, 10, 7, 1, 1]
+
+
+def test_who_gets_units_that_lower_no_penalty() -> None:
+    offers = [Offer((5.0, 0.0)), Offer((5.0, 4.0, 0.0), 0, 3), Offer((0.0,), 0, 1)]
+    assert Splits(offers, 10, "first").split(10) == (8, 2, 0)
+    assert Splits(offers, 10, "even").split(10) == (6, 3, 1)
+    assert Splits(offers[1:], 10).split(10) == (3, 1)
+    assert Splits(offers[1:], 10).taken[10] == 4
+
+
+def test_an_offer_is_equation_6() -> None:
+    traffic, agreement = Traffic(250, 10_000), Agreement(20_000, 0.9, 100)
+    found = offer(traffic, agreement, 20 * SECOND, 64, fluid)
+    assert len(found.costs) == 4  # three units are enough
+    assert found.costs[0] == pytest.approx(90)
+    assert found.costs[3] == 0
+    later = offer(traffic, agreement, 20 * SECOND, 64, fluid, running=1, warm_up=10 * SECOND, least=1, most=5)
+    assert later.costs[:2] == found.costs[:2]
+    assert later.costs[3] == pytest.approx(100 * (0.9 - 0.5 * (1 + fluid(traffic, 20_000, 20 * SECOND, 1))))
+    assert (later.least, later.most) == (1, 5)
+
+
+def test_costs_of_batch_jobs_are_brought_to_the_window() -> None:
+    found = [(INF, NEVER), (60.0, 70 * SECOND), (10.0, 40 * SECOND), (1.0, 20 * SECOND)]
+    assert batch_costs(found, 5 * SECOND, 10 * SECOND, "all") == pytest.approx([INF, 30, 5, 0.5])
+    assert batch_costs(found, 5 * SECOND, 10 * SECOND, "own") == pytest.approx([INF, 5, 10 / 6, 0.5])
+    assert batch_costs(found, 50 * SECOND, 10 * SECOND) == [INF, 60, 10, 1]
+    assert batch_costs([(0.0, 7)] * 2, 5, 7) == [0, 0]
+
+
+def test_the_worked_example_beside_a_service() -> None:
+    """Figure 2's jobs cost 20 with three units; a service that needs one of them has to be worth it."""
+    second = SECOND
+    loads = [
+        Load(2, 3 * second, 2 * second, 2),
+        Load(2, 2 * second, 3 * second, 2),
+        Load(3, 4 * second, 4 * second, 3),
+    ]
+    found = penalties(loads, 3, SEQUENCES["greedy"])
+    assert found[3] == (20, 9 * second)
+    batch = batch_costs(found, 9 * second, 0)
+    worth = batch[2] - batch[3]
+    assert dp(Splits([Offer((worth - 1, 0.0))], 3), batch, 3) == Provision((0,), 3, 20 + worth - 1)
+    assert dp(Splits([Offer((worth, 0.0))], 3), batch, 3) == Provision((1,), 2, 20 + worth)
+
+
+BATCH = st.lists(st.integers(0, 30), min_size=12, max_size=12).map(lambda costs: [INF, *map(float, costs)])
+
+
+@given(st.lists(OFFERS.filter(lambda one: one.least == 0), max_size=3), BATCH)
+def test_equation_13(offers: list[Offer], batch: list[float]) -> None:
+    found = dp(Splits(offers, 12), batch, 12)
+    assert sum(found.services) + found.batch == 12
+    choices = [(split, rest) for split in allowed(offers, 12) for rest in range(13 - sum(split))]
+    assert found.penalty >= min(sum(map(cost, offers, split)) + batch[rest] for split, rest in choices)
+    assert found.penalty <= min(sum(map(cost, offers, split)) + batch[12 - sum(split)] for split, _ in choices)
+
+
+def test_services_have_what_makes_no_difference() -> None:
+    services = Splits([Offer((4.0, 0.0)), Offer((4.0, 0.0))], 10)
+    assert dp(services, [INF, *[1.0] * 10], 10) == Provision((5, 4), 1, 1)
+    assert dp(services, [0.0] * 11, 10) == Provision((5, 5), 0, 0)
+    assert sf(services, [0.0] * 11, 10) == pp(services, [0.0] * 11, 10, 0, 9) == Provision((5, 5), 0, 0)
+
+
+@given(st.integers(2, 200), st.floats(0, 1e9), st.floats(0, 1e9))
+def test_by_recent_penalties_either_kind_has_its_reserve(units: int, services: float, batch: float) -> None:
+    found = pp(Splits([Offer((4.0, 0.0))], units), [INF, *[1.0] * units], units, services, batch)
+    assert found.batch >= max(1, units // 10)
+    assert sum(found.services) >= max(1, units // 10)
+    if services + batch > 0 and units // 10 < found.batch < units - units // 10:
+        assert found.batch / units == pytest.approx(batch / (services + batch), abs=1 / units)
+
+
+def test_published_shares_of_64_units() -> None:
+    """Figure 9: half at the start, then 6 for batch jobs, later 58 (Chang16 VI.C.3)."""
+    services, batch = Splits([Offer((1.0, 0.0))], 64), [INF, *[1.0] * 64]
+    assert [pp(services, batch, 64, *recent).batch for recent in [(0, 0), (5, 0), (0, 5), (3, 1)]] == [32, 6, 58, 16]
+    assert sf(services, batch, 64) == Provision((32,), 32, 1)
+    assert sf(Splits([Offer((1.0, 0.0))], 65), [INF, *[1.0] * 65], 65).batch == 32
+
+
+@given(
+    st.lists(st.tuples(COSTS, BATCH), min_size=1, max_size=3), st.integers(0, 12), st.integers(0, 5), st.integers(0, 5)
+)
+def test_the_best_of_all_sequences(
+    windows: list[tuple[tuple[float, ...], list[float]]], before: int, up: int, down: int
+) -> None:
+    seen = [(Splits([Offer(costs)], 12), batch) for costs, batch in windows]
+    found = ahead(seen, 12, before, up, down)
+
+    def total(sequence: tuple[int, ...]) -> float:
+        paid = sum(
+            services.costs[some] + batch[12 - some] for (services, batch), some in zip(seen, sequence, strict=True)
+        )
+        return paid + sum(up * max(0, b - a) + down * max(0, a - b) for a, b in pairwise((before, *sequence)))
+
+    if len(windows) < 3:
+        assert found.penalty == min(map(total, itertools.product(range(13), repeat=len(windows))))
+    else:
+        chosen = sum(found.services)
+        assert found.penalty <= total((chosen,) * len(windows))
+    if len(windows) == 1:
+        assert ahead(seen, 12, before) == dp(*seen[0], 12)
+
+
+def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
+    quiet, busy = Splits([Offer((9.0, 0.0))], 4), Splits([Offer((9.0, 6.0, 3.0, 0.0))], 4)
+    batch = [INF, 6.0, 4.0, 2.0, 0.0]
+    assert ahead([(quiet, batch)], 4, 1, 5).batch == 3
+    assert ahead([(quiet, batch)], 4, 3, 5, 9).batch == 1
+    assert ahead([(quiet, batch), (busy, batch), (busy, batch)], 4, 1, 1.5).batch == 3
+    assert ahead([(busy, batch)], 4, 1, 1.5).batch == 3
+    assert ahead([(busy, batch), (busy, batch)], 4, 1, 1.5).batch == 1
+
+
+def test_ten_services_on_a_thousand_units_take_bounded_work() -> None:
+    """Each cost is its own: no unit is useless, so nothing is left out."""
+    offers = [Offer(tuple(float((1000 - units) * (1 + place)) for units in range(1001))) for place in range(10)]
+    splits = Splits(offers, 1000)
+    assert splits.split(1000) == (0,) * 9 + (1000,)
+    assert splits.costs[1000] == sum(1000.0 * (1 + place) for place in range(9))
