@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 NAMES: Final = ("estimates", "orders")
 """The experiments, as in `headway.reproduce.chang16.experiments`; that takes long to import."""
 
+STATED: Final = ("words", "published", "ours", "low", "high")
+"""What JSON says of a statement, besides its verdict."""
+
 
 @click.command(short_help="Batch jobs at the least penalty (2016): accuracy of estimates, and orders.")
 @click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(NAMES))
@@ -92,7 +95,10 @@ def _perform(report: Report, experiment: Experiment, asked: Asked) -> list[str]:
             report.written.append(name)
     report.rows(f"{experiment.name}.csv", result.columns, result.rows)
     report.told[experiment.name] = {
-        "statements": [asdict(one) | {"verdict": one.verdict} for one in result.statements],
+        "statements": [
+            {name: value for name, value in asdict(one).items() if name in STATED} | {"verdict": one.verdict}
+            for one in result.statements
+        ],
         "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
     }
     return [each.markdown() for each in tables]

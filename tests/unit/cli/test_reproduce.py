@@ -194,7 +194,7 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("Log: made-up stand-in for SDSC-Par96, 60 jobs. Set HEADWAY_DATA, or give --data,")
     assert "How well the penalty is foreseen in the middle of a run (figures 4 and 5)" in ran.out
-    assert "Total penalty, relative to hprf" in ran.out
+    assert "Total penalty relative to hprf" in ran.out
     assert ran.out.count("What the paper prints, and what comes of our runs") == 2
     names = {"fig4.png", "fig5.png", "fig6.png", "fig7.png", "estimates.csv", "orders.csv", "tables.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names

@@ -126,9 +126,9 @@ def _measured(work: _Work) -> list[tuple[float, ...]]:
 
 def _table(ran: Runs, to: str, kinds: Sequence[Rates]) -> Table:
     settings = list(product(kinds, ARRIVALS))
-    columns = ("policy", *(f"{rates} rates, {ARRIVALS[arrival]}" for rates, arrival in settings))
+    columns = ("policy", *(f"{rates}, {ARRIVALS[arrival]}" for rates, arrival in settings))
     rows = [(policy, *(_cell(*ran.relative(setting, policy, to)) for setting in settings)) for policy in ran.policies]
-    return Table(f"Total penalty, relative to {to}", columns, rows)
+    return Table(f"Total penalty relative to {to}, by rates and by when jobs come", columns, rows)
 
 
 def _cell(value: float, again: FloatArray) -> str:
@@ -140,7 +140,7 @@ def _statement(ran: Runs, rates: Rates, arrival: Arrival) -> Statement:
     figure, other, published = FIGURES[rates]
     value, again = ran.relative((rates, arrival), "greedy", other)
     low, high = range_of(1 - again)
-    words = f"{rates} rates, {ARRIVALS[arrival]}: greedy has less penalty than {other} by (figure {figure[-1]})"
+    words = f"{rates} rates, jobs {ARRIVALS[arrival]}: greedy is below {other} by (figure {figure[-1]})"
     return Statement(words, published, 1 - value, low, high, NEAR, neutral=0.0)
 
 
@@ -153,7 +153,7 @@ def _draw(ran: Runs, rates: Rates, path: Path) -> None:
         return Mean(value, float(again.std()))
 
     panels = {
-        words: {policy: mean(arrival, policy) for policy in ran.policies}
+        f"jobs {words}": {policy: mean(arrival, policy) for policy in ran.policies}
         | {"greedy, published": Mean(1 - published, 0)}
         for arrival, words in ARRIVALS.items()
     }

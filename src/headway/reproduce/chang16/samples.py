@@ -38,7 +38,7 @@ PARAGON: Final = 400
 Rates = Literal["equal", "random"]
 Arrival = Literal["logged", "start"]
 
-ARRIVALS: Final[dict[Arrival, str]] = {"logged": "submitted as logged", "start": "all at the start"}
+ARRIVALS: Final[dict[Arrival, str]] = {"logged": "as logged", "start": "all at the start"}
 """When the jobs of a sample come. The paper says that all are there at the start for its first experiment only."""
 
 
