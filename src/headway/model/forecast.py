@@ -45,6 +45,7 @@ class Expected:
         awaits: what runs until then on the slots where it starts next, and tasks of its own that come before.
         start_assumes, end_assumes: jobs that gave no estimate and whose tasks were assumed to run as long as the core's
             default until this instant, or as far as the forecast goes; if there are any, the time is only an example.
+        penalty: what the job costs if it ends at `end`, by its due date, rate and shape; 0 if `end` is None.
     """
 
     job: JobId
@@ -53,6 +54,7 @@ class Expected:
     awaits: tuple[Awaited, ...] = ()
     start_assumes: tuple[JobId, ...] = ()
     end_assumes: tuple[JobId, ...] = ()
+    penalty: float = 0.0
 
 
 @value

@@ -21,7 +21,7 @@ from headway.errors import in_short
 from headway.model.actions import Action, Conclude, Launch
 from headway.model.events import Event
 from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, Forecast
-from headway.model.instant import Instant
+from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.slots import Slots, numbers
@@ -90,6 +90,7 @@ class _Prospects(Recorder):
         self._assumed_at_end: dict[JobId, tuple[JobId, ...]] = {}
         self._began: dict[Place, Instant] = {}
         self._workflows = {job.id: job.graph for job in jobs if job.graph}
+        self._due = {job.id: (job.spec, job.due) for job in jobs}  # `change` may have set another than the spec's
         self._settled: dict[Place, tuple[Awaited, Slots]] = {}
         self._first: dict[int, Awaited] = {}
         self._last: dict[int, Awaited] = {}
@@ -167,4 +168,10 @@ class _Prospects(Recorder):
                 self._awaits.get(job, ()),
                 self._assumed_at_start.get(job, ()),
                 self._assumed_at_end.get(job, so_far),
+                self._penalty(job),
             )
+
+    def _penalty(self, job: JobId) -> float:
+        """What a job costs if it ends when it is expected to."""
+        (spec, due), end = self._due[job], self.end.get(job)
+        return 0.0 if end is None or due >= NEVER else spec.rate * spec.shape.of(to_seconds(end - due))

@@ -180,9 +180,61 @@ def test_measy14_without_logs_says_so(headway: Any, monkeypatch: pytest.MonkeyPa
     assert "The logs are left out: set HEADWAY_DATA" in ran.err
 
 
+@pytest.fixture
+def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = transforms.first(standin(), 60)
+    monkeypatch.setattr("headway.reproduce.chang16.samples.standin", lambda: small)
+    monkeypatch.setattr("headway.reproduce.chang16.samples.JOBS", 20)
+
+
+@pytest.mark.usefixtures("small_samples_of_chang16")
+def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
+    words = ("--samples", 2, "--processes", 1)
+    ran = headway("reproduce", "chang16", *words, "--out", tmp_path / "out")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("Log: made-up stand-in for SDSC-Par96, 60 jobs. Set HEADWAY_DATA, or give --data,")
+    assert "How well the penalty is foreseen in the middle of a run (figures 4 and 5)" in ran.out
+    assert "Total penalty relative to hprf" in ran.out
+    assert ran.out.count("What the paper prints, and what comes of our runs") == 2
+    names = {"fig4.png", "fig5.png", "fig6.png", "fig7.png", "estimates.csv", "orders.csv", "tables.md"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    for name in names:
+        assert name in ran.out.splitlines()[-1]
+    with (tmp_path / "out" / "orders.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 4 * 8
+    tables = (tmp_path / "out" / "tables.md").read_text("utf-8")
+    assert tables.count("| published | ours | range of 90 % | verdict |") == 2
+
+    told = json.loads(headway("reproduce", "chang16", "orders", *words, "--policy", "fcfs", "--json").out)
+    assert list(told) == ["paper", "log", "samples", "seed", "orders"]
+    assert told["log"] == {"name": "made-up stand-in for SDSC-Par96", "made_up": True}
+    assert [one["published"] for one in told["orders"]["statements"]] == [0.6667, 0.6667, 0.5, 0.5]
+    again = [run for run in told["orders"]["runs"] if run["policy"] != "fcfs"]
+    assert len(told["orders"]["runs"]) - len(again) == 2 * 4
+    assert [str(run["total_penalty"]) for run in again] == [row["total_penalty"] for row in rows]
+
+
+@pytest.mark.usefixtures("small_samples_of_chang16")
+def test_chang16_is_the_same_again_and_other_with_another_seed(headway: Any) -> None:
+    def told(*words: object) -> str:
+        return str(headway("reproduce", "chang16", "estimates", "--samples", 2, "--json", *words).out)
+
+    first = told("--processes", 1)
+    assert told("--processes", 2) == first
+    runs, others = (json.loads(text)["estimates"]["runs"] for text in (first, told("--seed", 1, "--processes", 1)))
+    second = [run["final"] for run in runs if run["seed"] == 1 and run["share"] == 0]
+    assert [run["final"] for run in others if run["seed"] == 1 and run["share"] == 0] == second
+    assert {run["seed"] for run in others} == {1, 2}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("chang16", "fig5"), "WHAT is 'fig5'; allowed: estimates, orders"),
+        (("chang16", "--samples", 1), "--samples is 1; allowed: a whole number, 2 or more"),
+        (("chang16", "--policy", "gredy"), "policy is 'gredy'"),
+        (("chang16", "--data", "/no/such"), "there is no /no/such/swf/SDSC-Par"),
         (("measy14", "fig5"), "WHAT is 'fig5'; allowed: fig6, "),
         (("measy14", "fig6", "--scale", 2), "--scale is 2; allowed: a share of the jobs from 0.004 to 1"),
         (("measy14", "fig6", "--seed", -1), "--seed is -1; allowed: a whole number, 0 or more"),

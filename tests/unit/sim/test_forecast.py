@@ -11,6 +11,7 @@ from headway.model.events import (
     DeciderChosen,
     Event,
     JobCancelled,
+    JobChanged,
     JobSubmitted,
     NodeDown,
     NodeJoined,
@@ -20,7 +21,7 @@ from headway.model.events import (
 )
 from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
 from headway.model.instant import SECOND
-from headway.model.job import TaskSpec
+from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.plan import Plan
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
@@ -204,3 +205,23 @@ class TestBounds:
 def test_at_risk_is_what_a_tenth_more_would_make_late() -> None:
     assert not is_at_risk(10, 110, 120)
     assert is_at_risk(10, 110, 119)
+
+
+@pytest.mark.parametrize(("shape", "penalty"), [("linear", 12.0), ("sqrt", 6.0), ("square", 48.0)])
+def test_what_a_job_costs_if_it_ends_as_expected(shape: str, penalty: float) -> None:
+    """Job 1 ends 4 s late, by a due date that it got later; job 2 in time; job 3 has no due date."""
+    costs = {"rate": 3.0, "shape": PenaltyShape(shape), "estimate": 7, "width": 1}
+    core = core_of(
+        "fcfs",
+        ONE_SLOT,
+        submitted(1, due=100, **costs),
+        submitted(2, due=14, **costs),
+        submitted(3, **costs),
+        JobChanged(0, 1, due=3 * SECOND),
+    )
+    assert [(one.job, one.end, one.penalty) for one in made(core).jobs] == [
+        (1, 7 * SECOND, penalty),
+        (2, 14 * SECOND, 0.0),
+        (3, 21 * SECOND, 0.0),
+    ]
+    assert [(one.end, one.penalty) for one in made(core, work_max=1).jobs][1:] == [(None, 0.0)] * 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.metrics.batches import Interval
 from headway.reproduce.measy14.runs import COST, JOBS, LOADS, LOGS, POLICIES, Measure, Run, Setting, Use
+from headway.reproduce.tables import Table, number_text
 
 Runs = Mapping[Setting, Run]
 
@@ -87,20 +88,6 @@ STAR: Final = "* Neighbouring batches are alike: the interval is likely to be to
 """The meaning of a star in a table."""
 
 
-class Table(NamedTuple):
-    """Numbers as texts; a row is a list with one cell for each column."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def markdown(self) -> str:
-        """The table as Markdown, its title in bold above it."""
-        rule = ["---", *["---:"] * (len(self.columns) - 1)]
-        lines = (f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.rows))
-        return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
-
-
 def tables(figure: Figure, runs: Runs) -> Iterator[Table]:
     """The numbers of a figure, in a table for each measure: means ± half of their 95 % confidence interval."""
     if figure.name == "fig8":
@@ -156,15 +143,6 @@ def per_job(run: Run) -> float:
 def load_text(load: float | None) -> str:
     """A load as it is written in tables."""
     return "as logged" if load is None else f"{load:g}"
-
-
-def number_text(value: float) -> str:
-    """A number with three digits, or from 100 on as a whole number.
-
-    >>> number_text(12345.6), number_text(12.345), number_text(0.5)
-    ('12,346', '12.3', '0.5')
-    """
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def mean_text(found: Interval) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from headway.metrics.batches import Interval
-from headway.reproduce.measy14.figures import FIGURES, MEASURES, Runs, Table, load_text, per_job
+from headway.reproduce.measy14.figures import FIGURES, MEASURES, Runs, load_text, per_job
 from headway.reproduce.measy14.runs import COST, Measure, Setting
+from headway.reproduce.tables import Table
 
 Verdict = Literal["holds", "holds in part", "does not hold"]
 

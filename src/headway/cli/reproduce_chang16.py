@@ -1,0 +1,104 @@
+"""The experiments of Chang16, repeated: published numbers beside ours, tables, pictures, every run as CSV."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from headway import policy_files
+from headway.cli.output import make_folder
+from headway.cli.progress import progress
+from headway.cli.report import Report
+
+if TYPE_CHECKING:
+    from headway.reproduce.chang16.experiment import Asked, Experiment
+
+NAMES: Final = ("estimates", "orders")
+"""The experiments, as in `headway.reproduce.chang16.experiments`; that takes long to import."""
+
+STATED: Final = ("words", "published", "ours", "low", "high")
+"""What JSON says of a statement, besides its verdict."""
+
+
+@click.command(short_help="Batch jobs at the least penalty (2016): accuracy of estimates, and orders.")
+@click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(NAMES))
+@click.option(
+    "--samples", type=click.IntRange(min=2), default=10, show_default=True, help="Samples of the log; the paper has 10."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes the first sample; others follow."
+)
+@click.option("--policy", "added", multiple=True, help="One more policy for orders: NAME[:KEY=VALUE,...].")
+@click.option(
+    "--data", type=click.Path(file_okay=False), help="Folder that contains swf/ with the log; default $HEADWAY_DATA."
+)
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
+)
+@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
+def chang16(
+    what: tuple[str, ...],
+    samples: int,
+    seed: int,
+    added: tuple[str, ...],
+    data: str | None,
+    processes: int | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Repeat the experiments of Chang16 with batch jobs, and compare its published numbers with ours.
+
+    estimates, how well the penalty is foreseen in the middle of a run (figures 4 and 5); orders, what late jobs cost
+    under several policies (figures 6 and 7). Both run samples of SDSC-Par96, or of a generated log where that is
+    missing. By default: all.
+    """
+    from headway.reproduce.chang16.experiment import Asked
+    from headway.reproduce.chang16.experiments import EXPERIMENTS
+    from headway.reproduce.chang16.samples import open_log
+
+    for text in added:
+        policy_files.find(text)
+    report = Report("chang16", None if out is None else Path(out), as_json)
+    if report.folder is not None:
+        make_folder(report.folder)
+    log = open_log(data)
+    hint = " Set HEADWAY_DATA, or give --data, to use the real one." if log.is_standin else ""
+    click.echo(f"Log: {log.name}, {len(log.workload):,} jobs.{hint}", err=as_json)
+    asked = Asked(log, range(seed, seed + samples), added, processes)
+    markdown = [
+        table for name in NAMES if name in (what or NAMES) for table in _perform(report, EXPERIMENTS[name], asked)
+    ]
+    report.text("tables.md", "\n".join(markdown))
+    report.end({"log": {"name": log.name, "made_up": log.is_standin}, "samples": samples, "seed": seed})
+
+
+def _perform(report: Report, experiment: Experiment, asked: Asked) -> list[str]:
+    """Perform an experiment and report it. Returns its tables as Markdown."""
+    from headway.reproduce.chang16.experiment import table
+
+    ended = [0]
+    with progress({experiment.name: experiment.runs(asked)}, lambda: ended):
+        result = experiment.perform(asked, lambda runs: ended.__setitem__(0, runs))
+    report.heading(experiment.title)
+    report.say(result.about)
+    tables = (*result.tables, table(result.statements))
+    for each in tables:
+        report.heading(each.title)
+        report.table(each.columns, each.rows, right=each.columns[1:])
+    if folder := report.drawing():
+        for name, draw in result.pictures.items():
+            draw(folder / name)
+            report.written.append(name)
+    report.rows(f"{experiment.name}.csv", result.columns, result.rows)
+    report.told[experiment.name] = {
+        "statements": [
+            {name: value for name, value in asdict(one).items() if name in STATED} | {"verdict": one.verdict}
+            for one in result.statements
+        ],
+        "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
+    }
+    return [each.markdown() for each in tables]
