@@ -30,7 +30,7 @@ from headway.policies.sequence import SEQUENCES, Load
 FIRST = 1_000_000
 """The steps of the first round of `anneal`."""
 
-LONG = 4_000_000
+LONG = 2_000_000
 """The steps of the searches that it is compared with."""
 
 SAMPLES, JOBS, SCALE = 10, 313, 0.001

@@ -326,6 +326,34 @@ class TestWillItBeOnTime:
         assert headway("cancel", number, told["job"]).status == 0
         self.is_gone(headway, number)
 
+    def test_the_penalty_of_a_job_is_told_and_summed_up_by_user(self, headway: Any) -> None:
+        """A job of one minute that is due in 10 s is expected to be 50 s late; at rate 3 and squared that is 7,500."""
+        before = json.loads(headway("status", "--json").out)["penalties"]["total"]
+        words = ("submit", "--due", "10s", "--estimate", "60s", "--rate", "3", "--shape", "square")
+        number = int(self.promised(headway, *words, "--", "sleep", "60").out)
+        (job,) = json.loads(headway("jobs", "--status", "open", "--json").out)
+        assert (job["rate"], job["shape"], job["penalty"]) == (3.0, "square", 0.0)
+        assert 3 * 50**2 - 1 < job["penalty_expected"] < 3 * (50 + LIMIT) ** 2
+        assert job["penalty_expected"] == pytest.approx(3 * job["late"] ** 2)
+        cost = f"{job['penalty_expected']:.4g}"
+        assert f"{cost} expected" in headway("job", number).out
+        assert f"Its penalty: 0 so far, {cost} expected." in headway("explain", number).out
+        assert "penalty" in headway("jobs", "--status", "open").out
+        after = json.loads(headway("status", "--json").out)["penalties"]
+        assert after["total"]["expected"] == pytest.approx(before["expected"] + job["penalty_expected"])
+        assert after["total"]["jobs"] == before["jobs"] + 1
+        assert sum(one["expected"] for one in after["users"].values()) == pytest.approx(after["total"]["expected"])
+        assert f"{after['total']['expected']:.4g} expected" in headway("status").out
+        assert headway("cancel", number).status == 0
+        self.is_gone(headway, number)
+        until(
+            lambda: json.loads(headway("status", "--json").out)["penalties"]["total"]["expected"] == before["expected"]
+        )
+        wrong = headway("submit", "--rate", "-1", "--", "true")
+        assert wrong.status == 2
+        assert "--rate is -1; allowed: a finite number, 0 or more" in wrong.err
+        assert "'tall' is not one of" in headway("submit", "--shape", "tall", "--", "true").err
+
     def promised(self, headway: Any, *words: object) -> Ran:
         """Submit a job of which it is told at once when it will end.
 

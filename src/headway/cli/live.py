@@ -44,7 +44,7 @@ LAST = 50
 TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
 
-SPARE = ("user", "priority", "since", "pool", "running")
+SPARE = ("user", "priority", "penalty", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
@@ -87,12 +87,26 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
             f"{job.priority:g}" if job.priority else "",
             due(job),
             outlook(job) or ends(job),
+            cost(job),
             age(job.ended or job.started or job.submitted),
         )
         for job in found
     ]
-    columns = ("job", "name", "user", "pool", "status", "done", "running", "priority", "due", "outlook", "since")
-    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS, spare=SPARE)
+    columns = (
+        "job",
+        "name",
+        "user",
+        "pool",
+        "status",
+        "done",
+        "running",
+        "priority",
+        "due",
+        "outlook",
+        "penalty",
+        "since",
+    )
+    print_table(columns, rows, right=("job", "done", "running", "priority", "penalty"), fold=TEXTS, spare=SPARE)
     if len(found) < there:
         click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
@@ -136,7 +150,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "user": found.user,
         "pool": found.pool,
         "priority": f"{found.priority:g}",
-        "penalty": f"{found.rate:g} × tardiness, {found.shape.value}",
+        "penalty": "; ".join(filter(None, (f"{found.rate:g} × tardiness, {found.shape.value}", costs(found)))),
         "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)
         + (" each" if len(found.cpu) == 1 < found.width else ""),
         "movable": "it saves when it is asked to move" if found.movable else "",
@@ -285,6 +299,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
         yield "It is not expected to end: no known event will give it the slots it needs."
     if found.due is not None and found.outlook is not None:
         yield f"It is due {at(found.due)}: {outlook(found)}."
+    if costs(found):
+        yield f"Its penalty: {costs(found)}."
 
 
 def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
@@ -401,6 +417,22 @@ def outlook(job: JobReport | Explanation) -> str:
     if job.outlook == "unknown":
         return "not known, no estimate" if job.assumes else "not known"
     return job.outlook or ""
+
+
+def cost(job: JobReport) -> str:
+    """The penalty of a job, in a column: as it will be, or at least is; empty if it costs nothing."""
+    amount = job.penalty if job.penalty_expected is None else job.penalty_expected
+    return f"{amount:.4g}" if amount else ""
+
+
+def costs(job: JobReport | Explanation) -> str:
+    """The penalty of a job so far and as expected; empty if it costs nothing."""
+    expected = job.penalty_expected
+    if job.status.is_final:
+        return f"{job.penalty:.4g}" if job.penalty else ""
+    if not job.penalty and not expected:
+        return ""
+    return f"{job.penalty:.4g} so far" + ("" if expected is None else f", {expected:.4g} expected")
 
 
 def ends(job: JobReport) -> str:

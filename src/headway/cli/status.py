@@ -10,16 +10,16 @@ import click
 from headway.cli.main import GOES_ON, INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, counted, done, print_json, seconds_in, span
+from headway.cli.show import as_json, counted, done, print_json, print_table, seconds_in, span, when
 from headway.client.client import PATIENCE_SECONDS, Client
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import JobReport
+from headway.wire import Cost, Costs, JobReport, Statistics
 from headway.wire.base import JOBS_MAX, WAIT_MAX
 
 
 @click.command()
-@click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("numbers", metavar="[ID]...", type=int, nargs=-1)
 @as_json
 @asks_server
 def status(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> int:
@@ -27,13 +27,49 @@ def status(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> int:
 
     DONE counts the tasks that have succeeded.
 
+    Without ID, print how the server fares: its policy, jobs and slots, and what late jobs cost, so far and expected.
+
     Exit status: 0 all have succeeded; 1 one has failed or was cancelled; 3 none of these, but one has not ended;
     2 one is not known, or no server answers.
     """
     with reach() as client:
+        if not numbers:
+            print_server(client.statistics(), client.costs(), as_json)
+            return 0
         found = [client.job(number).job for number in numbers]
     print_json(found) if as_json else click.echo("\n".join(map(line_of, found)))
     return exit_status_of(found)
+
+
+def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
+    """How the server fares."""
+    if as_json:
+        print_json({"server": server, "penalties": costs})
+        return
+    total = costs.total
+    lines = {
+        "server": f"headway {server.version}, started {when(server.started)}",
+        "policy": server.policy,
+        "jobs": f"{server.jobs} open",
+        "tasks": f"{server.running} running, {server.waiting} waiting",
+        "slots": f"{server.busy} of {server.slots} busy",
+        "penalty": f"{total.penalty:.4g} so far, {total.expected:.4g} expected" + unknown(total),
+    }
+    print_table(("", " "), list(lines.items()), fold=(" ",))
+    users = [(name, cost) for name, cost in costs.users.items() if cost.penalty or cost.expected]
+    if len(costs.users) > 1 and users:
+        click.echo()
+        rows = [
+            (name, str(cost.jobs), f"{cost.penalty:.4g}", f"{cost.expected:.4g}", str(cost.unknown or ""))
+            for name, cost in users
+        ]
+        columns = ("user", "jobs", "penalty so far", "expected", "end not known")
+        print_table(columns, rows, right=columns[1:], fold=("user",))
+
+
+def unknown(cost: Cost) -> str:
+    """How many jobs have no expected end, if any."""
+    return f"; the end of {counted(cost.unknown, 'job')} is not known" if cost.unknown else ""
 
 
 @click.command()

@@ -27,6 +27,7 @@ from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import KEPT_SCHEME
 from headway.model.actions import JobStatus
+from headway.model.job import PenaltyShape
 from headway.model.outcome import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
 
@@ -38,6 +39,13 @@ TASKS_MAX: Final = 10_000_000
 @click.option("--name", default="", help="For people; default the program.")
 @click.option("--due", help="Wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
 @click.option("--priority", default=0.0, help="Higher is more important; default 0.")
+@click.option("--rate", default=1.0, help="What lateness costs, for each unit of its shape; default 1.")
+@click.option(
+    "--shape",
+    type=click.Choice([shape.value for shape in PenaltyShape]),
+    default=PenaltyShape.LINEAR.value,
+    help="How the penalty grows with the seconds of lateness; default linear.",
+)
 @click.option(
     "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, one task each; default once."
 )

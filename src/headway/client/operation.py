@@ -17,6 +17,7 @@ from headway.wire import (
     INCIDENTS,
     METRICS,
     NODES,
+    PENALTIES,
     POLICY,
     REMOVE_NODE,
     REQUESTS,
@@ -26,6 +27,7 @@ from headway.wire import (
     STATISTICS,
     CheckerChange,
     CheckerReport,
+    Costs,
     IncidentReport,
     Metric,
     NewNode,
@@ -164,6 +166,11 @@ class Operation:
         choice = PolicyChoice(policy, decider, duration(period, "period"))
         answer: PolicyText = self._server.ask(CHOOSE, body=choice)
         return answer.policy
+
+    def costs(self) -> Costs:
+        """What late jobs cost, so far and expected, in all and by user."""
+        answer: Costs = self._server.ask(PENALTIES)
+        return answer
 
     def statistics(self) -> Statistics:
         """Figures about the server."""

@@ -10,7 +10,7 @@ from headway.live.forecasts import STILL_MADE, Outlook
 from headway.model.actions import JobStatus
 from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
-from headway.model.job import JobId
+from headway.model.job import JobId, JobSpec
 from headway.model.slots import numbers
 from headway.model.snapshot import AttemptView, JobView
 
@@ -26,11 +26,14 @@ class Prospect(NamedTuple):
     late: Duration | None = None
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
+    penalty: float = 0.0
+    penalty_expected: float | None = None
 
     def told(self) -> dict[str, Any]:
         """The fields of a report, in seconds."""
         times = {name: seconds(getattr(self, name)) for name in ("expected_start", "expected_end", "late")}
-        return {**times, "outlook": self.outlook, "assumes": self.assumes, "lack": self.lack}
+        others = ("outlook", "assumes", "lack", "penalty", "penalty_expected")
+        return {**times, **{name: getattr(self, name) for name in others}}
 
 
 def seconds(microseconds: int | None) -> float | None:
@@ -39,7 +42,16 @@ def seconds(microseconds: int | None) -> float | None:
 
 
 def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
-    """What is expected of a job that has not ended."""
+    """What is expected of a job that has not ended, and what its lateness costs."""
+    found = _of_open(job, outlook, now)
+    if job.cancelled or job.due >= NEVER:
+        return found
+    end = found.expected_end
+    expected = None if end is None or found.assumes else job.spec.penalty_of(max(end, now) - job.due)
+    return found._replace(penalty=job.spec.penalty_of(now - job.due), penalty_expected=expected)
+
+
+def _of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     forecast, expected = outlook.forecast, outlook.jobs.get(job.id)
     if job.cancelled:
         return Prospect()
@@ -60,11 +72,19 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     return Prospect(word, start, end, late, assumes)
 
 
-def of_ended(status: JobStatus, due: Instant | None, ended: Instant | None) -> Prospect:
-    """What became of a job: if it succeeded, whether it kept its due date; otherwise neither is said."""
-    if status is not JobStatus.SUCCEEDED or due is None or ended is None:
+def of_ended(spec: JobSpec, status: JobStatus, due: Instant | None, ended: Instant | None) -> Prospect:
+    """What became of a job: if it succeeded, whether it kept its due date; and what it cost, unless it was cancelled.
+
+    Args:
+        spec, due: its terms as submitted, and the due date that it had at last.
+    """
+    if status is JobStatus.CANCELLED or due is None or ended is None:
         return Prospect()
-    return Prospect("late", late=ended - due) if ended > due else Prospect("on time")
+    cost = spec.penalty_of(ended - due)
+    if status is not JobStatus.SUCCEEDED:
+        return Prospect(penalty=cost, penalty_expected=cost)
+    late = ended - due if ended > due else None
+    return Prospect("late" if late else "on time", late=late, penalty=cost, penalty_expected=cost)
 
 
 def _word(

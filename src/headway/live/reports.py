@@ -6,6 +6,7 @@ They are read from the core while a job is open, and from the journal when it ha
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable
@@ -72,7 +73,7 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         others = row.done is None or (spec.kind is Kind.WORKFLOW and status is not JobStatus.CANCELLED)
         cancelled = 0 if others else spec.tasks - (row.done or 0)
         started, priority, due = row.started, spec.priority, spec.due
-        prospect = prospects.of_ended(status, due, row.ended)
+        prospect = prospects.of_ended(spec, status, due, row.ended)
     return wire.JobReport(
         id=row.id,
         name=spec.name,
@@ -163,6 +164,30 @@ async def _open(
                 yield row
         if place % LOOKED_AT_ONCE == 0:
             await asyncio.sleep(0)
+
+
+async def costs(driver: Driver) -> wire.Costs:
+    """What all jobs in the journal cost because they are late, so far and expected."""
+    users: dict[str, wire.Cost] = {}
+    async with aclosing(_ended_or_all(driver, None, None, 0)) as rows:
+        outlook = await driver.forecasts.outlook()
+        async for row in rows:
+            job = job_report(driver, row, outlook)
+            users[job.user] = with_job(users.get(job.user, wire.Cost()), job)
+    total = wire.Cost(
+        sum(one.jobs for one in users.values()),
+        math.fsum(one.penalty for one in users.values()),
+        math.fsum(one.expected for one in users.values()),
+        sum(one.unknown for one in users.values()),
+    )
+    return wire.Costs(total, dict(sorted(users.items())))
+
+
+def with_job(cost: wire.Cost, job: wire.JobReport) -> wire.Cost:
+    """The cost of one more job."""
+    unknown = job.penalty_expected is None and job.due is not None and not job.status.is_final
+    expected = job.penalty if job.penalty_expected is None else job.penalty_expected
+    return wire.Cost(cost.jobs + 1, cost.penalty + job.penalty, cost.expected + expected, cost.unknown + unknown)
 
 
 def job_detail(driver: Driver, job: JobId, outlook: Outlook = UNKNOWN) -> wire.JobDetail:

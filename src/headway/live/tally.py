@@ -86,5 +86,5 @@ class Tally:
             return
         self.late += 1
         self.tardiness_seconds += tardiness
-        self.penalty += spec.rate * spec.shape.of(tardiness)
+        self.penalty += spec.penalty_of(now - spec.due)
         self.miss_penalty += max(0.0, spec.priority) * tardiness

@@ -165,6 +165,10 @@ class JobSpec(_AnyJob):
     numbers: tuple[int, ...] = ()
     kind: Kind = field(default=Kind.BAG, init=False)
 
+    def penalty_of(self, late: Duration) -> float:
+        """What it costs to be late by so much: the rate times the shape of the tardiness (Chang16, equation 1)."""
+        return self.rate * self.shape.of(to_seconds(late))
+
     @property
     def tasks(self) -> int:
         """How many tasks it has, >= 1."""

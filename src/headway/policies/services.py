@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND, to_seconds
+from headway.model.instant import SECOND
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
@@ -336,5 +336,4 @@ def _paid(services: Sequence[tuple[str, JobView]]) -> float:
 
 def _owed(pool: Snapshot) -> float:
     """What the batch jobs that are late by now cost if they end now."""
-    late = [(job.spec, to_seconds(pool.now - job.due)) for job in pool.in_order(by_order) if job.due < pool.now]
-    return math.fsum([spec.rate * spec.shape.of(seconds) for spec, seconds in late])
+    return math.fsum([job.spec.penalty_of(pool.now - job.due) for job in pool.in_order(by_order) if job.due < pool.now])

@@ -21,7 +21,7 @@ from headway.errors import in_short
 from headway.model.actions import Action, Conclude, Launch
 from headway.model.events import Event
 from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, Forecast
-from headway.model.instant import NEVER, Instant, to_seconds
+from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.slots import Slots, numbers
@@ -174,4 +174,4 @@ class _Prospects(Recorder):
     def _penalty(self, job: JobId) -> float:
         """What a job costs if it ends when it is expected to."""
         (spec, due), end = self._due[job], self.end.get(job)
-        return 0.0 if end is None or due >= NEVER else spec.rate * spec.shape.of(to_seconds(end - due))
+        return 0.0 if end is None or due >= NEVER else spec.penalty_of(end - due)

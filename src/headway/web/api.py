@@ -193,6 +193,7 @@ class Api:
             wire.SET_CHECKER: self._set_checker,
             wire.INCIDENTS: self._incidents,
             wire.REQUESTS: self._requests,
+            wire.PENALTIES: self._penalties,
             wire.STATISTICS: self._statistics,
             wire.PROMETHEUS: self._prometheus,
             wire.SHUTDOWN: self._shutdown,
@@ -469,6 +470,9 @@ class Api:
     async def _requests(self, asked: Asked) -> wire.Requests:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await requests.report(self._driver.journal, asked.query.get("after", 0), limit)
+
+    async def _penalties(self, asked: Asked) -> wire.Costs:
+        return await reports.costs(self._driver)
 
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return await reports.statistics(self._driver)

@@ -29,6 +29,8 @@ from headway.wire.base import (
 from headway.wire.jobs import (
     AttemptReport,
     AwaitedReport,
+    Cost,
+    Costs,
     Explanation,
     JobChange,
     JobDetail,
@@ -95,6 +97,7 @@ from headway.wire.routes import (
     NODES,
     OPENAPI,
     OUTPUT,
+    PENALTIES,
     POLICY,
     PROMETHEUS,
     REMOVE_NODE,

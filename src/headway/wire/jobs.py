@@ -36,6 +36,9 @@ class JobReport(Answer, frozen=True):
         assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
             assumed to run for the server's default (10 min). Then `expected_end` is only an example.
         lack: why no end was found, while it is open; empty if one was.
+        penalty: what its lateness has cost, or costs if it ends now: rate times shape of the tardiness in seconds. A
+            cancelled job costs nothing.
+        penalty_expected: what it costs if it ends as expected; None: that is not known, or it has no due date.
         pool: the pool that a top level has dealt it to (a site), while it is open; empty: none.
     """
 
@@ -68,6 +71,8 @@ class JobReport(Answer, frozen=True):
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
     pool: str = ""
+    penalty: float = 0.0
+    penalty_expected: float | None = None
 
     @property
     def settled(self) -> int:
@@ -220,6 +225,29 @@ class JobList(Answer, frozen=True):
     more: bool = False
 
 
+class Cost(Answer, frozen=True):
+    """What jobs cost because they are late: each job's rate times the shape of its tardiness.
+
+    Attributes:
+        jobs: how many they are, with those that cost nothing.
+        penalty: what it is so far: of ended jobs what they cost, of the others what they cost if they end now.
+        expected: what it will be at the end; of jobs whose end is not known what it is so far.
+        unknown: how many open jobs with a due date have an end that is not known.
+    """
+
+    jobs: int = 0
+    penalty: float = 0.0
+    expected: float = 0.0
+    unknown: int = 0
+
+
+class Costs(Answer, frozen=True):
+    """What all jobs cost that the server knows, open and ended, in all and by user."""
+
+    total: Cost
+    users: dict[str, Cost]
+
+
 class JobChange(Request, frozen=True):
     """New terms of a job; None leaves a term as it is.
 
@@ -270,7 +298,7 @@ class Explanation(Answer, frozen=True):
         note: why it is the policy that says so, where a decider should; or why the policy says nothing.
         awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
             end last.
-        outlook, expected_start, expected_end, late, assumes: as in `JobReport`.
+        outlook, expected_start, expected_end, late, assumes, penalty, penalty_expected: as in `JobReport`.
         start_assumes: the same as `assumes`, of `expected_start`.
         assumed: how long a task without an estimate is assumed to run.
         due: its due date.
@@ -294,3 +322,5 @@ class Explanation(Answer, frozen=True):
     assumed: float = 0.0
     due: float | None = None
     lack: str = ""
+    penalty: float = 0.0
+    penalty_expected: float | None = None

@@ -9,6 +9,7 @@ from msgspec import Meta
 from headway.model.actions import JobStatus
 from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, LONGEST_SECONDS, WAIT_MAX, Done, Health, Limit, Number, Route
 from headway.wire.jobs import (
+    Costs,
     Explanation,
     JobChange,
     JobDetail,
@@ -192,6 +193,9 @@ INCIDENTS: Final = Route(
     ),
     summary="What an operator should know of.",
 )
+PENALTIES: Final = Route(
+    "penalties", "GET", f"{API}/penalties", Costs, summary="What late jobs cost, so far and expected, by user."
+)
 REQUESTS: Final = Route(
     "requests",
     "GET",
@@ -212,5 +216,5 @@ ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
-    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
+    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, PENALTIES, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
 )

@@ -11,8 +11,14 @@ from headway.live.prospects import Prospect, of_ended, of_open, told
 from headway.model.actions import JobStatus
 from headway.model.forecast import Awaited, Expected, Forecast
 from headway.model.instant import SECOND
+from headway.model.job import PenaltyShape
 from headway.model.snapshot import JobView
 from headway.testing import job
+
+
+def in_time(found: Prospect) -> Prospect:
+    """Without what it costs."""
+    return found._replace(penalty=0.0, penalty_expected=None)
 
 
 def view(**terms: object) -> JobView:
@@ -36,36 +42,36 @@ def outlook(*expected: Expected, made: int = 0, until: int | None = None) -> Out
     ],
 )
 def test_by_its_expected_end(end: int, now: int, word: str, late: int | None) -> None:
-    found = of_open(view(due=100), outlook(Expected(1, 0, end * SECOND)), now * SECOND)
+    found = in_time(of_open(view(due=100), outlook(Expected(1, 0, end * SECOND)), now * SECOND))
     assert found == Prospect(word, 0, end * SECOND, None if late is None else late * SECOND)  # type: ignore[arg-type]
 
 
 def test_without_a_due_date_there_is_nothing_to_keep() -> None:
-    assert of_open(view(), outlook(Expected(1, 2, 3)), 0) == Prospect(None, 2, 3)
+    assert in_time(of_open(view(), outlook(Expected(1, 2, 3)), 0)) == Prospect(None, 2, 3)
 
 
 def test_what_rests_on_assumptions_is_not_known_but_for_what_is_late_already() -> None:
     assumed = outlook(Expected(1, 2, 3, (), (7,), (7, 1)))
-    assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 2, 3, None, (7, 1))
-    assert of_open(view(due=99), assumed, 100 * SECOND) == Prospect("late", 2, 3, SECOND, (7, 1))
+    assert in_time(of_open(view(due=99), assumed, 0)) == Prospect("unknown", 2, 3, None, (7, 1))
+    assert in_time(of_open(view(due=99), assumed, 100 * SECOND)) == Prospect("late", 2, 3, SECOND, (7, 1))
 
 
 def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_computed() -> None:
-    assert of_open(view(due=99), outlook(Expected(1)), 0) == Prospect("unknown")
-    assert of_open(view(due=99), outlook(Expected(1, 5), until=9), 0) == Prospect("not computed", 5)
-    assert of_open(view(due=99), outlook(Expected(1, 5), until=104 * SECOND), 0) == Prospect(
+    assert in_time(of_open(view(due=99), outlook(Expected(1)), 0)) == Prospect("unknown")
+    assert in_time(of_open(view(due=99), outlook(Expected(1, 5), until=9), 0)) == Prospect("not computed", 5)
+    assert in_time(of_open(view(due=99), outlook(Expected(1, 5), until=104 * SECOND), 0)) == Prospect(
         "late", 5, None, 5 * SECOND
     )
     assumed = outlook(Expected(1, 5, end_assumes=(7,)), until=104 * SECOND)
-    assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 5, assumes=(7,))
+    assert in_time(of_open(view(due=99), assumed, 0)) == Prospect("unknown", 5, assumes=(7,))
     for nothing, lack in (
         (Outlook(lack="too many"), "too many"),
         (outlook(Expected(2, 0, 1)), STILL_MADE),
         (UNKNOWN, ""),
     ):
-        assert of_open(view(due=99), nothing, 0) == Prospect("not computed", lack=lack)
-        assert of_open(view(), nothing, 0) == Prospect(lack=lack)
-        assert of_open(view(due=99), nothing, 100 * SECOND) == Prospect("late", late=SECOND, lack=lack)
+        assert in_time(of_open(view(due=99), nothing, 0)) == Prospect("not computed", lack=lack)
+        assert in_time(of_open(view(), nothing, 0)) == Prospect(lack=lack)
+        assert in_time(of_open(view(due=99), nothing, 100 * SECOND)) == Prospect("late", late=SECOND, lack=lack)
 
 
 def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> None:
@@ -80,12 +86,34 @@ def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> Non
 def test_a_cancelled_job_is_neither() -> None:
     ending = view(due=99)
     ending.cancelled = True
-    assert of_open(ending, outlook(Expected(1, None, 5)), 0) == Prospect()
+    assert in_time(of_open(ending, outlook(Expected(1, None, 5)), 0)) == Prospect()
 
 
 def test_an_ended_job_kept_its_due_date_or_not_only_if_it_succeeded() -> None:
-    assert of_ended(JobStatus.SUCCEEDED, 5, 5) == Prospect("on time")
-    assert of_ended(JobStatus.SUCCEEDED, 5, 8) == Prospect("late", late=3)
-    assert of_ended(JobStatus.SUCCEEDED, None, 8) == Prospect()
+    spec = job(1)
+    assert in_time(of_ended(spec, JobStatus.SUCCEEDED, 5, 5)) == Prospect("on time")
+    assert in_time(of_ended(spec, JobStatus.SUCCEEDED, 5, 8)) == Prospect("late", late=3)
+    assert of_ended(spec, JobStatus.SUCCEEDED, None, 8) == Prospect()
     for status in (JobStatus.CANCELLED, JobStatus.FAILED):
-        assert of_ended(status, 5, 5) == of_ended(status, 5, 8) == Prospect()
+        assert in_time(of_ended(spec, status, 5, 5)) == in_time(of_ended(spec, status, 5, 8)) == Prospect()
+
+
+@pytest.mark.parametrize(
+    ("shape", "so_far", "at_the_end"),
+    [(PenaltyShape.LINEAR, 8.0, 50.0), (PenaltyShape.SQUARE_ROOT, 4.0, 10.0), (PenaltyShape.SQUARE, 32.0, 1250.0)],
+)
+def test_lateness_costs_the_rate_times_its_shape(shape: PenaltyShape, so_far: float, at_the_end: float) -> None:
+    """Rate 2; due at 100 s, and now it is 104 s; it ends at 125 s."""
+    late = view(due=100, rate=2.0, shape=shape)
+    ends = outlook(Expected(1, 0, 125 * SECOND))
+    found = of_open(late, ends, 104 * SECOND)
+    assert (found.penalty, found.penalty_expected) == (so_far, at_the_end)
+    assert of_open(late, ends, 50 * SECOND)[-2:] == (0.0, at_the_end)
+    assert of_open(late, UNKNOWN, 104 * SECOND)[-2:] == (so_far, None)
+    assumed = outlook(Expected(1, 0, 125 * SECOND, (), (), (7,)))
+    assert of_open(late, assumed, 104 * SECOND)[-2:] == (so_far, None), "nobody knows when it ends"
+    assert of_open(view(rate=2.0), ends, 104 * SECOND)[-2:] == (0.0, None), "it has no due date"
+    for status in (JobStatus.SUCCEEDED, JobStatus.FAILED):
+        assert of_ended(late.spec, status, 100 * SECOND, 125 * SECOND)[-2:] == (at_the_end, at_the_end)
+        assert of_ended(late.spec, status, 100 * SECOND, 99 * SECOND)[-2:] == (0.0, 0.0)
+    assert of_ended(late.spec, JobStatus.CANCELLED, 100 * SECOND, 125 * SECOND)[-2:] == (0.0, None)

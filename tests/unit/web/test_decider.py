@@ -232,7 +232,10 @@ def test_it_describes_itself() -> None:
     assert schemas["Question"]["required"] == ["snapshot"]
     assert set(schemas["Question"]["properties"]) == set(Question.__struct_fields__)
     assert set(schemas["PlanText"]["properties"]) == set(PlanText.__struct_fields__)
-    assert schemas["JobSpec"]["properties"]["kind"] == {"enum": ["bag", "rigid", "service", "workflow"], "default": "bag"}
+    assert schemas["JobSpec"]["properties"]["kind"] == {
+        "enum": ["bag", "rigid", "service", "workflow"],
+        "default": "bag",
+    }
     assert {"width", "tasks", "plan", "sizes"} <= schemas["JobSpec"]["properties"].keys()
     assert schemas["WaitingText"]["properties"]["reason"]["enum"] == sorted(reason.name for reason in Reason)
     assert set(found["paths"]["/v1/plan"]["post"]["requestBody"]["content"]) == {"application/json"}
