@@ -352,7 +352,9 @@ class TestWillItBeOnTime:
         wrong = headway("submit", "--rate", "-1", "--", "true")
         assert wrong.status == 2
         assert "--rate is -1; allowed: a finite number, 0 or more" in wrong.err
-        assert "'tall' is not one of" in headway("submit", "--shape", "tall", "--", "true").err
+        assert (
+            "--shape is 'tall'; allowed: linear, sqrt, square" in headway("submit", "--shape", "tall", "--", "true").err
+        )
 
     def promised(self, headway: Any, *words: object) -> Ran:
         """Submit a job of which it is told at once when it will end.
