@@ -16,14 +16,14 @@ from headway.cli.report import Report
 if TYPE_CHECKING:
     from headway.reproduce.chang16.experiment import Asked, Experiment
 
-NAMES: Final = ("estimates", "orders")
+NAMES: Final = ("estimates", "orders", "mixed")
 """The experiments, as in `headway.reproduce.chang16.experiments`; that takes long to import."""
 
 STATED: Final = ("words", "published", "ours", "low", "high")
 """What JSON says of a statement, besides its verdict."""
 
 
-@click.command(short_help="Batch jobs at the least penalty (2016): accuracy of estimates, and orders.")
+@click.command(short_help="Batch jobs and services at the least penalty (2016).")
 @click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(NAMES))
 @click.option(
     "--samples", type=click.IntRange(min=2), default=10, show_default=True, help="Samples of the log; the paper has 10."
@@ -50,11 +50,11 @@ def chang16(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Repeat the experiments of Chang16 with batch jobs, and compare its published numbers with ours.
+    """Repeat the experiments of Chang16, and compare its published numbers with ours.
 
     estimates, how well the penalty is foreseen in the middle of a run (figures 4 and 5); orders, what late jobs cost
-    under several policies (figures 6 and 7). Both run samples of SDSC-Par96, or of a generated log where that is
-    missing. By default: all.
+    under several policies (figures 6 and 7); mixed, batch jobs and services on one cluster (figures 8 and 9). They run
+    samples of SDSC-Par96 and of web servers' logs, or of generated ones where these are missing. By default: all.
     """
     from headway.reproduce.chang16.experiment import Asked
     from headway.reproduce.chang16.experiments import EXPERIMENTS

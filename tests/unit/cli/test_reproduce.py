@@ -185,6 +185,8 @@ def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
     small = transforms.first(standin(), 60)
     monkeypatch.setattr("headway.reproduce.chang16.samples.standin", lambda: small)
     monkeypatch.setattr("headway.reproduce.chang16.samples.JOBS", 20)
+    monkeypatch.setattr("headway.reproduce.chang16.mixed.HOURS", 4)
+    monkeypatch.setattr("headway.reproduce.chang16.mixed.OF_EACH", 1)
 
 
 @pytest.mark.usefixtures("small_samples_of_chang16")
@@ -195,8 +197,9 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
     assert ran.out.startswith("Log: made-up stand-in for SDSC-Par96, 60 jobs. Set HEADWAY_DATA, or give --data,")
     assert "How well the penalty is foreseen in the middle of a run (figures 4 and 5)" in ran.out
     assert "Total penalty relative to hprf" in ran.out
-    assert ran.out.count("What the paper prints, and what comes of our runs") == 2
-    names = {"fig4.png", "fig5.png", "fig6.png", "fig7.png", "estimates.csv", "orders.csv", "tables.md"}
+    assert ran.out.count("What the paper prints, and what comes of our runs") == 3
+    names = {"fig4.png", "fig5.png", "fig6.png", "fig7.png", "fig8.png"}
+    names |= {"estimates.csv", "orders.csv", "mixed.csv", "tables.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     for name in names:
         assert name in ran.out.splitlines()[-1]
@@ -204,7 +207,9 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 4 * 8
     tables = (tmp_path / "out" / "tables.md").read_text("utf-8")
-    assert tables.count("| published | ours | range of 90 % | verdict |") == 2
+    assert tables.count("| published | ours | range of 90 % | verdict |") == 3
+    with (tmp_path / "out" / "mixed.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2 * 2 * 4
 
     told = json.loads(headway("reproduce", "chang16", "orders", *words, "--policy", "fcfs", "--json").out)
     assert list(told) == ["paper", "log", "samples", "seed", "orders"]
@@ -231,7 +236,7 @@ def test_chang16_is_the_same_again_and_other_with_another_seed(headway: Any) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("chang16", "fig5"), "WHAT is 'fig5'; allowed: estimates, orders"),
+        (("chang16", "fig5"), "WHAT is 'fig5'; allowed: estimates, orders, mixed"),
         (("chang16", "--samples", 1), "--samples is 1; allowed: a whole number, 2 or more"),
         (("chang16", "--policy", "gredy"), "policy is 'gredy'"),
         (("chang16", "--data", "/no/such"), "there is no /no/such/swf/SDSC-Par"),

@@ -1,1 +1,1 @@
-"""The experiments of Chang16: what late batch jobs cost under several orders, and how well that is foreseen."""
+"""The experiments of Chang16: what late batch jobs cost and how well that is foreseen; services beside them."""
