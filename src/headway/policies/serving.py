@@ -85,6 +85,9 @@ def fluid(traffic: Traffic, threshold: Duration, window: Duration, units: int) -
     return crossing if growth > 0 else 1 - crossing
 
 
+SAME: Final = 1e-6
+"""Shares that differ by no more are the same."""
+
 RELAXED: Final = 10.0
 """After so many times of relaxation a queue is as likely to be long as it will ever be."""
 
@@ -131,16 +134,17 @@ def queueing(traffic: Traffic, threshold: Duration, window: Duration, units: int
 def shares(
     traffic: Traffic, agreement: Agreement, window: Duration, most: int, share: Share = queueing, *, least: int = 0
 ) -> list[float]:
-    """The share in time with 0, 1, ... units, until nothing is left to pay for, or with `most` units.
+    """The share in time with 0, 1, ... units, until nothing is left to pay for or more units do not help.
 
     A share is never below that with fewer units: more units do not harm, whatever a model's approximations say.
     """
     found: list[float] = []
     best = 0.0
+    enough = min(agreement.fraction, share(traffic, agreement.threshold, window, most) - SAME)
     for units in range(most + 1):
         best = max(best, share(traffic, agreement.threshold, window, units))
         found.append(best)
-        if units >= least and best >= agreement.fraction:
+        if units >= least and best >= enough:
             break
     return found
 
