@@ -27,6 +27,7 @@ SECTIONS = (
     "decision",
     "size",
     "batch",
+    "foresight",
     "decider",
     "lin14",
     "startup",

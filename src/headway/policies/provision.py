@@ -93,11 +93,13 @@ class Splits:
     Attributes:
         costs: the penalty of all services, by the number of units that they may have in all.
         taken: how many units they then have; all, unless each has its most.
+        least: how many units they have at least, all together, if there are as many.
     """
 
     def __init__(self, offers: Sequence[Offer], units: int, surplus: Surplus = "even") -> None:
         self._offers, self._surplus = offers, surplus
         self._sure = sum([offer.least for offer in offers])
+        self.least = min(self._sure, units)
         room = max(0, units - self._sure)
         best = np.zeros(1)
         self._merges: list[_Merge] = []
@@ -211,16 +213,16 @@ def dp(services: Splits, batch: Sequence[float], units: int) -> Provision:
     Args:
         batch: c_B(0), ... c_B(units); infinite without units while jobs are left.
     """
-    best = 0
-    for some in range(services.taken[units] + 1):
+    best = services.least
+    for some in range(best, services.taken[units] + 1):
         if services.costs[some] + batch[units - some] <= services.costs[best] + batch[units - best]:
             best = some
     return _provision(services, batch, units, best)
 
 
 def sf(services: Splits, batch: Sequence[float], units: int) -> Provision:
-    """Half of the units for either kind (SF); all for services if no batch job is left."""
-    return _provision(services, batch, units, units - units // 2 if math.isinf(batch[0]) else units)
+    """Half of the units for either kind (SF); all for services if no batch job is left. Services have their least."""
+    return _provision(services, batch, units, max(services.least, units - units // 2) if any(batch) else units)
 
 
 def pp(
@@ -233,8 +235,8 @@ def pp(
 ) -> Provision:
     """Units in proportion to the recent penalties of both kinds (PP); half for either if there are none.
 
-    Either has at least this share of the units, rounded down, but one at least. With no batch job left, services have
-    all.
+    Either has at least this share of the units, rounded down, but one at least, and services have their least. With no
+    batch job left, services have all.
 
     Args:
         recent_services: what they paid in the last window.
@@ -243,8 +245,8 @@ def pp(
     total = recent_services + recent_batch
     part = recent_services / total if total > 0 else 0.5
     least = min(units // 2, max(1, math.floor(reserve * units)))
-    some = min(units - least, max(least, math.floor(units * part + 0.5)))
-    return _provision(services, batch, units, some if math.isinf(batch[0]) else units)
+    some = max(services.least, min(units - least, max(least, math.floor(units * part + 0.5))))
+    return _provision(services, batch, units, some if any(batch) else units)
 
 
 def ahead(
@@ -273,8 +275,8 @@ def ahead(
         total = [services.costs[some] + batch[units - some] + after[some] for some in range(units + 1)]
         after = _changed(total, to_services, to_batch)
     services, batch = windows[0]
-    best, least = 0, math.inf
-    for some in range(services.taken[units] + 1):
+    best, least = services.least, math.inf
+    for some in range(best, services.taken[units] + 1):
         change = (some - before) * to_services if some > before else (before - some) * to_batch
         if total[some] + change <= least:
             best, least = some, total[some] + change

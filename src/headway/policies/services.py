@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND
+from headway.model.instant import SECOND, Instant
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
+from headway.policies.arrivals import Arrivals
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import penalties
 from headway.policies.sequence import Load, greedy
@@ -192,38 +193,43 @@ def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]
 
 
 def offer_of(job: JobView, share: Share, most: int) -> Offer:
-    """What a service costs in the next window, by the number of its instances, if as much comes as in the last one.
+    """What a service costs in the next window, by the number of its instances.
 
-    Before its first window ends, one instance counts as enough.
+    By the fluid model as much is expected as came in the last window, as in the paper; else what `Arrivals` tells.
+    Before the first window ends, one instance counts as enough.
     """
     from headway.policies.provision import Offer
 
     spec = job.spec
     assert isinstance(spec, Service)
-    least, most = max(spec.least, 1), max(1, min(spec.most, most))
+    most = max(1, min(spec.most, most))
     if not job.windows:
-        return Offer((spec.penalty(0.0), 0.0), least, most)
-    last = job.windows[-1]
+        return Offer((spec.penalty(0.0), 0.0), spec.least, most)
+    last, coming = job.windows[-1], Arrivals()
+    for window in job.windows:
+        coming.add(window.arrivals)
+    requests = float(last.arrivals) if share is fluid else coming.mean()
     traffic = Traffic(
-        last.arrivals * SECOND / last.length,
+        requests * SECOND / last.length,
         round(next((window.processing for window in reversed(job.windows) if window.processing), 0.0)),
         last.queued,
         last.arrival_variation,
         last.processing_variation,
     )
     found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
-    return Offer(tuple([spec.penalty(one) for one in found]), least, most)
+    return Offer(tuple([spec.penalty(one) for one in found]), spec.least, most)
 
 
-def batch_loads(pool: Snapshot) -> list[Load]:
+def batch_jobs(view: Snapshot) -> list[JobView]:
+    """The batch jobs that have been released: those of their pool, and those that come to it in this round."""
+    pool = view.pools.get(BATCH)
+    new = [job for job in view.in_order(by_order) if job.kind is not Kind.SERVICE]
+    return new if pool is None else [*pool.in_order(by_order), *new]
+
+
+def batch_loads(jobs: Sequence[JobView], pace: float) -> list[Load]:
     """What is left of the batch jobs. Tasks that run count as if they had not started: they need their slots."""
-    pace = pace_of(pool)
-    return [load_of(job, pace, begun=True) for job in pool.in_order(by_order) if job.ready or job.attempts]
-
-
-def widest(pool: Snapshot) -> int:
-    """How many slots the batch jobs need at once; 0: there are no jobs."""
-    return max([job.width for job in pool.in_order(by_order)], default=0)
+    return [load_of(job, pace, begun=True) for job in jobs if job.ready or job.attempts]
 
 
 @value
@@ -308,19 +314,19 @@ class Services:
         services = sorted(services, key=_by_id)
         offers = [offer_of(job, MODELS[self.model], slots) for _, job in services]
         splits = Splits(offers, slots)
-        pool = view.pools.get(BATCH, view)
-        needed = widest(pool)
+        jobs = batch_jobs(view)
+        needed = max([job.width for job in jobs], default=0)
         batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
         if self.top == "dp" and needed and services:
             window = min([job.spec.window for _, job in services if isinstance(job.spec, Service)])
-            costs = batch_costs(penalties(batch_loads(pool), slots, greedy, view.now), window, view.now)
+            costs = batch_costs(penalties(batch_loads(jobs, pace_of(view)), slots, greedy, view.now), window, view.now)
             batch = [cost if some >= needed else math.inf for some, cost in enumerate(costs)]
         if self.top == "dp":
             found = dp(splits, batch, slots)
         elif self.top == "sf":
             found = sf(splits, batch, slots)
         else:
-            found = pp(splits, batch, slots, _paid(services), _owed(pool))
+            found = pp(splits, batch, slots, _paid(services), _owed(jobs, view.now))
         return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
 
 
@@ -334,6 +340,6 @@ def _paid(services: Sequence[tuple[str, JobView]]) -> float:
     return math.fsum([spec.penalty(window.share) for spec, window in last if isinstance(spec, Service)])
 
 
-def _owed(pool: Snapshot) -> float:
+def _owed(jobs: Sequence[JobView], now: Instant) -> float:
     """What the batch jobs that are late by now cost if they end now."""
-    return math.fsum([job.spec.penalty_of(pool.now - job.due) for job in pool.in_order(by_order) if job.due < pool.now])
+    return math.fsum([job.spec.penalty_of(now - job.due) for job in jobs if job.due < now])

@@ -2,7 +2,7 @@
 
 Readings: a request belongs to the window in which it comes, and is late while nobody answers it. A service expects as
 many requests as came in the last window. A task holds its unit until it ends. The services last for an hour; batch jobs
-that are left then have all units.
+that are left then have all units. Each service has one unit at least, for all of them "use some processing units".
 """
 
 from __future__ import annotations
@@ -257,6 +257,7 @@ def _measured(work: _Work) -> list[tuple[float, ...]]:
             *(one.arrivals, one.processing, 2 * float(one.processing.mean())),
             fraction=0.9,
             rate=10_000.0,
+            least=1,
         )
         for number, one in enumerate(work.services)
     ]

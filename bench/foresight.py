@@ -1,0 +1,104 @@
+"""Services: how well the share of answers in time and the requests of the next window are foreseen (Chang16).
+
+python bench/foresight.py
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import fmean
+
+import numpy as np
+
+import measure
+from headway.model.instant import SECOND
+from headway.policies.arrivals import Arrivals, last
+from headway.policies.provision import Offer, Splits, dp
+from headway.policies.serving import Agreement, Traffic, fluid, queueing, shares
+from headway.reproduce.chang16 import mixed
+from headway.sim.requests import Requests
+
+WINDOW = 20 * SECOND
+PROCESSING = 20_000
+WINDOWS = 50
+
+
+def main() -> None:
+    """Print the section of the report."""
+    logs = mixed.open_logs()
+    measure.section(
+        "Services: what is foreseen",
+        f"""First, the share of requests that are answered within three times the mean processing time in windows of 20
+        s: simulated exactly ({WINDOWS} windows), and by both models. Processing takes {PROCESSING // 1000} ms on
+        average; requests come at random one by one, or in bursts of five. Then how far forecasts of the next window's
+        requests are off, relative to the mean number: that of the last window, and `Arrivals`. Requests:
+        {logs.name}, gaps multiplied by {mixed.GAPS}. Last, the time of the models and of `dp` for ten services
+        and 1,000 units (wanted for `dp`: 50 ms).""",
+        measure.table(("requests", "units", "load of a unit", "exact", "`queueing`", "`fluid`"), in_time()),
+        measure.table(("requests", "last window, error", "`Arrivals`, error"), forecasts(logs)),
+        measure.table(("for ten services, 1,000 units", "milliseconds"), costs()),
+    )
+
+
+def in_time() -> list[tuple[str, ...]]:
+    """Shares by load."""
+    rows = []
+    for bursts in (1, 5):
+        for units in (2, 10):
+            for load in (0.5, 0.8, 0.9, 0.97, 1.05):
+                chance = np.random.default_rng(units)
+                rate = load * units * SECOND / PROCESSING
+                many = int(rate * WINDOWS * WINDOW / SECOND / bursts)
+                starts = np.cumsum(chance.exponential(bursts * SECOND / rate, many)).astype(np.int64)
+                arrivals = np.repeat(starts, bursts)
+                processing = chance.exponential(PROCESSING, len(arrivals)).astype(np.int64)
+                queue = Requests(arrivals, processing, 3 * PROCESSING, units=units)
+                found: dict[str, list[float]] = {"exact": [], "queueing": [], "fluid": []}
+                for number in range(1, WINDOWS):
+                    queued = queue.queued()
+                    window = queue.advance(number * WINDOW)
+                    traffic = Traffic(rate, PROCESSING, queued, float(2 * bursts - 1), 1.0)
+                    for name, model in (("queueing", queueing), ("fluid", fluid)):
+                        found[name].append(model(traffic, 3 * PROCESSING, WINDOW, units))
+                    found["exact"].append(window.share())
+                words = "one by one" if bursts == 1 else f"in bursts of {bursts}"
+                rows.append((words, str(units), f"{load:.2f}", *(f"{fmean(found[name]):.3f}" for name in found)))
+    return rows
+
+
+def forecasts(logs: mixed.Logs) -> list[tuple[str, ...]]:
+    """Errors of forecasts."""
+    drawn = mixed.services(logs, 0, None)
+    rows = []
+    for words, some in (("sampled log", drawn[: mixed.OF_EACH]), ("by hours", drawn[mixed.OF_EACH :])):
+        errors: list[tuple[float, float]] = []
+        for one in some:
+            counts = np.bincount((one.arrivals * SECOND).astype(np.int64) // WINDOW).tolist()
+            better, off = Arrivals(), [0.0, 0.0]
+            for place, count in enumerate(counts[1:], 1):
+                better.add(counts[place - 1])
+                off[0] += abs(count - last(counts[:place]))
+                off[1] += abs(count - better.mean())
+            errors.append((off[0] / sum(counts), off[1] / sum(counts)))
+        rows.append((words, *(f"{fmean(column):.3f}" for column in zip(*errors, strict=True))))
+    return rows
+
+
+def costs() -> list[tuple[str, ...]]:
+    """What a decision takes."""
+    chance = np.random.default_rng(1)
+    traffic = [Traffic(float(rate), 40_000) for rate in chance.uniform(50, 2000, 10)]
+    batch = [float("inf"), *(1e6 / units for units in range(1, 1001))]
+    rows = []
+    for name, model in (("fluid", fluid), ("queueing", queueing)):
+        began = time.perf_counter()
+        agreement = Agreement(80_000, 0.9, 10_000.0)
+        offers = [Offer(tuple(map(agreement.penalty, shares(one, agreement, WINDOW, 1000, model)))) for one in traffic]
+        rows.append((f"shares by `{name}`", f"{1e3 * (time.perf_counter() - began):.0f}"))
+    began = time.perf_counter()
+    dp(Splits(offers, 1000), batch, 1000)
+    return [*rows, ("`dp`", f"{1e3 * (time.perf_counter() - began):.0f}")]
+
+
+if __name__ == "__main__":
+    main()
