@@ -78,23 +78,26 @@ class Instance:
         while True:
             try:
                 self._connect(until)
+            except OSError as error:
+                if self._asked:
+                    return 0
+                print(f"no server at {self._terms.socket}: {error}", file=sys.stderr)
+                return 1
+            try:
                 self._serve()
             except _LetGo as goodbye:
                 if not str(goodbye):
                     return 0
                 print(f"the server refused this instance: {goodbye}", file=sys.stderr)
                 return 1
-            except (_Gone, OSError) as error:
+            except (_Gone, OSError):
                 if self._asked:
                     return 0
-                if time.monotonic() >= until:
-                    print(f"no server at {self._terms.socket}: {error}", file=sys.stderr)
-                    return 1
                 time.sleep(PAUSE)
+                if self._handler is not None:
+                    until = time.monotonic() + self._terms.patience
             else:
                 return 1
-            if self._handler is not None:
-                until = time.monotonic() + self._terms.patience
 
     def _ask(self, number: int, stack: object) -> None:
         self._asked = True
