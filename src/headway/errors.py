@@ -150,6 +150,14 @@ class FileTrouble(HeadwayError):
     """An input is not available, or an output cannot be put in its place."""
 
 
+class HandlerFailed(HeadwayError):
+    """The handler of a service raised, ended with an error, or gave an answer that cannot be sent."""
+
+
+class InstanceDied(HeadwayError):
+    """The instance of a service that had a request died; so did the one that was given it next."""
+
+
 class Malformed(HeadwayError):
     """A request that contradicts the description of the interface."""
 
@@ -206,6 +214,13 @@ class NoSuchNode(HeadwayError):
 
 class NoSuchOutput(HeadwayError):
     """The output that was asked for is not kept."""
+
+
+class NoSuchService(HeadwayError):
+    """A request names a service that does not run."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no service {shown(name)}", did_you_mean(name, known))
 
 
 class NoSuchUpload(HeadwayError):
@@ -280,6 +295,26 @@ class Refused(HeadwayError):
 
 class OtherEpoch(Refused):
     """The server's journal is not the one to which this client has spoken: its jobs and numbers mean something else."""
+
+
+class RequestTimedOut(HeadwayError):
+    """A request to a service waited, or its handler worked, for longer than allowed."""
+
+
+class ServiceEnded(HeadwayError):
+    """A service ended before it answered a request."""
+
+
+class ServiceFull(HeadwayError):
+    """As many requests wait for a service as may. This one was not kept; it can be sent again.
+
+    Attributes:
+        retry_after: seconds after which there may be room.
+    """
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message, f"Send it again in {retry_after:.0f} s, or give the service more instances.")
+        self.retry_after = retry_after
 
 
 class TaskFailed(HeadwayError):

@@ -1,0 +1,155 @@
+"""What a service and its instances are told."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headway.errors import InvalidInput
+
+ARGV: Final = (sys.executable, "-m", "headway.services.instance")
+"""The command of an instance."""
+
+WINDOWS_MAX: Final = 100
+"""A threshold may be as long as so many windows: this bounds how many are kept."""
+
+
+class InstanceId(NamedTuple):
+    """An instance: the attempt of a task."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class Answer(NamedTuple):
+    """What a handler has answered: a body, and its media type."""
+
+    body: bytes
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """The settings of a service.
+
+    Attributes:
+        threshold: seconds within which a request shall be answered.
+        window: seconds of each window of measures.
+        time_limit: seconds that an instance may work on a request. After that the caller gets an error, and the
+            instance is to be killed.
+        wait_limit: seconds after its arrival at which a request that no instance has is given up. The caller gets an
+            error.
+        load_limit: seconds that an instance may take to load the handler. After that it is to be killed.
+        queue_max: how many requests may wait.
+        queue_bytes_max: bytes that their bodies may have together.
+        request_max, answer_max: bytes that the body of a request and of an answer may have.
+
+    Raises:
+        InvalidInput: one of them is not allowed.
+    """
+
+    threshold: float = 1.0
+    window: float = 20.0
+    time_limit: float = 60.0
+    wait_limit: float = 60.0
+    load_limit: float = 600.0
+    queue_max: int = 10_000
+    queue_bytes_max: int = 64 << 20
+    request_max: int = 1 << 20
+    answer_max: int = 8 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "window", "time_limit", "wait_limit", "load_limit"):
+            value = getattr(self, name)
+            least, most = 0.001 if name != "window" else 0.1, 86_400.0
+            if not (math.isfinite(value) and least <= value <= most):
+                raise InvalidInput(name, value, f"{least:g} to {most:g} seconds")
+        if self.threshold > WINDOWS_MAX * self.window:
+            allowed = f"at most {WINDOWS_MAX} windows of {self.window:g} seconds"
+            raise InvalidInput("threshold", self.threshold, allowed)
+        for name in ("queue_max", "queue_bytes_max", "request_max", "answer_max"):
+            value = getattr(self, name)
+            if not 1 <= value <= 1 << 30:
+                raise InvalidInput(name, value, f"1 to {1 << 30}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceTerms:
+    """What an instance is told by variables of its environment.
+
+    It also reads HEADWAY_JOB, HEADWAY_TASK and HEADWAY_ATTEMPT, which every task has.
+
+    Attributes:
+        service: its name.
+        socket: path of the broker's socket.
+        key: secret of the service. It gives no other right.
+        version: of the handler.
+        handler: a function, `module:function`; empty with a command.
+        command: a program that is run for each request; empty with a function.
+        patience: seconds for which it tries to reach a broker that is gone. The server may be starting again.
+
+    Raises:
+        InvalidInput: it has no handler or two, or the function is not named like one.
+    """
+
+    service: str
+    socket: str
+    key: str
+    version: str = ""
+    handler: str = ""
+    command: tuple[str, ...] = ()
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        if bool(self.handler) == bool(self.command):
+            raise InvalidInput("handler", self.handler, "a function or a command, one of them")
+        module, _, name = self.handler.partition(":")
+        if self.handler and not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+            raise InvalidInput("handler", self.handler, "module:function")
+
+    def environment(self) -> dict[str, str]:
+        """The variables that say this to an instance."""
+        return {
+            "HEADWAY_SERVICE": self.service,
+            "HEADWAY_SERVICE_SOCKET": self.socket,
+            "HEADWAY_SERVICE_KEY": self.key,
+            "HEADWAY_SERVICE_VERSION": self.version,
+            "HEADWAY_SERVICE_HANDLER": self.handler,
+            "HEADWAY_SERVICE_COMMAND": msgspec.json.encode(self.command).decode(),
+            "HEADWAY_SERVICE_PATIENCE": f"{self.patience:g}",
+        }
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> InstanceTerms:
+        """What these variables say.
+
+        Raises:
+            InvalidInput: one is missing, or has a value that is not allowed.
+        """
+
+        def variable(name: str, default: str | None = None) -> str:
+            value = environment.get(f"HEADWAY_{name}", default)
+            if value is None:
+                raise InvalidInput(f"HEADWAY_{name}", None, "a variable that the server sets for instances of services")
+            return value
+
+        try:
+            command = msgspec.json.decode(variable("SERVICE_COMMAND", "[]"), type=tuple[str, ...])
+            patience = float(variable("SERVICE_PATIENCE", "60"))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise InvalidInput("HEADWAY_SERVICE_COMMAND or _PATIENCE", str(error), "a JSON list; seconds") from error
+        return cls(
+            service=variable("SERVICE"),
+            socket=variable("SERVICE_SOCKET"),
+            key=variable("SERVICE_KEY"),
+            version=variable("SERVICE_VERSION", ""),
+            handler=variable("SERVICE_HANDLER", ""),
+            command=command,
+            patience=patience,
+        )

@@ -1,0 +1,203 @@
+"""What a service did: numbers, window after window.
+
+A window contains two kinds of numbers. *By arrival*: how many requests came in it, and how many of them were answered
+within the threshold. *By end*: how many were answered, failed or timed out in it, and how long these took. So a request
+that takes longer than its window counts once as an arrival, late, and once where it ends.
+
+A window is told when one threshold has passed since its end. By then it is known of each of its arrivals whether it was
+answered in time, so a told window never changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from headway.services.terms import ServiceSettings
+
+BOUNDS: Final = tuple(round(10 ** (step / 5), 6) for step in range(-20, 11))
+"""Upper bounds of the histogram of response times, in seconds: 0.0001 to 100, five for each power of ten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a service did in a while.
+
+    `arrivals`, `rejected` and `in_time` count requests that arrived in it; `answered`, `failed`, `timed_out` and `gone`
+    those that ended in it. Each request is an arrival once, and ends once; rejected ones end where they arrive.
+
+    Attributes:
+        start, length: seconds, of the clock that the broker was given.
+        arrivals: how many requests came.
+        rejected: how many of them found the queue full.
+        in_time: how many of them were answered within the threshold.
+        answered: how many were answered.
+        failed: how many failed: the handler raised, the instance died twice, or the service ended.
+        timed_out: how many waited or were worked on for too long.
+        gone: how many ended because their callers had gone.
+        queued: how many waited at its end.
+        instances: how many instances were ready, on average.
+        processing: mean seconds that instances took for the requests that were answered or failed; 0: there were none.
+        processing_variation: squared coefficient of variation of these times.
+        arrival_variation: the same of the times between two arrivals.
+        responses: how many were answered after so many seconds, from arrival: one number for each of `BOUNDS`, those
+            that took no longer than it and longer than the one before; then those above all.
+    """
+
+    start: float
+    length: float
+    arrivals: int
+    rejected: int
+    in_time: int
+    answered: int
+    failed: int
+    timed_out: int
+    gone: int
+    queued: int
+    instances: float
+    processing: float
+    processing_variation: float
+    arrival_variation: float
+    responses: tuple[int, ...]
+
+
+class Moments:
+    """Mean and squared coefficient of variation of numbers that come one by one (Welford's method)."""
+
+    __slots__ = ("_squares", "count", "mean")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self._squares = 0.0
+
+    def add(self, number: float) -> None:
+        """One more."""
+        self.count += 1
+        off = number - self.mean
+        self.mean += off / self.count
+        self._squares += off * (number - self.mean)
+
+    @property
+    def variation(self) -> float:
+        """Variance by squared mean; 0 without two numbers, or if all are 0."""
+        return self._squares / self.count / self.mean**2 if self.count > 1 and self.mean else 0.0
+
+
+class Tally:
+    """A window that is not told yet. Its numbers are those of `Window`."""
+
+    __slots__ = (
+        *("answered", "arrivals", "failed", "gaps", "gone", "in_time", "instance_seconds", "processing"),
+        *("queued", "rejected", "responses", "start", "timed_out"),
+    )
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.arrivals = self.rejected = self.in_time = self.queued = 0
+        self.answered = self.failed = self.timed_out = self.gone = 0
+        self.instance_seconds = 0.0
+        self.processing = Moments()
+        self.gaps = Moments()
+        self.responses = [0] * (len(BOUNDS) + 1)
+
+    def told(self, length: float) -> Window:
+        """As it is told."""
+        return Window(
+            start=self.start,
+            length=length,
+            arrivals=self.arrivals,
+            rejected=self.rejected,
+            in_time=self.in_time,
+            answered=self.answered,
+            failed=self.failed,
+            timed_out=self.timed_out,
+            gone=self.gone,
+            queued=self.queued,
+            instances=self.instance_seconds / length,
+            processing=self.processing.mean,
+            processing_variation=self.processing.variation,
+            arrival_variation=self.gaps.variation,
+            responses=tuple(self.responses),
+        )
+
+
+class Meter:
+    """Counts what a service does.
+
+    Args:
+        settings: those of the service.
+        now: when it begins.
+
+    Attributes:
+        current: the window that is open since the last `roll`.
+        queued, ready: how many requests wait and how many instances are ready; the owner sets the first before a
+            `roll`, and `ready` by `has_ready`.
+        due: when `roll` has something to do.
+    """
+
+    __slots__ = ("_ended", "_last_arrival", "_ready_since", "_settings", "current", "due", "queued", "ready")
+
+    def __init__(self, settings: ServiceSettings, now: float) -> None:
+        self._settings = settings
+        self._ended: deque[Tally] = deque()
+        self._last_arrival: float | None = None
+        self._ready_since = now
+        self.current = Tally(now)
+        self.queued = self.ready = 0
+        self.due = now + settings.window
+
+    def roll(self, now: float) -> list[Window]:
+        """End the windows whose time is over; returns those that are to be told."""
+        length = self._settings.window
+        while now >= (end := self.current.start + length):
+            self._count_ready(end)
+            self.current.queued = self.queued
+            self._ended.append(self.current)
+            self.current = Tally(end)
+        told = []
+        while self._ended and now >= self._ended[0].start + length + self._settings.threshold:
+            told.append(self._ended.popleft().told(length))
+        self.due = self.current.start + length
+        if self._ended:
+            self.due = min(self.due, self._ended[0].start + length + self._settings.threshold)
+        return told
+
+    def rest(self, now: float) -> list[Window]:
+        """The windows that have not been told, because the service ends. The last one is as long as it was."""
+        self._count_ready(now)
+        self.current.queued = self.queued
+        length, told = self._settings.window, [tally.told(self._settings.window) for tally in self._ended]
+        if now > self.current.start:
+            told.append(self.current.told(min(length, now - self.current.start)))
+        self._ended.clear()
+        return told
+
+    def arrived(self, now: float) -> Tally:
+        """A request has come; returns the window to which it belongs."""
+        tally = self.current
+        tally.arrivals += 1
+        if self._last_arrival is not None:
+            tally.gaps.add(now - self._last_arrival)
+        self._last_arrival = now
+        return tally
+
+    def answered(self, of: Tally, response: float, spent: float) -> None:
+        """A request of the window `of` was answered after `response` seconds; `spent` of them by the instance."""
+        tally = self.current
+        tally.answered += 1
+        tally.responses[bisect_left(BOUNDS, response)] += 1
+        tally.processing.add(spent)
+        if response <= self._settings.threshold:
+            of.in_time += 1
+
+    def has_ready(self, ready: int, now: float) -> None:
+        """From now on so many instances are ready."""
+        self._count_ready(now)
+        self.ready = ready
+
+    def _count_ready(self, until: float) -> None:
+        self.current.instance_seconds += self.ready * (until - self._ready_since)
+        self._ready_since = until
