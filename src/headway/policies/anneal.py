@@ -36,9 +36,10 @@ PLACES: Final = 64
 def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, before: Sequence[int] = ()) -> list[int]:
     """An order of some jobs with little penalty.
 
-    The search begins with the order from before, in which new jobs are put where they cost least, or with the best of
-    the orders `atc`, `wspt`, `greedy` and `edf`. Without an order from before, the first half of the steps is done with
-    one slot as fast as all together. There a change concerns only the jobs between its two places, so it is tried at a
+    Without new jobs it is the order from before. New jobs are put where they cost least, and the search begins there.
+
+    Without an order from before, it begins with the best of the orders `atc`, `wspt`, `greedy` and `edf`. The first
+    half of the steps is then done with one slot as fast as all together. There a change concerns only the jobs between its two places, so it is tried at a
     small part of the cost, and the order found is close to a good one.
 
     Args:
@@ -54,6 +55,8 @@ def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, befo
     if before:
         search = Annealing(loads, free, before)
         there = set(before)
+        if all(place in there or not load.tasks for place, load in enumerate(loads)):
+            return search.order  # nothing new: the order was searched for when the last job came
         for place in by_tardiness_cost(loads, free.slots, now):
             if place not in there and loads[place].tasks:
                 search.insert(place)

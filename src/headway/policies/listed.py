@@ -9,7 +9,7 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue, by_order
-from headway.model.slots import NO_SLOTS, count
+from headway.model.slots import count
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.anneal import annealed
@@ -80,11 +80,11 @@ class Listed:
 class Annealed:
     """Batch jobs in an order of little penalty, found by simulated annealing; free slots take tasks in this order.
 
-    Each round improves the order of the round before, which it knows by the promised starts. They are what follows from
-    the order if tasks take as long as estimated.
+    A round knows the order of the round before by the promised starts: they are what follows from the order if tasks
+    take as long as estimated. It follows this order, and improves it when jobs have come.
 
     Args:
-        steps: how many jobs a round places in trials; see `headway.policies.anneal`.
+        steps: how many jobs a round in which jobs have come places in trials; see `headway.policies.anneal`.
         first: the same of a round that finds no order from before.
         seed: what is drawn in the search.
         per_instant: one round for all events of an instant, instead of one after each event.
@@ -117,10 +117,11 @@ class Annealed:
         effort = self.steps if before else self.first
         order = annealed(loads, free, effort, self.seed, before)
         plan = share_out(view, dealing, jobs, iter([ready[place] for place in order]))
+        begin = view.now
         for place in order:
-            job, begin = ready[place], free.times[0]
+            job, begin = ready[place], max(free.times[0], begin + 1)  # of jobs that start at once, the first one first
             free.run(loads[place].tasks, loads[place].run_time)
-            if begin > view.now and begin != job.promise and not has_begun(job):
+            if begin != job.promise and not job.attempts:
                 plan.promise(job.id, begin, job.width)
         return plan
 
@@ -137,14 +138,14 @@ def share_out(view: Snapshot, dealing: Dealing, jobs: Queue, ranked: Iterator[Jo
 
 
 def order_before(jobs: Sequence[JobView]) -> list[int]:
-    """Positions of the jobs that the round before had in its order: those that have begun, then by promised start."""
-    places = [(job.promise or 0, place) for place, job in enumerate(jobs) if has_begun(job) or job.promise is not None]
-    return [place for _, place in sorted(places)]
-
-
-def has_begun(job: JobView) -> bool:
-    """Whether it runs or has slots; such a job has no promise."""
-    return bool(job.attempts) or job.held != NO_SLOTS
+    """Positions of the jobs that the round before had in its order: those that run, then by promised start."""
+    places: list[tuple[bool, int, int]] = []
+    for place, job in enumerate(jobs):
+        if job.attempts:
+            places.append((False, min([attempt.start for attempt in job.attempts.values()]), place))
+        elif job.promise is not None:
+            places.append((True, job.promise, place))
+    return [place for _, _, place in sorted(places)]
 
 
 def free_slots(view: Snapshot) -> FreeSlots:

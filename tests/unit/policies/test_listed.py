@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from headway import InvalidInput, NodeSpec, simulate, workload_of
+from headway import InvalidInput, NodeSpec, simulate, summarise, workload_of
 from headway.model.instant import SECOND
 from headway.policies import registry
+from headway.policies.anneal import annealed
 from headway.policies.listed import Listed
+from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.sequence import Load
 
 
 def test_jobs_ahead_get_the_slots_that_are_free_first() -> None:
@@ -52,3 +57,24 @@ def test_an_unknown_order() -> None:
         Listed("gredy")
     with pytest.raises(InvalidInput, match="parameter of policy greedy is 'order'"):
         registry.find("greedy:order=edf")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_while_nothing_new_comes_annealed_follows_the_order_that_it_found_first(seed: int) -> None:
+    """Bags that are all there at the start end as by list scheduling in that order, also where jobs start at once."""
+    chance = Random(seed)
+    slots = chance.choice([3, 8])
+    tasks = [chance.randint(1, 3 * slots) for _ in range(12)]
+    runtime = [chance.randint(1, 30) for _ in tasks]
+    span = sum(many * lasts for many, lasts in zip(tasks, runtime, strict=True)) // slots
+    due = [chance.randint(1, span) for _ in tasks]
+    rate = [float(chance.randint(1, 1000)) for _ in tasks]
+    loads = [
+        Load(many, lasts * SECOND, at * SECOND, cost)
+        for many, lasts, at, cost in zip(tasks, runtime, due, rate, strict=True)
+    ]
+    order = annealed(loads, FreeSlots([(0, slots)]), 2_000, 0)
+    jobs = workload_of(release=[0] * 12, tasks=tasks, runtime=runtime, estimate=runtime, due=due, rate=rate)
+    found = simulate(jobs, [NodeSpec("n", slots=slots)], "anneal:first=2000")
+    cost = summarise(found)["total_penalty"]
+    assert cost == pytest.approx(total_penalty(loads, ends(loads, order, FreeSlots([(0, slots)]))))

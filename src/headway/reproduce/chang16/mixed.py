@@ -246,7 +246,10 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
         statements=tuple(_statement(ran, kind, to) for kind, to in PUBLISHED),
         columns=("seed", "load", "method", *MEASURES),
         rows=rows,
-        pictures={"fig8.png": partial(_draw, ran, samples)},
+        pictures={
+            name: partial(_draw, ran, samples, load)
+            for name, load in zip(("fig8.png", "fig8-loaded.png"), LOADS, strict=True)
+        },
     )
 
 
@@ -288,22 +291,18 @@ def _statement(ran: Runs, kind: str, to: str) -> Statement:
     return Statement(words, PUBLISHED[kind, to], 1 - value, low, high, NEAR, neutral=0.0)
 
 
-def _draw(ran: Runs, samples: int, path: Path) -> None:
-    def mean(load: str, top: str, kind: str) -> Mean:
+def _draw(ran: Runs, samples: int, load: str, path: Path) -> None:
+    def mean(top: str, kind: str) -> Mean:
         value, again = ran.relative(load, top, "dp", kind)
         return Mean(value, float(again.std()))
 
-    panels = {
-        f"{kind}; services need {load}": {top: mean(load, top, kind) for top in TOPS}
-        for load, kind in product(LOADS, KINDS)
-    }
     pictures.bars(
-        panels,
+        {kind: {top: mean(top, kind) for top in TOPS} for kind in KINDS},
         path,
         measure="penalty (dp: 1)",
         spread="standard error of the ratio, by drawing the samples again",
         better="less",
-        title=f"Figure 8 of Chang16: batch jobs and services on {UNITS} units; {samples} samples",
+        title=f"Figure 8 of Chang16: batch jobs and services on {UNITS} units, services need {load}; {samples} samples",
     )
 
 
