@@ -39,8 +39,8 @@ def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, befo
     Without new jobs it is the order from before. New jobs are put where they cost least, and the search begins there.
 
     Without an order from before, it begins with the best of the orders `atc`, `wspt`, `greedy` and `edf`. The first
-    half of the steps is then done with one slot as fast as all together. There a change concerns only the jobs between its two places, so it is tried at a
-    small part of the cost, and the order found is close to a good one.
+    half of the steps is then done with one slot as fast as all together. There a change concerns only the jobs between
+    its two places, so it is tried at a small part of the cost, and the order found is close to a good one.
 
     Args:
         loads: the jobs; those without tasks get no place in the order.
