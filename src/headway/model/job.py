@@ -27,6 +27,9 @@ WIDTH_MAX: Final = 2**24
 SIZE_RANGE: Final = (1e-18, 1e18)
 """The size of a task, in whatever unit, and a workload may be at most this: sums and shares of them stay finite."""
 
+PENALTY_MAX: Final = 1e290
+"""No job, and no window of a service, costs more: so sums of penalties stay finite."""
+
 NAME_MAX: Final = 1000
 """How long the name of a job, and of its user, may be, in characters."""
 
@@ -79,6 +82,15 @@ class PenaltyShape(Enum):
         if self is PenaltyShape.SQUARE_ROOT:
             return math.sqrt(late)
         return late * late if self is PenaltyShape.SQUARE else late
+
+
+def cost_of(rate: float, shape: PenaltyShape, late: Duration) -> float:
+    """The penalty of being late by so much: the rate times the shape of the tardiness, at most `PENALTY_MAX`.
+
+    >>> cost_of(3.0, PenaltyShape.SQUARE, 2 * SECOND), cost_of(1e300, PenaltyShape.SQUARE, NEVER)
+    (12.0, 1e+290)
+    """
+    return min(rate * shape.of(to_seconds(late)), PENALTY_MAX)
 
 
 @value
@@ -166,8 +178,8 @@ class JobSpec(_AnyJob):
     kind: Kind = field(default=Kind.BAG, init=False)
 
     def penalty_of(self, late: Duration) -> float:
-        """What it costs to be late by so much: the rate times the shape of the tardiness (Chang16, equation 1)."""
-        return self.rate * self.shape.of(to_seconds(late))
+        """What it costs to be late by so much (Chang16, equation 1)."""
+        return cost_of(self.rate, self.shape, late)
 
     @property
     def tasks(self) -> int:
@@ -252,7 +264,7 @@ class Service(JobSpec):
 
     def penalty(self, share: float) -> float:
         """What a window costs with this share of answers in time (Chang16, equation 2)."""
-        return self.rate * self.shape.of(self.fraction - share)
+        return min(self.rate * self.shape.of(self.fraction - share), PENALTY_MAX)
 
 
 FORMS: Final[dict[Kind, type[JobSpec]]] = {

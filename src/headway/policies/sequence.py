@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from headway.model.instant import NEVER, Duration, Instant, to_seconds
-from headway.model.job import PenaltyShape
+from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import PenaltyShape, cost_of
 from headway.model.value import value
 
 LOOKAHEAD: Final = 2.0
@@ -52,7 +52,7 @@ class Load:
 
     def penalty_of(self, late: Duration) -> float:
         """The penalty of being late by so much."""
-        return self.rate * self.shape.of(to_seconds(late))
+        return cost_of(self.rate, self.shape, late)
 
 
 Order = Callable[[Sequence[Load], int, Instant], Iterator[int]]
@@ -115,7 +115,8 @@ def by_tardiness_cost(loads: Sequence[Load], slots: int, now: Instant) -> Iterat
     works = [_work(load) / slots for load in loads]
     scale = LOOKAHEAD * math.fsum(works) / len(works)
     worth = [
-        math.log(load.rate / work) if load.rate > 0 else -math.inf for load, work in zip(loads, works, strict=True)
+        math.log(load.rate) - math.log(work) if load.rate > 0 else -math.inf
+        for load, work in zip(loads, works, strict=True)
     ]
     latest = [load.due - work for load, work in zip(loads, works, strict=True)]
     late: list[tuple[float, int]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from itertools import permutations
@@ -153,3 +154,15 @@ def test_the_policy_costs_no_more_than_the_rules(seed: int) -> None:
 def test_wrong_numbers_of_steps(wrong: str) -> None:
     with pytest.raises(InvalidInput, match=r"of policy anneal is .*; allowed: a whole number"):
         registry.find(wrong)
+
+
+@pytest.mark.parametrize("shape", PenaltyShape)
+def test_whatever_the_rates_are_costs_stay_numbers(shape: PenaltyShape) -> None:
+    """Rates as large and as small as there are: nothing is infinite, and an order is found."""
+    rates = [1e308, 1e300, 5e-324, 0.0, 1.0] * 3
+    loads = [Load(2, (number + 1) * 10**12, 0, rate, shape) for number, rate in enumerate(rates)]
+    order = annealed(loads, FreeSlots([(0, 2)]), 3_000, 0)
+    assert sorted(order) == list(range(len(loads)))
+    cost = total_penalty(loads, ends(loads, order, FreeSlots([(0, 2)])))
+    assert 0 < cost < math.inf
+    assert cost <= total_penalty(loads, ends(loads, list(range(len(loads))), FreeSlots([(0, 2)])))
