@@ -28,6 +28,7 @@ SECTIONS = (
     "size",
     "batch",
     "foresight",
+    "services",
     "decider",
     "lin14",
     "startup",

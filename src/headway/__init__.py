@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headway.client.executor import HeadwayExecutor
     from headway.client.job import Job, Task
     from headway.client.pickling import RemoteTraceback
+    from headway.client.service import Service
     from headway.client.waiters import Waiter, Waiters, as_completed
     from headway.errors import HeadwayError, InvalidInput, NotPicklable, NotTrusted, OtherEpoch, Refused, TaskFailed
     from headway.files import Input, Output
@@ -30,6 +31,7 @@ __all__ = [
     "Client",
     "Job",
     "Task",
+    "Service",
     "Input",
     "Output",
     "Waiter",
@@ -63,6 +65,7 @@ _PLACES: Final = {
     "Client": "headway.client.client",
     "Job": "headway.client.job",
     "Task": "headway.client.job",
+    "Service": "headway.client.service",
     "Input": "headway.files",
     "Output": "headway.files",
     "Waiter": "headway.client.waiters",

@@ -282,15 +282,24 @@ class Refused(HeadwayError):
         status: of HTTP, 400 or above.
         missing: names of blobs that the submission must bring.
         code: that of the server's error, if it has one.
+        retry_after: seconds after which it may be asked again; None: it does not say.
     """
 
     def __init__(
-        self, message: str, hint: str = "", *, status: int, missing: tuple[str, ...] = (), code: str = ""
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: int,
+        missing: tuple[str, ...] = (),
+        code: str = "",
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message, hint)
         self.status = status
         self.missing = missing
         self.code = code or type(self).code
+        self.retry_after = retry_after
 
 
 class OtherEpoch(Refused):

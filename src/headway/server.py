@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import socket
@@ -26,6 +27,7 @@ from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
+from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
@@ -47,6 +49,9 @@ NODES_MAX = 1000
 
 FIRST_PERIOD = 10 * SECOND
 """Plans follow what is learnt of run times at least this often by default."""
+
+SERVICES = "services"
+"""The socket on which instances of services connect."""
 
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
@@ -153,6 +158,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             asking=Asking(chosen.decider or ""),
             restate=(sys.executable, "-m", "headway.restate"),
             forecast=forecaster,
+            door=Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner),
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker, delay = Checker(driver, clock, collectors.installed(), engine.pids), LoopDelay()
@@ -160,6 +166,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
+            await driver.services.open()
             api = Api(
                 driver,
                 {token: TokenOwner(account())},

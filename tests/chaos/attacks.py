@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asking
 import cloudpickle
 import damage
+import psutil
 import work
 from served import Served, signal_all
 
@@ -50,6 +52,7 @@ class Field:
     silent: list[str] = field(default_factory=list)
     refused: int = 0
     client_killed: Callable[[], None] = lambda: None
+    new_handler: Callable[[Client], None] = lambda client: None
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -270,10 +273,37 @@ def nodes_come_and_go(where: Field) -> None:
         client.remove_node("spare") if where.chance.random() < 0.5 else client.drain_node("spare")
 
 
+def kill_instances(where: Field) -> None:
+    """kill -9 of instances of the service, as often as not of all."""
+    there = [process for process in where.served.below(where.served.agents()) if _is_instance(process)]
+    signal_all(where.chance.sample(there, where.chance.choice([min(1, len(there)), len(there)])), signal.SIGKILL)
+
+
+def _is_instance(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "headway.services.instance" in process.cmdline()
+    return False
+
+
+def replace_handler(where: Field) -> None:
+    """A new version of the service's handler takes over; at times another one right after it."""
+    with Client(data=where.served.data, patience=60.0) as client, contextlib.suppress(HeadwayError):  # the disk is full
+        for _ in range(where.chance.choice([1, 1, 2])):
+            where.new_handler(client)
+
+
+def callers_leave(where: Field) -> None:
+    """Callers of the service hang up before they are answered."""
+    with contextlib.suppress(HeadwayError, OSError):  # the server is away
+        asking.go_away(where.served.data, 100)
+
+
 def other_policy(where: Field) -> None:
     """Change the policy."""
     with Client(data=where.served.data, patience=60.0) as client, contextlib.suppress(HeadwayError):  # the disk is full
-        client.choose_policy(where.chance.choice(["deadline", "edf", "tempo", "easy", "priority", "measy"]))
+        client.choose_policy(
+            where.chance.choice(["deadline", "edf", "tempo", "easy", "priority", "measy", *[asking.POLICY] * 3])
+        )
 
 
 def _flood(
@@ -305,6 +335,7 @@ ATTACKS: dict[str, Attack] = {
         *(stop_server, stop_agent, hold_journal, fill_disk, step_clock, damage_journal),
         *(poison_agent, poison_slot, poison_channel, rude_tasks),
         *(endless_header, large_bodies, idle_callers, slow_callers, short_waits, nodes_come_and_go, other_policy),
+        *(kill_instances, replace_handler, callers_leave),
     )
 }
 """Every attack by its name."""

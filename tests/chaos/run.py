@@ -2,11 +2,11 @@
 
     python tests/chaos/run.py [--minutes 10] [--seed 1] [--rate 60] [--loop asyncio] [--only ATTACK]...
 
-Clients submit bags, commands, rigid jobs, workflows and calls of an executor all the time. Attacks follow each other in
-an order that depends on the seed. After each attack, a task of a separate client is timed: how long it takes until the
-server serves again. When the time is over, the load ends, and the run waits for everything that was accepted. The exit
-status is 0 only if nothing was lost, doubled, wrong, stuck, or damaged without a report, and the server never ended by
-itself.
+Clients submit bags, commands, rigid jobs, workflows and calls of an executor all the time, and ask a service. Attacks
+follow each other in an order that depends on the seed. After each attack, a task of a separate client is timed: how
+long it takes until the server serves again. When the time is over, the load ends, and the run waits for everything that
+was accepted. The exit status is 0 only if nothing was lost, doubled, wrong, stuck, or damaged without a report, and the
+server never ended by itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from asking import Asking
 from attacks import ATTACKS, Field
 from listening import Listening
 from load import told
@@ -47,7 +48,7 @@ DISK_MIB = 512
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a run. All but the first five should be empty.
+    """The result of a run. All but the first seven should be empty.
 
     Attributes:
         jobs, tasks, calls: accepted jobs, and their tasks whose results came back; calls of executors.
@@ -55,6 +56,7 @@ class Outcome:
         recovery: seconds from the end of each attack until a task was served, by attack.
         slowest: the longest that the server took to answer `/health` during a flood, in seconds.
         noticed: damaged journals that were refused.
+        requests, refused: requests to the service that were answered; those that got an error, by its code.
         lost: accepted jobs, or tasks of them, that the server does not know, or whose end it never reported.
         doubled: tasks and jobs whose end was reported twice, or jobs that were accepted twice.
         wrong: other results than there should be.
@@ -71,6 +73,8 @@ class Outcome:
     recovery: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     slowest: float = 0.0
     noticed: int = 0
+    requests: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -203,8 +207,10 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
     clients = Clients(data, folder, chance, words.rate)
     listening = Listening(data)
     listening.start()
+    asking = Asking(data)
+    asking.start()
     where = Field(served, folder, chance, small_disk, lambda: set(clients.accepted()))
-    where.client_killed = clients.kill_one
+    where.client_killed, where.new_handler = clients.kill_one, asking.serve
     names = words.only or list(ATTACKS)
     over = threading.Event()
     watching = threading.Thread(target=keep_alive, args=(served, over), daemon=True)
@@ -226,6 +232,10 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
                 outcome.stuck.append(f"no task was served within {RECOVERY_SECONDS:g} s of {name}")
             time.sleep(chance.uniform(0.0, 1.5))
         say("calm; what was accepted is waited for", words)
+        asking.stop()
+        outcome.requests, outcome.refused = asking.answered, asking.errors
+        outcome.wrong += asking.wrong
+        outcome.lost += asking.lost
         clients.end(outcome)
         settle(served, clients, listening, where, outcome)
         if served.end() != 0:
@@ -284,6 +294,8 @@ def show(outcome: Outcome, words: argparse.Namespace) -> None:
     print(
         f"/health took {outcome.slowest:.2f} s at most during a flood; {outcome.noticed} damaged journals were refused"
     )
+    refused = ", ".join(f"{times} {code}" for code, times in sorted(outcome.refused.items()))
+    print(f"{outcome.requests} requests to a service were answered; others got an error: {refused or 'none'}")
     for kind, found in outcome.faults.items():
         print(f"{kind:8} {len(found)}")
         for one in found[:10]:

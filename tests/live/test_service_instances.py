@@ -321,7 +321,7 @@ async def test_draining_and_replacing_under_load_lose_nothing() -> None:
         first, second = service.listener.processes
         service.broker.drain("s", first)
         assert await service.ends(service.listener.processes[first]) == 0
-        service.broker.replace("s", "2")
+        service.broker.replace("s", "2", service.settings)
         new = [service.spawn("who", version="2") for _ in range(2)]
         assert await service.ends(service.listener.processes[second]) == 0
         await service.instances(2)

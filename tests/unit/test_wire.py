@@ -12,10 +12,12 @@ from headway import wire
 from headway.errors import InvalidInput
 from headway.model.events import JobSubmitted
 from headway.model.instant import SECOND
-from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, TaskSpec, Workflow, flaw
+from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, Service, TaskSpec, Workflow, flaw
 from headway.wire.reading import any_form
 
 COMMAND = wire.Command(("true",))
+HANDLING = wire.Handling("module:function")
+
 WHOLE = wire.NewJob(
     wire.Calls(("f", "g"), (b"\0", b"\xff"), (0, 1)),
     kind="workflow",
@@ -85,7 +87,9 @@ def test_every_term_reaches_the_core() -> None:
         leased=True,
     )
     told = {*wire.NewJob.__struct_fields__} - {"work"}
-    assert {known.name for known in fields(JobSpec)} - {"id", "fetches"} == told - {"tasks", "width", "plan", "sizes"}
+    assert {known.name for known in fields(JobSpec)} - {"id", "fetches"} == told - {
+        *("tasks", "width", "plan", "sizes", "service")
+    }
 
 
 def test_every_form_gets_its_own_terms() -> None:
@@ -95,6 +99,43 @@ def test_every_form_gets_its_own_terms() -> None:
     assert wire.NewJob(work, kind="rigid", width=3).spec(1, 0, "") == Rigid(1, width=3)
     with pytest.raises(InvalidInput, match="width is 3; allowed: 1 unless the job is rigid"):
         wire.NewJob(work, width=3).spec(1, 0, "")
+    terms = wire.ServiceTerms(most=5, least=2, threshold=0.2, fraction=0.8, window=3.0)
+    assert wire.NewJob(HANDLING, kind="service", service=terms).spec(1, 0, "") == Service(
+        1, most=5, least=2, threshold=SECOND // 5, fraction=0.8, window=3 * SECOND
+    )
+    with pytest.raises(InvalidInput, match="service is None; allowed: the terms of a service"):
+        wire.NewJob(HANDLING, kind="service").spec(1, 0, "")
+    with pytest.raises(InvalidInput, match="allowed: the terms of a service, none for the other kinds"):
+        wire.NewJob(work, service=terms).spec(1, 0, "")
+    with pytest.raises(InvalidInput, match="tasks is 2; allowed: 1 for a service"):
+        wire.NewJob(HANDLING, kind="service", tasks=2, service=terms).spec(1, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"name": ""}, "name is ''; allowed: letters, digits"),
+        ({"name": "a/b"}, "name is 'a/b'; allowed: letters"),
+        ({"name": "x" * 101}, "allowed: letters, digits and . _ - in the name of a service, at most 100"),
+        ({"service": wire.ServiceTerms(threshold=0.0)}, "service.threshold is 0.0; allowed: 0.001 to 86400"),
+        ({"service": wire.ServiceTerms(window=0.01)}, "service.window is 0.01; allowed: 0.1 to 86400"),
+        ({"service": wire.ServiceTerms(threshold=11, window=0.1)}, "at most 100 windows"),
+        ({"service": None}, "work is 'handler'; allowed: a handler for a service, and only for one"),
+        ({"work": wire.Commands((COMMAND,))}, "work is 'commands'; allowed: a handler for a service"),
+        ({"work": wire.Handling()}, "work.handler is ''; allowed: a handler, a function or a command, one"),
+        ({"work": wire.Handling("a:b", command=("c",))}, "a handler, a function or a command, one"),
+        ({"work": wire.Handling("a")}, "work.handler is 'a'; allowed: module:function"),
+        ({"work": wire.Handling(command=("",))}, "work.command"),
+        ({"work": wire.Handling("a:b", env={"HEADWAY_JOB": "1"})}, "work.env is 'HEADWAY_JOB'"),
+        ({"work": wire.Handling("a:b", limits=wire.RequestLimits(queue_max=0))}, "work.limits.queue_max is 0"),
+        ({"work": wire.Handling("a:b", limits=wire.RequestLimits(time_limit=0.0))}, "work.limits.time_limit is 0.0"),
+    ],
+)
+def test_a_wrong_term_of_a_service_is_named(job: dict[str, Any], said: str) -> None:
+    terms = {"work": HANDLING, "kind": "service", "name": "s", "service": wire.ServiceTerms(), **job}
+    with pytest.raises(InvalidInput) as refused:
+        wire.check_work(wire.NewJob(**terms))
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

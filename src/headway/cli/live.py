@@ -138,6 +138,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         print_json(detail)
         return
     found = detail.job
+    of = "the share in time that a window lacks" if found.kind == "service" else "tardiness"
     lines = {
         "job": f"{found.id} {found.name}".strip(),
         "status": found.status.value,
@@ -150,7 +151,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "user": found.user,
         "pool": found.pool,
         "priority": f"{found.priority:g}",
-        "penalty": "; ".join(filter(None, (f"{found.rate:g} × tardiness, {found.shape.value}", costs(found)))),
+        "penalty": "; ".join(filter(None, (f"{found.rate:g} × {of}, {found.shape.value}", costs(found)))),
         "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)
         + (" each" if len(found.cpu) == 1 < found.width else ""),
         "movable": "it saves when it is asked to move" if found.movable else "",

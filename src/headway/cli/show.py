@@ -81,7 +81,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def done(job: JobReport) -> str:
-    """How many tasks have succeeded, how many of all; then how many have failed and were cancelled, if any."""
+    """How many tasks have succeeded, how many of all; then how many have failed and were cancelled, if any.
+
+    Of a service nothing is: its instances run until it ends.
+    """
+    if job.kind == "service":
+        return ""
     others = ((job.failed, "failed"), (job.cancelled, "cancelled"))
     return ", ".join([f"{job.done}/{job.tasks}", *(f"{count} {word}" for count, word in others if count)])
 

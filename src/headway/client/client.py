@@ -20,6 +20,8 @@ from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, described, instant, job_id
 from headway.client.operation import Operation
+from headway.client.service import Asking, Service
+from headway.client.service import described as described_service
 from headway.client.waiters import Sink, Waiter, Waiters, still_open
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input
@@ -104,7 +106,9 @@ class Client(Operation):
         name: str | None = None,
         acknowledge: bool = True,
     ) -> None:
-        super().__init__(Server(partial(find_server, url, token, data), patience))
+        find = partial(find_server, url, token, data)
+        super().__init__(Server(find, patience))
+        self._asking = Asking(find, patience)
         first = self._server.connection()
         try:
             first.ask(POLICY)
@@ -158,6 +162,52 @@ class Client(Operation):
                 refusal.args = (_named(str(refusal.args[0]), given),)
                 raise
         return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
+
+    def serve(self, service: Service, *, replace: bool = False) -> Waiter:
+        """Start a service; its waiter ends when the service does. Return at once: requests wait for its instances.
+
+        Args:
+            replace: whether it takes the place of the service of its name, if there is one. That one goes on until an
+                instance of the new one is ready; no request is lost.
+
+        Raises:
+            HeadwayError: a term is wrong, or another job has its name; nothing was started then.
+        """
+        if not isinstance(service, Service):
+            raise InvalidInput("service", service, "a Service", hint="Say Service(NAME, FUNCTION).")
+        body, blobs = described_service(service, replace=replace)
+        assert body.service is not None
+        waiter = Waiter(service.name, body.service.most, self._cancel_one)
+        try:
+            self.send([body], blobs, [waiter])
+        except Refused as refusal:
+            refusal.args = (str(refusal.args[0]).replace("jobs[0].", f"service {service.name!r}: "),)
+            raise
+        return waiter
+
+    def ask(self, name: str, request: Any = b"", *, timeout: float | None = None) -> Any:
+        """Have a service answer a request, and wait for it.
+
+        It is sent once. If the connection breaks while it waits, nobody knows whether it was handled.
+
+        Args:
+            request: bytes are sent as they are, anything else as JSON.
+            timeout: seconds to wait for the answer; None: as long as the service's own limits let it.
+
+        Returns:
+            The answer: of JSON the value, else bytes.
+
+        Raises:
+            Refused: there is no answer. Its `code` says why: `no_such_service`, `service_full` (then `retry_after` says
+                when to come again), `handler_failed`, `request_timed_out`, `instance_died`, `service_ended`,
+                `too_large`, `malformed`.
+            Unreachable: the server went away, or did not answer in time.
+        """
+        return self._asking.ask(name, request, timeout)
+
+    async def ask_async(self, name: str, request: Any = b"", *, timeout: float | None = None) -> Any:
+        """The same as `ask` from an event loop, which goes on meanwhile; at most 64 at the same time."""
+        return await self._asking.ask_async(name, request, timeout)
 
     def wait(self, *waiters: Any, timeout: float | None = None) -> None:
         """Wait until all of these have ended, in whatever way; default: everything this client has submitted.
@@ -364,6 +414,7 @@ class Client(Operation):
         """Stop listening. Jobs continue; waiters that have not ended get an exception that says so."""
         self._inbox.close()
         self._server.close()
+        self._asking.close()
 
     def send(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes], sinks: Sequence[Sink]) -> None:
         """Submit jobs in the form in which they are sent, with one sink for each.
@@ -402,6 +453,7 @@ class Client(Operation):
     def _forked(self) -> None:
         """In a child process: make this client like a new one, because connections and threads are the parent's."""
         self._server.renew()
+        self._asking.forked()
         self._inbox.forked(self._inbox.name if self._is_named else uuid.uuid4().hex)
 
 

@@ -94,6 +94,7 @@ class Connection:
         job: int | None = None,
         node: str | None = None,
         upload: str = "",
+        service: str = "",
         query: Query = (),
         wait: float = 0.0,
         into: BinaryIO | None = None,
@@ -114,13 +115,15 @@ class Connection:
         """
         named = [(name, value) for name, value in query if value is not None]
         try:
-            target = route.path.format(job=job, node=quote(node or "", safe=""), upload=upload)
+            target = route.path.format(
+                job=job, node=quote(node or "", safe=""), upload=upload, service=quote(service, safe="")
+            )
             if text := urlencode(named):
                 target = f"{target}?{text}"
             sent = encode(body) if isinstance(body, msgspec.Struct) else body
         except (UnicodeEncodeError, OverflowError) as error:
             of_body = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else {}
-            raise _unsendable({"node": node, **dict(named), **of_body}) from error
+            raise _unsendable({"node": node, "service": service, **dict(named), **of_body}) from error
         kept = self._connection is not None
         try:
             status, content = self._exchange(route.method, target, sent, wait, into)
@@ -254,6 +257,7 @@ class Server:
         job: int | None = None,
         node: str | None = None,
         upload: str = "",
+        service: str = "",
         query: Query = (),
         wait: float = 0.0,
         into: BinaryIO | None = None,
@@ -268,7 +272,15 @@ class Server:
             for pause in pauses():
                 try:
                     return connection.ask(
-                        route, body=body, job=job, node=node, upload=upload, query=query, wait=wait, into=into
+                        route,
+                        body=body,
+                        job=job,
+                        node=node,
+                        upload=upload,
+                        service=service,
+                        query=query,
+                        wait=wait,
+                        into=into,
                     )
                 except Unreachable:
                     if time.monotonic() + pause > until or self._closed.wait(pause):

@@ -306,8 +306,12 @@ def duration(span: Span | None, field: str) -> float | None:
     return None if span is None else seconds_of(span, field)
 
 
-def _number(value: Any, field: str) -> float:
-    """A number of any type, NumPy's among them, in the form in which it can be sent."""
+def number(value: Any, field: str) -> float:
+    """A number of any type, NumPy's among them, in the form in which it can be sent.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     try:
         return float(value + 0.0)  # float() would accept text, which is not a number
     except (TypeError, OverflowError) as error:
@@ -319,18 +323,35 @@ def _uses(cpu: Any) -> tuple[float, ...]:
     if cpu is None:
         return ()
     if isinstance(cpu, Iterable):
-        return tuple(_number(use, f"cpu[{place}]") for place, use in enumerate(cpu))
-    return (_number(cpu, "cpu"),)
+        return tuple(number(use, f"cpu[{place}]") for place, use in enumerate(cpu))
+    return (number(cpu, "cpu"),)
 
 
-def _whole(value: Any, field: str) -> int:
+def shape_of(shape: Any) -> PenaltyShape:
+    """How a penalty grows.
+
+    Raises:
+        InvalidInput: it is none of the ways.
+    """
+    try:
+        return PenaltyShape(shape)
+    except ValueError as error:
+        raise InvalidInput("shape", shape, "linear, sqrt or square") from error
+
+
+def whole(value: Any, field: str) -> int:
+    """A whole number of any type, NumPy's among them.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     try:
         return operator.index(value)
     except TypeError as error:
         raise InvalidInput(field, value, "a whole number") from error
 
 
-_LATER: Final = 2**62
+LATER: Final = 2**62
 """An id greater than that of any job: the server gives the real one."""
 
 
@@ -352,7 +373,7 @@ def job_id(named: Any, field: str = "job") -> JobId:
         InvalidInput: it is neither, or was not submitted.
     """
     number = getattr(named, "job", named)
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < _LATER:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < LATER:
         raise InvalidInput(field, named, "ids of jobs that were submitted, or their waiters")
     return number
 
@@ -395,30 +416,26 @@ def new_job(
         HeadwayError: a term is wrong.
     """
     now = time.time() if now is None else now
-    try:
-        shape = PenaltyShape(job.shape)
-    except ValueError as error:
-        raise InvalidInput("shape", job.shape, "linear, sqrt or square") from error
     rigid = job.kind is Kind.RIGID
     new = NewJob(
         work,
         kind=job.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
         tasks=1 if rigid else tasks,
-        width=(tasks if job.width is None else _whole(job.width, "width")) if rigid else 1,
+        width=(tasks if job.width is None else whole(job.width, "width")) if rigid else 1,
         release=instant(job.release, "release", now),
         estimate=duration(job.estimate, "estimate"),
         due=instant(job.due, "due", now),
-        priority=_number(job.priority, "priority"),
-        rate=_number(job.rate, "rate"),
-        shape=shape,
+        priority=number(job.priority, "priority"),
+        rate=number(job.rate, "rate"),
+        shape=shape_of(job.shape),
         user=job.user,
         name=job.name,
-        workload=None if job.workload is None else _number(job.workload, "workload"),
-        retries=_whole(job.retries, "retries"),
+        workload=None if job.workload is None else number(job.workload, "workload"),
+        retries=whole(job.retries, "retries"),
         time_limit=duration(job.time_limit, "time_limit"),
-        memory_limit=None if job.memory_limit is None else _whole(job.memory_limit, "memory_limit"),
+        memory_limit=None if job.memory_limit is None else whole(job.memory_limit, "memory_limit"),
         plan=plan,
-        sizes=tuple(_number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
+        sizes=tuple(number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
         profile={kind: seconds_of(span, f"profile[{kind!r}]") for kind, span in job.profile.items()},
         preemptible=job.preemptible,
         cpu=_uses(job.cpu),
@@ -427,7 +444,7 @@ def new_job(
         after=_ids(job.after),
     )
     try:
-        wrong = flaw(new.spec(_LATER, from_seconds(now), ""))
+        wrong = flaw(new.spec(LATER, from_seconds(now), ""))
     except InvalidInput as error:
         wrong = str(error)
     if wrong:
@@ -459,12 +476,12 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
     with naming() as files:
         for number, task in enumerate(job.tasks):
             args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
-    names = {id(task.function): _name_of(task.function) for task in job.tasks}
+    names = {id(task.function): title_of(task.function) for task in job.tasks}
     calls = calls_of(functions, args, chosen, files, job)
     return replace(calls, names=tuple(dict.fromkeys(names.values()))), functions
 
 
-def _name_of(function: Any) -> str:
+def title_of(function: Any) -> str:
     """What a function is called, for people."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
     return str(name)[:NAME_MAX]

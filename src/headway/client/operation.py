@@ -22,6 +22,8 @@ from headway.wire import (
     REMOVE_NODE,
     REQUESTS,
     RESIZE_NODE,
+    SERVICE,
+    SERVICES,
     SET_CHECKER,
     SHUTDOWN,
     STATISTICS,
@@ -37,6 +39,7 @@ from headway.wire import (
     PolicyChoice,
     PolicyText,
     RequestReport,
+    ServiceReport,
     Statistics,
 )
 
@@ -166,6 +169,19 @@ class Operation:
         choice = PolicyChoice(policy, decider, duration(period, "period"))
         answer: PolicyText = self._server.ask(CHOOSE, body=choice)
         return answer.policy
+
+    def services(self) -> list[ServiceReport]:
+        """The services by name, with their last windows."""
+        return list(self._server.ask(SERVICES).services)
+
+    def service(self, name: str) -> ServiceReport:
+        """One service, with its last windows.
+
+        Raises:
+            Refused: there is no service of this name.
+        """
+        answer: ServiceReport = self._server.ask(SERVICE, service=name)
+        return answer
 
     def costs(self) -> Costs:
         """What late jobs cost, so far and expected, in all and by user."""

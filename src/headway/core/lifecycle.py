@@ -84,9 +84,10 @@ beside it.
 
 **Services.** An instance is a task that never ends by itself. It runs only on a slot that is allocated to its service:
 when the slot is not any more, and all rounds of the event have been held, the instance is asked to end as if it moved
-(`Suspend`), so that it can answer the request that it has. Whatever it ended by, the task is ready again. But an
-instance that ends without being asked has failed. If it had run for a window, all failures before count no more. If
-instances have failed more often than `retries` says, the service has failed, and what still runs of it is killed.
+(`Suspend`), so that it can answer the request that it has; and likewise when its service is cancelled. Whatever it
+ended by, the task is ready again. But an instance that ends without being asked has failed. If it had run for a window,
+all failures before count no more. If instances have failed more often than `retries` says, the service has failed, and
+what still runs of it is killed.
 
 **Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its
 run time, what is expected of it and what is learnt from it count from there, not from its launch.

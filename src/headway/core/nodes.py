@@ -151,8 +151,8 @@ class Extent:
         whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
         if job.kind is Kind.RIGID and job.width > max(self._slots):
             return f"width is {job.width}; allowed: at most {max(self._slots)}, the slots of {whole}"
-        if isinstance(job, Service) and job.least > sum(self._slots):
-            return f"least is {job.least}; allowed: at most {sum(self._slots)}, the slots of the whole cluster"
+        if isinstance(job, Service) and job.least > max(self._slots):
+            return f"least is {job.least}; allowed: at most {max(self._slots)}, the slots of {whole}"
         left = frozenset(range(len(self._groups)))
         for number, task in enumerate(job.graph if isinstance(job, Workflow) else ()):
             left &= self._holding(task.cores)

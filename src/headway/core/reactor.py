@@ -27,6 +27,7 @@ from headway.model.events import (
     WindowEnded,
 )
 from headway.model.instant import NEVER
+from headway.model.job import PENALTY_MAX, Service
 from headway.model.outcome import Outcome
 from headway.model.snapshot import WINDOWS_KEPT, AttemptView
 
@@ -40,7 +41,7 @@ def on_job_submitted(state: State, event: JobSubmitted) -> bool:
 
 
 def on_job_cancelled(state: State, event: JobCancelled) -> bool:
-    """Waiting tasks are dropped and running ones killed; the job ends with the last of them."""
+    """Waiting tasks are dropped and running ones killed; instances may finish what they do. Then the job ends."""
     job = state.jobs.get(event.job)
     if job is None or job.cancelled:
         return False
@@ -49,7 +50,10 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
     job.cancelled = True
     cancelling.drop_ready_tasks(pool, job)
     for _, attempt in sorted(job.attempts.items()):
-        pool.ask_to_end(attempt)
+        if job.kind is SERVICE:
+            state.let_leave(attempt)
+        else:
+            pool.ask_to_end(attempt)
     pool.conclude_if_done(job)
     pool.look_at_everything()
     return True
@@ -118,7 +122,10 @@ def on_window_ended(state: State, event: WindowEnded) -> bool:
     job = state.jobs.get(event.job)
     if job is None or job.kind is not SERVICE:
         return False
+    assert isinstance(job.spec, Service)
     job.windows = (*job.windows, event.window)[-WINDOWS_KEPT:]
+    job.cost = min(job.cost + job.spec.penalty(event.window.share), PENALTY_MAX)
+    state.measured = True
     state.look_at_everything()
     return True
 

@@ -112,6 +112,7 @@ class JobRecord:
     after: tuple[JobId, ...] = ()
     release: Instant | None = None
     windows: tuple[Window, ...] = ()
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class StateRecord:
     """Everything the core knows at an instant, between two events.
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
-    fields tell. `last` is the pool to which a job was dealt last.
+    fields tell. `last` is the pool to which a job was dealt last, `measured` as in `Snapshot`.
     """
 
     now: Instant
@@ -218,6 +219,7 @@ class StateRecord:
     leaving: tuple[tuple[str, tuple[int, ...]], ...] = ()
     departing: tuple[tuple[JobId, str], ...] = ()
     last: str = ""
+    measured: bool = False
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -308,6 +310,7 @@ def job_record(job: JobView) -> JobRecord:
         after=tuple(sorted(job.after)),
         release=None if job.after or job.release == job.spec.release else job.release,
         windows=job.windows,
+        cost=job.cost,
     )
 
 
@@ -377,7 +380,7 @@ def restore_state(record: StateRecord) -> State:
         restore_rounds(pool, part)
     state.due = [pool for pool in state.others if pool.round_due]
     state.unsettled = any(pool.leaving or pool.departing for pool in state.each())
-    state.last = record.last
+    state.last, state.measured = record.last, record.measured
     nodes.compare(state)
     return state
 
@@ -474,7 +477,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
     job.pool, job.goes_to = pool, goes_to
-    job.windows = record.windows
+    job.windows, job.cost = record.windows, record.cost
     if job.kind is SERVICE:
         pool.meet(job.kind)
         state.displaced = True

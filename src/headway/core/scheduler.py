@@ -275,8 +275,8 @@ class Scheduler:
         return None if job.kind is Kind.BAG else self.extent().flaw_of_fit(job)
 
     def extent(self) -> Extent:
-        """What the cluster, as it is now, can hold: if there are pools, what one of them can."""
-        pools = self.state.others or [self.state]
+        """What the cluster, as it is now, can hold: if there are pools between which no slots move, what one can."""
+        pools = [self.state] if getattr(self.state.policy, "moves_slots", False) else self.state.others or [self.state]
         return Extent([pool.nodes.values() for pool in pools])
 
     def status(self, job: JobId) -> JobStatus:
@@ -666,7 +666,7 @@ class Scheduler:
 
     def _end_round(self, pool: Pool, wake: Instant | None) -> None:
         self.rounds += 1
-        pool.round_due = False
+        pool.round_due = pool.measured = False
         self._set_next_round(pool, wake)
 
     def _set_next_round(self, pool: Pool, wake: Instant | None) -> None:
@@ -720,7 +720,7 @@ class Scheduler:
                 pool.arrived = None if news else []
                 carry_out(pool, self._part_of(plan, pool) if state.others else plan, self.refusals)
                 if not news:
-                    pool.round_due = False
+                    pool.round_due = pool.measured = False
                 elif not pool.round_due:
                     pool.need_round()
                 self._set_next_round(pool, plan.wake)

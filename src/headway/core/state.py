@@ -192,10 +192,14 @@ class State(Pool):
             if job.kind is SERVICE:
                 for _, attempt in sorted(job.attempts.items()):
                     if attempt.slots & ~job.held and not attempt.alone:
-                        if attempt.slots & self.limits.fixed:
-                            pool_of(job).ask_to_end(attempt)
-                        else:
-                            pool_of(job).ask_to_save(attempt)
+                        self.let_leave(attempt)
+
+    def let_leave(self, attempt: AttemptView) -> None:
+        """Ask an instance of a service to finish what it does and end."""
+        if attempt.slots & self.limits.fixed:
+            pool_of(attempt.job).ask_to_end(attempt)
+        else:
+            pool_of(attempt.job).ask_to_save(attempt)
 
     def set_apart(self, job: JobView, task: int) -> None:
         """A suspected task waits to run alone."""

@@ -171,8 +171,8 @@ class Arrivals:
                 raise _Choked(request, error) from error
         for offer in tuple(came.offers):
             try:
-                ledger.check_after(turn, offer)
-            except HeadwayError as error:  # a job that it comes after has failed since it was looked at
+                ledger.check(turn, offer)
+            except HeadwayError as error:  # what was looked at has changed since
                 came.offers.remove(offer)
                 refuse((offer,), error)
                 continue

@@ -48,6 +48,7 @@ from headway.live.parts import Parts
 from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
 from headway.live.room import Room
+from headway.live.services import Door, Services
 from headway.live.settings import DriverSettings
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
@@ -107,6 +108,7 @@ class Driver:
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
         forecast: makes forecasts from records of the state, see `forecasts`; None: there are none.
+        door: where instances of services find this server; None: it has no services.
 
     Attributes:
         forecasts: what is expected of the open jobs.
@@ -117,6 +119,7 @@ class Driver:
         started: when this driver was made.
         retention: what is kept for callers, and until when.
         room: what there is room for on the disk.
+        services: the services and their requests.
         troubles: receives failures that end nothing.
     """
 
@@ -131,6 +134,7 @@ class Driver:
         asking: consultant.Asking = ask,
         restate: Sequence[str] | None = None,
         forecast: Ask | None = None,
+        door: Door | None = None,
     ) -> None:
         self.journal = journal
         self.full: NotNow | None = None
@@ -200,6 +204,7 @@ class Driver:
         self.troubles = Troubles(self.incident, clock)
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
         self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
+        self.services = Services(self, self._ledger, journal, clock, door)
         self._performer = Performer(
             self._ledger,
             journal,
@@ -208,6 +213,7 @@ class Driver:
             self._report,
             self.troubles,
             clock,
+            self.services.terms,
             settings.result_max,
         )
 
@@ -338,6 +344,7 @@ class Driver:
         """From now on every request is refused; callers that wait for messages are answered."""
         self._stopping = True
         self._listeners.release()
+        self.services.refuse()
 
     async def stop(self) -> None:
         """Stop in order: accept no more, end running tasks (they are redone at the next start), store a snapshot."""
@@ -360,6 +367,7 @@ class Driver:
             self._unwatch()
             self._consultant.put_down()
             self.forecasts.stop()
+            await self.services.close()
             await self.nodes.settle()
             await self._engine.stop()
         self._refuse_all(Unavailable("the server has ended"))
@@ -413,6 +421,17 @@ class Driver:
         self._requests.append(Request(events, acknowledged, answer, by))
         self._ask_for_turn()
         return await answer
+
+    def feed(self, events: Callable[[Instant], Sequence[Event]]) -> None:
+        """Make events durable for which nobody waits. If that is not possible now, they are forgotten."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(asyncio.Future.exception)  # read here: asyncio logs one that nobody reads
+        self._requests.append(Request(events, (), answer))
+        self._ask_for_turn()
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Let the engine end an attempt that the core does not want to end."""
+        self._performer.kill((job, task, attempt))
 
     async def cancel(self, jobs: Iterable[JobId], *, by: str = "") -> int:
         """Cancel jobs; returns how many of them were open. Of many, part by part: others need not wait for all.
@@ -553,6 +572,7 @@ class Driver:
         self.broken.set_exception(error)
         self._refuse_all(Unavailable("the server broke", "Ask again when it has been started again."))
         self._listeners.release()
+        self.services.refuse()
 
     def _turn(self) -> Generator[None, None, None]:
         if self._pending is None:
@@ -664,6 +684,7 @@ class Driver:
         self._performer.perform(turn)
         contain = self.troubles.contain
         contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
+        contain("services", self.services.follow, "they are looked at again after the next change")
         contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         for waiting, submitted in turn.submitted:
             answer(waiting, submitted)
@@ -686,8 +707,7 @@ class Driver:
         question = self.core.question
         if error is not None and question is not None:
             url, detail = self.core.decider, said(error)
-            events = partial(consultant.failed, url, question, detail)
-            self._requests.append(Request(events, (), asyncio.get_running_loop().create_future()))
+            self.feed(partial(consultant.failed, url, question, detail))
 
     def _set_alarm(self) -> None:
         if self._ledger.wake_at < NEVER:

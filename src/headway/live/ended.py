@@ -85,5 +85,7 @@ def ran(driver: Driver, job: JobId) -> wire.Ran | None:
         return None
     if isinstance(work, wire.Calls):
         return wire.Ran(cwd=work.cwd, functions=work.names)
+    if isinstance(work, wire.Handling):
+        return wire.Ran(work.command, work.cwd, functions=() if work.command else (work.words,))
     first = work.commands[0]
     return wire.Ran(first.argv, first.cwd, len(work.commands) > 1)

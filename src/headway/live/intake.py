@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,7 +15,7 @@ from headway.live.aside import aside
 from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
 from headway.model.instant import Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId, JobSpec, Kind
 from headway.wire.base import array_head
 
 CHECKED_AT_ONCE: Final = 100
@@ -40,6 +40,7 @@ class CheckedSubmission:
     Attributes:
         client: the number of the client in the journal.
         works: of each job the names of its functions and uploads, with spaces between them, and its encoded work.
+        replaces: ids of services that take the place of one of their name.
         key: caller, idempotency key, digest of the jobs.
         answer: where the answer goes.
     """
@@ -50,6 +51,7 @@ class CheckedSubmission:
     blobs: dict[str, bytes]
     functions: set[str]
     uploads: set[str]
+    replaces: set[JobId]
     key: tuple[str, str, bytes]
     answer: asyncio.Future[wire.Submitted]
 
@@ -169,6 +171,38 @@ def check_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus
         raise InvalidInput(f"{field}.retry_of", spec.retry_of, allowed, hint=unknown.hint) from unknown
 
 
+def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ...]], others: Iterable[JobSpec]) -> None:
+    """Check that no service would have the name of another job, unless it is to replace that.
+
+    Args:
+        services: the open services by name.
+        others: all open jobs; asked for only if there are new services.
+
+    Raises:
+        Conflict: one would.
+    """
+    new = {spec.name for spec in offer.specs if spec.kind is Kind.SERVICE}
+    if not new and not services:
+        return
+    named = {name: f"job {jobs[-1]}" for name, jobs in services.items()}
+    jobs = {spec.name: f"job {spec.id}" for spec in (others if new else ()) if spec.kind is not Kind.SERVICE}
+    for place, spec in enumerate(offer.specs):
+        field = f"jobs[{place}].name"
+        if spec.kind is not Kind.SERVICE:
+            if spec.name in named:
+                said = f"{field} is {spec.name!r}, which is the name of a service, {named[spec.name]}"
+                raise Conflict(said, "Requests are sent to a service by its name: give the job another one.")
+            jobs[spec.name] = f"jobs[{place}]"
+            continue
+        if spec.name in jobs:
+            said = f"{field} is {spec.name!r}, which is the name of {jobs[spec.name]}, no service"
+            raise Conflict(said, "Give the service another name.")
+        if spec.name in named and spec.id not in offer.replaces:
+            said = f"{field} is {spec.name!r}, which is the name of a service, {named[spec.name]}"
+            raise Conflict(said, f"`headway serve {spec.name} --replace` replaces it; `headway cancel` ends it.")
+        named[spec.name] = f"jobs[{place}]"
+
+
 async def look_at(
     submission: wire.Submission,
     caller: str,
@@ -194,6 +228,7 @@ async def look_at(
     works: list[tuple[str, bytes]] = []
     functions: set[str] = set()
     uploads: set[str] = set()
+    replaces: set[JobId] = set()
     for place, job in enumerate(submission.jobs):
         if place and place % CHECKED_AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -207,7 +242,9 @@ async def look_at(
         wrong = flaw_of(spec)
         if wrong is not None:
             raise InvalidInput.saying(f"jobs[{place}].{wrong}")
-        names = job.work.functions if isinstance(job.work, wire.Calls) else ()
+        if job.service is not None and job.service.replace:
+            replaces.add(spec.id)
+        names = wire.functions_of(job.work)
         given = _uploads(job.work, f"jobs[{place}].work", journal)
         functions.update(names)
         uploads |= given
@@ -225,5 +262,5 @@ async def look_at(
         raise MissingBlobs(tuple(sorted(missing)))
     client = journal.clients.number(submission.client)
     return CheckedSubmission(
-        specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer
+        specs, client, works, submission.blobs, functions, uploads, replaces, (caller, submission.key, digest), answer
     )

@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, NoSuchJob, in_short
 from headway.live import reconciling, work
-from headway.live.intake import TAKEN_AT_ONCE, CheckedSubmission, check_after
+from headway.live.intake import TAKEN_AT_ONCE, CheckedSubmission, check_after, check_names
 from headway.live.store import checks
 from headway.live.store.decisions import decided_row
 from headway.live.store.journal import Batch, Journal, NotNow, encode
@@ -42,7 +42,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, PolicySource
@@ -58,6 +58,8 @@ _DETAIL: Final = {
 _USED_AGAIN: Final[Duration] = 600 * SECOND
 _USED_MAX: Final = 10_000
 
+
+SERVICE: Final = Kind.SERVICE
 
 T = TypeVar("T")
 
@@ -124,6 +126,8 @@ class Ledger:
         core: the scheduler; what was fed to it may not be durable yet.
         open: the open jobs, by id.
         needed: how many open jobs need each function and upload, by name.
+        services: open services that are not cancelled: their jobs by name, rising; several where one replaces another.
+            It is another mapping after each change.
         leased: jobs that end with their client (`JobSpec.leased`) and were not cancelled, by its number; in order.
         event, message, job: the last numbers given.
         tally: what has happened since the start.
@@ -143,6 +147,7 @@ class Ledger:
         self.journal = journal
         self.open: dict[JobId, OpenJob] = {}
         self.leased: dict[int, dict[JobId, None]] = {}
+        self.services: dict[str, tuple[JobId, ...]] = {}
         self.event = self.message = self.job = 0
         self.tally = Tally()
         self.needed: Counter[str] = Counter()
@@ -197,9 +202,11 @@ class Ledger:
             for row in self.journal.jobs(open_only=True)
         }
         self._started, self._taking = [job for job in started if job in self.open], range(0)
-        self.leased = {}
-        for job, kept in self.open.items():
+        self.leased, self.services = {}, {}
+        for job, kept in sorted(self.open.items()):
             kept.view = self.core.state.jobs.get(job)
+            if kept.spec.kind is SERVICE and not (kept.view and kept.view.cancelled):
+                self._add_service(kept.spec)
             if kept.spec.leased and not (kept.view and kept.view.cancelled):
                 self.leased.setdefault(kept.client, {})[job] = None
         self._clients = Counter(kept.client for kept in self.open.values())
@@ -271,12 +278,14 @@ class Ledger:
             raise NoSuchJob(job)
         return row.status
 
-    def check_after(self, entry: Entry, offer: CheckedSubmission) -> None:
-        """Check again, at the last moment, that no job of a submission comes after one that has ended badly.
+    def check(self, entry: Entry, offer: CheckedSubmission) -> None:
+        """Check a submission beside what is there at the last moment: names, and that no job comes after one that has
+        ended badly.
 
         Raises:
-            HeadwayError: one does.
+            HeadwayError: one does, or a service would have the name of another job.
         """
+        check_names(offer, self.services, (kept.spec for kept in self.open.values()))
         for place, spec in enumerate(offer.specs):
             check_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
 
@@ -295,6 +304,8 @@ class Ledger:
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
             self.feed(entry, JobSubmitted(now, spec, caller))
             kept.view = self.core.state.jobs.get(spec.id)
+            if spec.kind is SERVICE:
+                self._add_service(spec)
             if place % TAKEN_AT_ONCE == 0 and place < len(offer.specs):
                 yield
         batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
@@ -337,6 +348,7 @@ class Ledger:
                     entry.concluded.append((kept.spec, action.status))
                     self._let_go(kept)
                     self._end_lease(kept, action.job)
+                    self._end_service(kept.spec)
                     ends = (action.status.value, kept.started, now, kept.done, kept.failed)
                     batch.ended.append((*ends, kept.failed > 0, self._shown(action.job, kept), action.job))
                     if kept.view is not None:
@@ -353,6 +365,7 @@ class Ledger:
                 self._start(event.job, kept, now)
         elif isinstance(event, JobCancelled) and event.job in self.open:
             self._end_lease(self.open[event.job], event.job)
+            self._end_service(self.open[event.job].spec)
         elif isinstance(event, JobChanged) and event.job in self.open:
             kept = self.open[event.job]
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
@@ -394,6 +407,17 @@ class Ledger:
             jobs.pop(job, None)
             if not jobs:
                 del self.leased[kept.client]
+
+    def _add_service(self, spec: JobSpec) -> None:
+        self.services = {**self.services, spec.name: (*self.services.get(spec.name, ()), spec.id)}
+
+    def _end_service(self, spec: JobSpec) -> None:
+        """A job has ended, or was cancelled; if it is a service, there is none of it any more."""
+        if spec.kind is SERVICE and spec.id in self.services.get(spec.name, ()):
+            left = tuple(job for job in self.services[spec.name] if job != spec.id)
+            self.services = {name: jobs for name, jobs in self.services.items() if name != spec.name}
+            if left:
+                self.services[spec.name] = left
 
     @property
     def wake_at(self) -> Instant:

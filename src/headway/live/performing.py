@@ -24,9 +24,11 @@ from headway.live.turn import Turn
 from headway.model.actions import ChangeTier, Kill, Launch, Suspend
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
+from headway.model.job import JobSpec
 from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
+from headway.services.terms import InstanceTerms
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class Performer:
         report: handles the outcome of an action at once, like a report of the engine.
         troubles: receives what fails.
         clock: times the next tries.
+        instance: what the instances of a service are told.
         result_max: the most bytes that a result may have.
     """
 
@@ -61,6 +64,7 @@ class Performer:
         report: Callable[[base.Report], None],
         troubles: Troubles,
         clock: Clock,
+        instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
         result_max: int,
     ) -> None:
         self._ledger = ledger
@@ -70,6 +74,7 @@ class Performer:
         self._report = report
         self._troubles = troubles
         self._clock = clock
+        self._instance = instance
         self._result_max = result_max
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._unlaunched: set[base.AttemptKey] = set()
@@ -93,6 +98,11 @@ class Performer:
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
         if turn.spent and (error := raised_by(partial(engine.discard, turn.spent))):
             self._tell("output that is not needed", error, "it stays")
+
+    def kill(self, key: base.AttemptKey) -> None:
+        """End an attempt that the core does not want to end."""
+        if error := raised_by(partial(self._engine.kill, *key)):
+            self._tell(f"end of {_named(key)}", error, "it goes on")
 
     def stop(self) -> None:
         """Stop trying again."""
@@ -176,6 +186,7 @@ class Performer:
             kept.work,
             self._ledger.core.state.slot_nodes,
             self._function,
+            self._instance,
             self._result_max,
             kept.names_files,
         )

@@ -10,7 +10,7 @@ from headway.live.forecasts import STILL_MADE, Outlook
 from headway.model.actions import JobStatus
 from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId, JobSpec, Kind
 from headway.model.slots import numbers
 from headway.model.snapshot import AttemptView, JobView
 
@@ -43,6 +43,8 @@ def seconds(microseconds: int | None) -> float | None:
 
 def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     """What is expected of a job that has not ended, and what its lateness costs."""
+    if job.kind is Kind.SERVICE:
+        return Prospect(penalty=job.cost)
     found = _of_open(job, outlook, now)
     if job.cancelled or job.due >= NEVER:
         return found

@@ -71,6 +71,7 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         done, failed = row.done or 0, row.failed or 0
         # Of a workflow that failed, the other tasks could not run.
         others = row.done is None or (spec.kind is Kind.WORKFLOW and status is not JobStatus.CANCELLED)
+        others = others or spec.kind is Kind.SERVICE  # most instances were never wanted
         cancelled = 0 if others else spec.tasks - (row.done or 0)
         started, priority, due = row.started, spec.priority, spec.due
         prospect = prospects.of_ended(spec, status, due, row.ended)
@@ -181,6 +182,20 @@ async def costs(driver: Driver) -> wire.Costs:
         sum(one.unknown for one in users.values()),
     )
     return wire.Costs(total, dict(sorted(users.items())))
+
+
+async def open_costs(driver: Driver) -> wire.Cost:
+    """What the open jobs cost so far and are expected to; jobs that come and go meanwhile may be missed."""
+    outlook, cost = await driver.forecasts.outlook(), wire.Cost()
+    for place, view in enumerate(list(driver.core.state.jobs.values())):
+        if place % LOOKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if view.due >= NEVER and view.kind is not Kind.SERVICE:
+            continue
+        found = prospects.of_open(view, outlook, driver.now())
+        expected = found.penalty if found.penalty_expected is None else found.penalty_expected
+        cost = wire.Cost(cost.jobs + 1, cost.penalty + found.penalty, cost.expected + expected)
+    return cost
 
 
 def with_job(cost: wire.Cost, job: wire.JobReport) -> wire.Cost:
@@ -427,7 +442,8 @@ async def tasks_waiting(driver: Driver) -> int:
         if place >= len(pools):
             return total
         waiting = pools[place].waiting
-        total += sum([job.ready for job in waiting[first : first + COUNTED_AT_ONCE]])
+        some = waiting[first : first + COUNTED_AT_ONCE]
+        total += sum([job.ready for job in some if job.kind is not Kind.SERVICE])
         first += COUNTED_AT_ONCE
         if first >= len(waiting):
             place, first = place + 1, 0

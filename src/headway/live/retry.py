@@ -12,7 +12,7 @@ from headway.errors import Conflict, HeadwayError, MissingBlobs
 from headway.live.driver import Driver
 from headway.live.store.journal import JobRow, Journal
 from headway.model.instant import Instant, to_seconds
-from headway.model.job import Bag, JobSpec, Rigid, Workflow
+from headway.model.job import Bag, JobSpec, Rigid, Service, Workflow
 from headway.model.outcome import Outcome
 
 LOOKED_AT_ONCE: Final = 5_000
@@ -29,6 +29,8 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
     if row.status is None:
         hint = f"`headway wait {row.id}` waits for its end. `headway submit --retries N` has failed tasks tried again."
         raise Conflict(f"job {row.id} has not ended, so nothing of it can be run again yet", hint)
+    if isinstance(row.spec, Service):
+        raise Conflict(f"job {row.id} is a service", f"Start it again with `headway serve {row.spec.name}`.")
     if not row.failed:
         raise Conflict(f"job {row.id} has no failed tasks: it has ended, {row.status.value}")
     tasks = await failed_tasks(driver.journal, row)
@@ -37,6 +39,7 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
         why = "its results have been cleared" if not tasks else "it ended before such work was kept"
         hint = "What is needed to run tasks again goes with the results that say which failed. Submit it again."
         raise HeadwayError(f"job {row.id} cannot be run again: {why}", hint)
+    assert not isinstance(work, wire.Handling), "it is no service"
     job = again(row.spec, work, tasks, wanted)
     try:
         answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client))
@@ -79,7 +82,7 @@ def _with_followers(spec: Workflow, words: dict[int, str]) -> list[int]:
     return list(found)
 
 
-def again(spec: JobSpec, work: wire.Work, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:
+def again(spec: JobSpec, work: wire.Calls | wire.Commands, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:
     """A job with these tasks of another job, and its terms."""
     rigid = isinstance(spec, Rigid)
     graph = spec.graph if isinstance(spec, Workflow) else ()

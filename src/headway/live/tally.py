@@ -23,6 +23,7 @@ INCIDENTS: Final = (
         "disk_short",
         "engine_gone",
     ),
+    *("handler_broken", "instance_stuck"),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
     *(
         "node_not_started",

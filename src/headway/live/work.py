@@ -17,6 +17,7 @@ from headway.model.job import JobSpec, Rigid
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, NodeView
+from headway.services.terms import ARGV, InstanceTerms
 
 CANCELLED: Final = "it was cancelled"
 """What is said of a task that was not to start, or not to go on."""
@@ -28,6 +29,7 @@ def assignment(
     work: wire.Work,
     nodes: list[NodeView],
     function: Callable[[str], base.Function],
+    instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
     result_max: int,
     files: bool,
 ) -> base.Assignment:
@@ -37,12 +39,15 @@ def assignment(
         work: of the whole job.
         nodes: the node of each slot, by slot number.
         function: finds a function by its name.
+        instance: what the instances of a service are told.
         result_max: the most bytes that a result may have.
         files: whether the work names files.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
-    if isinstance(spec, Rigid):
+    if isinstance(work, wire.Handling):
+        members: tuple[base.Member, ...] = (_instance(places, work, instance(spec, work)),)
+    elif isinstance(spec, Rigid):
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function, family))
             for rank, (node, slot) in enumerate(places)
@@ -53,6 +58,11 @@ def assignment(
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
     return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier)
+
+
+def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:
+    (node, slot) = places[0]
+    return base.Member(node.spec.name, (slot,), base.Command(ARGV, work.cwd, {**work.env, **terms.environment()}))
 
 
 def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
@@ -73,7 +83,11 @@ def family_of(spec: JobSpec, work: wire.Work, launch: Launch) -> str:
 
 
 def task_work(
-    work: wire.Work, task: int, function: Callable[[str], base.Function], family: str, known_as: int | None = None
+    work: wire.Calls | wire.Commands,
+    task: int,
+    function: Callable[[str], base.Function],
+    family: str,
+    known_as: int | None = None,
 ) -> base.Work:
     """The work of one task; of a rigid job, of one rank.
 
@@ -111,6 +125,8 @@ def in_short(work: wire.Work) -> wire.Work:
     """
     if isinstance(work, wire.Calls):
         return wire.Calls((), (), names=work.names, cwd=work.cwd)
+    if isinstance(work, wire.Handling):
+        return wire.Handling(work.handler, command=work.command, cwd=work.cwd, name=work.name)
     return wire.Commands(tuple(wire.Command(command.argv, command.cwd) for command in work.commands[:2]))
 
 

@@ -234,6 +234,7 @@ class JobView:
         sizes: the work of each task of a bag in the user's own unit; empty: all alike.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
         windows: of a service the last that have ended, at most `WINDOWS_KEPT`, in order.
+        cost: of a service what all its windows have cost so far.
     """
 
     __slots__ = (
@@ -242,6 +243,7 @@ class JobView:
         "apart",
         "attempts",
         "cancelled",
+        "cost",
         "dropped",
         "due",
         "ended",
@@ -326,6 +328,7 @@ class JobView:
         self.size_left = math.fsum(self.sizes) if self.sizes else 0.0
         self.mean_size = self.size_left / tasks if self.sizes else 0.0
         self.windows: tuple[Window, ...] = ()
+        self.cost = 0.0
 
     @property
     def holds(self) -> bool:
@@ -461,6 +464,7 @@ class Snapshot:
         slots: all that the pool has, also those that are not up.
         dealt: how many jobs the pool was dealt so far.
         last: the pool to which a job was dealt last.
+        measured: whether windows of services have ended since the last round of the first pool.
         jobs: every unfinished job of the pool by id, in order of coming: of the first pool every job in the system,
             released or not, also those that were dealt; of others those that were dealt to it.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
@@ -512,6 +516,7 @@ class Snapshot:
         "last",
         "leaving",
         "limits",
+        "measured",
         "name",
         "nodes",
         "now",
@@ -544,6 +549,7 @@ class Snapshot:
         self.dealt = 0
         self.leaving: dict[str, Slots] = {}
         self.last = ""
+        self.measured = False
         self.now: Instant = 0
         self.jobs: dict[JobId, JobView] = {}
         self.waiting = Queue(by_order)
@@ -773,7 +779,10 @@ class Policy(Protocol):
 
 
 class TopLevel(Policy, Protocol):
-    """A policy that deals slots and jobs to pools, each of which has a policy of its own."""
+    """A policy that deals slots and jobs to pools, each of which has a policy of its own.
+
+    If it has an attribute `moves_slots` that is true, a job fits if the whole cluster has room, not only one pool.
+    """
 
     def lower(self, pool: str) -> str:
         """The text of the policy of a pool."""

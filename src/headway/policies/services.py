@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
@@ -192,6 +193,16 @@ def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]
     return services
 
 
+def offers_of(jobs: Sequence[JobView], share: Share, most: int) -> list[Offer]:
+    """The offers of services in order of their ids. One that a later one of its name replaces needs no instances."""
+    latest = {job.spec.name: job.id for job in jobs if job.spec.name}
+    found = []
+    for job in jobs:
+        offer = offer_of(job, share, most)
+        found.append(offer if latest.get(job.spec.name, job.id) == job.id else replace(offer, least=0))
+    return found
+
+
 def offer_of(job: JobView, share: Share, most: int) -> Offer:
     """What a service costs in the next window, by the number of its instances.
 
@@ -270,6 +281,11 @@ class Services:
         return text + (",per_instant=true" if ":" in text else ":per_instant=true")
 
     @property
+    def moves_slots(self) -> bool:
+        """Yes: a job fits if the whole cluster has room for it."""
+        return True
+
+    @property
     def task_rounds(self) -> bool:
         """No: if a slot continues with the next task of its job, no round is needed."""
         return False
@@ -294,25 +310,20 @@ class Services:
         They are when a window has just ended, when a service or slots came or went, and for a batch job that has no
         room in the pool of batch jobs.
         """
-        if view.slots or BATCH not in view.pools:
+        if view.slots or view.measured or BATCH not in view.pools:
             return True
         room = count(border.goes_to[BATCH])
         for new in view.in_order(by_order):
             if new.kind is Kind.SERVICE or new.width > room:
                 return True
-        for name, job in pools_of(view):
-            if job is None and border.goes_to[name]:
-                return True
-            if job is not None and job.windows and job.windows[-1].end == view.now:
-                return True
-        return False
+        return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 
     def _wanted(self, view: Snapshot, services: Sequence[tuple[str, JobView]], slots: int) -> list[tuple[str, int]]:
         """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
         from headway.policies.provision import Splits, batch_costs, dp, pp, sf
 
         services = sorted(services, key=_by_id)
-        offers = [offer_of(job, MODELS[self.model], slots) for _, job in services]
+        offers = offers_of([job for _, job in services], MODELS[self.model], slots)
         splits = Splits(offers, slots)
         jobs = batch_jobs(view)
         needed = max([job.width for job in jobs], default=0)

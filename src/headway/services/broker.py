@@ -18,6 +18,7 @@ from headway.errors import Conflict, HeadwayError, NoSuchService, Unavailable, i
 from headway.services import frames
 from headway.services.queue import Instance, Listener, Queue
 from headway.services.terms import Answer, InstanceId, ServiceSettings
+from headway.sockets import short
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,6 @@ FRAME_SECONDS: Final = 20.0
 STRANGERS_MAX: Final = 256
 """Connections that have not said who they are."""
 
-_PATH_MAX: Final = 107
-"""Bytes of the path of a Unix socket."""
-
 
 class Broker:
     """Hands requests of callers to the instances of services.
@@ -43,11 +41,18 @@ class Broker:
     Args:
         listener: receives what becomes of instances, and measures.
         clock: tells seconds; never goes back.
+        function: the pickled function that an instance is to load; empty: it knows what by name.
     """
 
-    def __init__(self, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float] = time.monotonic,
+        function: Callable[[InstanceId], bytes] = lambda instance: b"",
+    ) -> None:
         self._listener = listener
         self._clock = clock
+        self._function = function
         self._services: dict[str, tuple[Queue, bytes]] = {}  # with their keys
         self._connections: set[Connection] = set()
         self._strangers = 0
@@ -55,22 +60,23 @@ class Broker:
         self._path: Path | None = None
         self._closed = False
 
-    async def open(self, path: Path, mode: int = 0o600) -> None:
+    async def open(self, path: Path, owner: tuple[int, int] | None = None) -> None:
         """Listen on a Unix socket at this path. What is left there of an earlier server is removed.
 
         Args:
-            mode: permissions of the socket.
+            owner: user and group to whom it belongs, who alone can connect; None: those of this process.
 
         Raises:
             HeadwayError: that is not possible.
         """
-        if len(os.fsencode(path)) > _PATH_MAX:
-            raise HeadwayError(f"the socket {path} has a path of more than {_PATH_MAX} bytes", "Use a shorter one.")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
-            listener.bind(os.fspath(path))
-            os.chmod(path, mode)  # nobody connects before it listens
+            with short(path) as address:
+                listener.bind(address)
+            os.chmod(path, 0o600)  # nobody connects before it listens
+            if owner is not None:
+                os.chown(path, *owner)
             listener.setblocking(False)
             self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
         except OSError as error:
@@ -78,8 +84,8 @@ class Broker:
             raise HeadwayError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._path = path
 
-    async def close(self) -> None:
-        """Listen no more. All requests fail. Instances lose their connection, and look for the next server."""
+    def abort(self) -> None:
+        """All requests fail, now and from now on. Instances lose their connection, and look for the next server."""
         self._closed = True
         error = Unavailable("the server stops", "Send the request again when it is back.")
         for queue, _ in self._services.values():
@@ -89,6 +95,10 @@ class Broker:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
+
+    async def close(self) -> None:
+        """The same, and listen no more."""
+        self.abort()
         if self._server is not None:
             await self._server.wait_closed()
         if self._path is not None:
@@ -113,7 +123,7 @@ class Broker:
             raise Unavailable("the server stops")
         if name in self._services:
             raise Conflict(f"there is a service {name!r}", "End it first, or replace its handler.")
-        queue = Queue(name, version, settings, self._listener, self._clock)
+        queue = Queue(name, version, settings, self._listener, self._clock, self._function)
         self._services[name] = queue, key.encode()
 
     def end(self, name: str) -> None:
@@ -125,15 +135,15 @@ class Broker:
         self.queue(name).end()
         del self._services[name]
 
-    def replace(self, name: str, version: str) -> None:
-        """Let another version of a handler serve as soon as one of its instances is ready.
+    def replace(self, name: str, version: str, settings: ServiceSettings) -> None:
+        """Let another version of a handler serve, with these settings, as soon as one of its instances is ready.
 
         Until then instances of the version before go on. Then these finish what they have, and end.
 
         Raises:
             NoSuchService: there is none of this name.
         """
-        self.queue(name).replace(version)
+        self.queue(name).replace(version, settings)
 
     def drain(self, name: str, instance: InstanceId) -> None:
         """Let an instance finish what it has, and end. Ignored if it is not connected.
@@ -271,7 +281,7 @@ class Connection(asyncio.Protocol):
             self._broker.known()
             self._place = self._broker.welcome(message, self)
             if self._place is not None:
-                settings = self._place[0].settings
+                settings = self._place[0].settings_of(message.version)
                 self._splitter.longest = settings.answer_max + frames.AROUND
                 self._within(settings.load_limit, f"it did not load its handler in {settings.load_limit:g} s")
             return

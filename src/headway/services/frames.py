@@ -89,9 +89,11 @@ class Welcome(Frame, frozen=True, tag=1):
 
     Attributes:
         answer_max: bytes that the body of an answer may have.
+        function: the handler, made by cloudpickle; empty: the instance knows it by its name.
     """
 
     answer_max: int
+    function: bytes = b""
 
 
 class Request(Frame, frozen=True, tag=2):

@@ -17,12 +17,16 @@ import sys
 import time
 import traceback
 from collections import deque
+from pathlib import Path
 from typing import Final
+
+import cloudpickle
 
 from headway.errors import HandlerFailed, HeadwayError, Malformed
 from headway.services import frames
 from headway.services.handlers import Handler, command_handler, function_handler, loaded
 from headway.services.terms import InstanceTerms
+from headway.sockets import short
 
 CHUNK: Final = 1 << 18
 """Bytes that are received at once."""
@@ -113,7 +117,8 @@ class Instance:
             self._socket.close()
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                self._socket.connect(self._terms.socket)
+                with short(Path(self._terms.socket)) as address:
+                    self._socket.connect(address)
                 break
             except OSError:
                 if self._asked or time.monotonic() + pause > until:
@@ -141,7 +146,7 @@ class Instance:
             raise _Gone("it says nothing that can be understood")
         if self._handler is None:
             try:
-                self._handler = self._load(welcome.answer_max)
+                self._handler = self._load(welcome)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - importing runs foreign code
                 detail = "".join(traceback.format_exception(error))
                 print(detail, file=sys.stderr)
@@ -155,10 +160,12 @@ class Instance:
                 raise _Gone("it says nothing that can be understood")
             self._send(_reply(handle, request))
 
-    def _load(self, answer_max: int) -> Handler:
+    def _load(self, welcome: frames.Welcome) -> Handler:
         if self._terms.command:
-            return command_handler(self._terms.command, answer_max)
-        return function_handler(loaded(self._terms.handler), answer_max)
+            return command_handler(self._terms.command, welcome.answer_max)
+        sys.path[:0] = [*self._terms.paths, os.getcwd()]
+        function = loaded(self._terms.handler) if self._terms.handler else cloudpickle.loads(welcome.function)
+        return function_handler(function, welcome.answer_max)
 
     def _next(self) -> frames.FromBroker:
         """The next message.

@@ -24,9 +24,10 @@ from headway.errors import (
     ServiceFull,
     TooLarge,
 )
+from headway.model.window import Window
 from headway.services import frames
 from headway.services.terms import Answer, InstanceId, ServiceSettings
-from headway.services.windows import Meter, Tally, Window
+from headway.services.windows import Meter, Tally
 
 log = logging.getLogger(__name__)
 
@@ -132,22 +133,31 @@ class Queue:
         name: of the service.
         version: of the handler that is wanted.
         clock: tells seconds; never goes back.
+        function: the pickled function that an instance is to load; empty: it knows what by name.
 
     Attributes:
         wanted: version of the handler that is to serve.
         serving: the version that serves; another one until the first instance of the wanted version is ready.
+        settings: those of the version that serves.
         ended: nothing more is taken on.
     """
 
     def __init__(
-        self, name: str, version: str, settings: ServiceSettings, listener: Listener, clock: Callable[[], float]
+        self,
+        name: str,
+        version: str,
+        settings: ServiceSettings,
+        listener: Listener,
+        clock: Callable[[], float],
+        function: Callable[[InstanceId], bytes],
     ) -> None:
         self.name = name
         self.wanted = self.serving = version
-        self.settings = settings
+        self.settings = self._coming = settings
         self.ended = False
         self._listener = listener
         self._clock = clock
+        self._function = function
         self._loop = asyncio.get_running_loop()
         self._last = 0
         self._waiting: OrderedDict[int, Request] = OrderedDict()
@@ -278,8 +288,12 @@ class Queue:
             known.link.abort()
             self.lose(known)
         instance = self._instances[key] = Instance(identity, version, link)
-        link.send(frames.Welcome(self.settings.answer_max))
+        link.send(frames.Welcome(self.settings_of(version).answer_max, self._function(identity)))
         return instance
+
+    def settings_of(self, version: str) -> ServiceSettings:
+        """The settings of a version that serves or is to serve."""
+        return self.settings if version == self.serving else self._coming
 
     def ready(self, instance: Instance) -> None:
         """It has loaded its handler.
@@ -294,11 +308,9 @@ class Queue:
         if instance.leaving or instance.version not in (self.wanted, self.serving):
             self._part(instance)
             return
-        self._listener.ready(self.name, instance.id)
         if self.serving != self.wanted and instance.version == self.wanted:
-            self.serving = self.wanted
-            for other in [each for each in self._instances.values() if each.version != self.wanted]:
-                self._let_go(other)
+            self._switch()
+        self._listener.ready(self.name, instance.id)
         self._free(instance, now)
         self._count_ready()
 
@@ -320,7 +332,7 @@ class Queue:
         now = self._clock()
         if now >= self._meter.due:
             self._roll(now)
-        if len(message.body) > self.settings.answer_max:
+        if len(message.body) > self.settings_of(instance.version).answer_max:
             raise frames.Junk(f"an answer of {len(message.body)} bytes")
         spent = self._spent(instance, message.spent, now)
         if not request.ended:
@@ -434,17 +446,28 @@ class Queue:
 
     # The whole
 
-    def replace(self, version: str) -> None:
-        """Let another version of the handler serve as soon as one of its instances is ready. The others end then."""
-        self.wanted = version
+    def replace(self, version: str, settings: ServiceSettings) -> None:
+        """Let another version serve as soon as one of its instances is ready. The others end then."""
+        self.wanted, self._coming = version, settings
         for instance in list(self._instances.values()):
             if instance.version not in (self.wanted, self.serving):
                 self._let_go(instance)
         if any(each.version == version for each in (*self._idle, *self._busy) if not each.leaving):
-            self.serving = version
-            for instance in [each for each in self._instances.values() if each.version != version]:
-                self._let_go(instance)
+            self._switch()
         self._count_ready()
+
+    def _switch(self) -> None:
+        """From now on the version that was wanted serves."""
+        self.serving = self.wanted
+        for other in [each for each in self._instances.values() if each.version != self.wanted]:
+            self._let_go(other)
+        if self.settings != self._coming:
+            self.settings, now = self._coming, self._rolled()
+            for window in self._meter.rest(now):
+                self._listener.measured(self.name, window)
+            self._meter = Meter(self.settings, now)
+            self._count_ready()
+            self._arm(self._meter.due)
 
     def end(self) -> None:
         """Take nothing more on. Requests that wait fail; instances finish what they have, and end."""

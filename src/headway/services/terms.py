@@ -12,8 +12,8 @@ import msgspec
 
 from headway.errors import InvalidInput
 
-ARGV: Final = (sys.executable, "-m", "headway.services.instance")
-"""The command of an instance."""
+ARGV: Final = (sys.executable, "-P", "-m", "headway.services.instance")
+"""The command of an instance. It imports nothing from the folder where it is started before it knows what."""
 
 WINDOWS_MAX: Final = 100
 """A threshold may be as long as so many windows: this bounds how many are kept."""
@@ -79,6 +79,17 @@ class ServiceSettings:
                 raise InvalidInput(name, value, f"1 to {1 << 30}")
 
 
+def check_handler(name: str, field: str) -> None:
+    """Check that a function is named like one; empty: there is none.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    module, _, path = name.partition(":")
+    if name and not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+        raise InvalidInput(field, name, "module:function")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceTerms:
     """What an instance is told by variables of its environment.
@@ -90,12 +101,13 @@ class InstanceTerms:
         socket: path of the broker's socket.
         key: secret of the service. It gives no other right.
         version: of the handler.
-        handler: a function, `module:function`; empty with a command.
-        command: a program that is run for each request; empty with a function.
+        handler: a function, `module:function`.
+        command: a program that is run for each request. With neither, the broker sends a pickled function.
+        paths: folders that modules are imported from, ahead of the folder that it runs in and of others.
         patience: seconds for which it tries to reach a broker that is gone. The server may be starting again.
 
     Raises:
-        InvalidInput: it has no handler or two, or the function is not named like one.
+        InvalidInput: it has two handlers, or the function is not named like one.
     """
 
     service: str
@@ -104,14 +116,13 @@ class InstanceTerms:
     version: str = ""
     handler: str = ""
     command: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     patience: float = 60.0
 
     def __post_init__(self) -> None:
-        if bool(self.handler) == bool(self.command):
+        if self.handler and self.command:
             raise InvalidInput("handler", self.handler, "a function or a command, one of them")
-        module, _, name = self.handler.partition(":")
-        if self.handler and not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-            raise InvalidInput("handler", self.handler, "module:function")
+        check_handler(self.handler, "handler")
 
     def environment(self) -> dict[str, str]:
         """The variables that say this to an instance."""
@@ -122,6 +133,7 @@ class InstanceTerms:
             "HEADWAY_SERVICE_VERSION": self.version,
             "HEADWAY_SERVICE_HANDLER": self.handler,
             "HEADWAY_SERVICE_COMMAND": msgspec.json.encode(self.command).decode(),
+            "HEADWAY_SERVICE_PATHS": msgspec.json.encode(self.paths).decode(),
             "HEADWAY_SERVICE_PATIENCE": f"{self.patience:g}",
         }
 
@@ -140,10 +152,15 @@ class InstanceTerms:
             return value
 
         try:
-            command = msgspec.json.decode(variable("SERVICE_COMMAND", "[]"), type=tuple[str, ...])
+            command, paths = (
+                msgspec.json.decode(variable(name, "[]"), type=tuple[str, ...])
+                for name in ("SERVICE_COMMAND", "SERVICE_PATHS")
+            )
             patience = float(variable("SERVICE_PATIENCE", "60"))
         except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidInput("HEADWAY_SERVICE_COMMAND or _PATIENCE", str(error), "a JSON list; seconds") from error
+            raise InvalidInput(
+                "HEADWAY_SERVICE_COMMAND, _PATHS or _PATIENCE", str(error), "JSON lists; seconds"
+            ) from error
         return cls(
             service=variable("SERVICE"),
             socket=variable("SERVICE_SOCKET"),
@@ -151,5 +168,6 @@ class InstanceTerms:
             version=variable("SERVICE_VERSION", ""),
             handler=variable("SERVICE_HANDLER", ""),
             command=command,
+            paths=paths,
             patience=patience,
         )

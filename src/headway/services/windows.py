@@ -1,9 +1,5 @@
 """What a service did: numbers, window after window.
 
-A window contains two kinds of numbers. *By arrival*: how many requests came in it, and how many of them were answered
-within the threshold. *By end*: how many were answered, failed or timed out in it, and how long these took. So a request
-that takes longer than its window counts once as an arrival, late, and once where it ends.
-
 A window is told when one threshold has passed since its end. By then it is known of each of its arrivals whether it was
 answered in time, so a told window never changes.
 """
@@ -12,55 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
-from typing import Final
 
+from headway.model.instant import SECOND, from_seconds
+from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.terms import ServiceSettings
-
-BOUNDS: Final = tuple(round(10 ** (step / 5), 6) for step in range(-20, 11))
-"""Upper bounds of the histogram of response times, in seconds: 0.0001 to 100, five for each power of ten."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What a service did in a while.
-
-    `arrivals`, `rejected` and `in_time` count requests that arrived in it; `answered`, `failed`, `timed_out` and `gone`
-    those that ended in it. Each request is an arrival once, and ends once; rejected ones end where they arrive.
-
-    Attributes:
-        start, length: seconds, of the clock that the broker was given.
-        arrivals: how many requests came.
-        rejected: how many of them found the queue full.
-        in_time: how many of them were answered within the threshold.
-        answered: how many were answered.
-        failed: how many failed: the handler raised, the instance died twice, or the service ended.
-        timed_out: how many waited or were worked on for too long.
-        gone: how many ended because their callers had gone.
-        queued: how many waited at its end.
-        instances: how many instances were ready, on average.
-        processing: mean seconds that instances took for the requests that were answered or failed; 0: there were none.
-        processing_variation: squared coefficient of variation of these times.
-        arrival_variation: the same of the times between two arrivals.
-        responses: how many were answered after so many seconds, from arrival: one number for each of `BOUNDS`, those
-            that took no longer than it and longer than the one before; then those above all.
-    """
-
-    start: float
-    length: float
-    arrivals: int
-    rejected: int
-    in_time: int
-    answered: int
-    failed: int
-    timed_out: int
-    gone: int
-    queued: int
-    instances: float
-    processing: float
-    processing_variation: float
-    arrival_variation: float
-    responses: tuple[int, ...]
 
 
 class Moments:
@@ -91,7 +42,7 @@ class Tally:
 
     __slots__ = (
         *("answered", "arrivals", "failed", "gaps", "gone", "in_time", "instance_seconds", "processing"),
-        *("queued", "rejected", "responses", "start", "timed_out"),
+        *("queued", "rejected", "response", "responses", "start", "timed_out"),
     )
 
     def __init__(self, start: float) -> None:
@@ -100,14 +51,15 @@ class Tally:
         self.answered = self.failed = self.timed_out = self.gone = 0
         self.instance_seconds = 0.0
         self.processing = Moments()
+        self.response = Moments()
         self.gaps = Moments()
-        self.responses = [0] * (len(BOUNDS) + 1)
+        self.responses = [0] * (len(RESPONSE_BOUNDS) + 1)
 
     def told(self, length: float) -> Window:
         """As it is told."""
         return Window(
-            start=self.start,
-            length=length,
+            start=from_seconds(self.start),
+            length=max(1, from_seconds(length)),
             arrivals=self.arrivals,
             rejected=self.rejected,
             in_time=self.in_time,
@@ -117,9 +69,10 @@ class Tally:
             gone=self.gone,
             queued=self.queued,
             instances=self.instance_seconds / length,
-            processing=self.processing.mean,
+            processing=self.processing.mean * SECOND,
             processing_variation=self.processing.variation,
             arrival_variation=self.gaps.variation,
+            response=self.response.mean * SECOND,
             responses=tuple(self.responses),
         )
 
@@ -188,8 +141,9 @@ class Meter:
         """A request of the window `of` was answered after `response` seconds; `spent` of them by the instance."""
         tally = self.current
         tally.answered += 1
-        tally.responses[bisect_left(BOUNDS, response)] += 1
+        tally.responses[bisect_left(RESPONSE_BOUNDS, response)] += 1
         tally.processing.add(spent)
+        tally.response.add(response)
         if response <= self._settings.threshold:
             of.in_time += 1
 

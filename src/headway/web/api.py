@@ -6,6 +6,7 @@ docs/reference/http-api.md describes it for callers.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,9 @@ from headway import __version__, wire
 from headway.errors import (
     Conflict,
     Damaged,
+    HandlerFailed,
     HeadwayError,
+    InstanceDied,
     InvalidInput,
     Malformed,
     MissingBlobs,
@@ -33,14 +36,18 @@ from headway.errors import (
     NoSuchJob,
     NoSuchNode,
     NoSuchOutput,
+    NoSuchService,
     NoSuchUpload,
     NotTheirs,
+    RequestTimedOut,
+    ServiceEnded,
+    ServiceFull,
     TooLarge,
     Unauthorised,
     Unavailable,
     did_you_mean,
 )
-from headway.live import ended, output, reports, requests, retry
+from headway.live import ended, output, reports, requests, retry, served
 from headway.live.aside import aside, gives_threads
 from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
@@ -68,6 +75,7 @@ from headway.web.bodies import (
     read_submission,
     status_of,
     unknown,
+    while_there,
 )
 from headway.web.openapi import describe
 from headway.web.reply import Reply
@@ -96,12 +104,18 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
     (NoSuchUpload, HTTPStatus.NOT_FOUND),
     (NoSuchOutput, HTTPStatus.NOT_FOUND),
+    (NoSuchService, HTTPStatus.NOT_FOUND),
     (NotTheirs, HTTPStatus.FORBIDDEN),
     (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
+    (HandlerFailed, HTTPStatus.BAD_GATEWAY),
+    (InstanceDied, HTTPStatus.BAD_GATEWAY),
+    (RequestTimedOut, HTTPStatus.GATEWAY_TIMEOUT),
+    (ServiceFull, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ServiceEnded, HTTPStatus.SERVICE_UNAVAILABLE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -120,7 +134,7 @@ class TokenOwner:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its caller, the job, node or upload it is about, its parameters and its body.
+    """One request: its caller, the job, node, upload or service it is about, its parameters and its body.
 
     The body of a file is the request itself, which gives it part by part.
     """
@@ -132,6 +146,7 @@ class Asked:
     packed: bool
     node: str = ""
     upload: str = ""
+    service: str = ""
 
 
 Answerer = Callable[[Asked], Awaitable[Any]]
@@ -194,6 +209,9 @@ class Api:
             wire.INCIDENTS: self._incidents,
             wire.REQUESTS: self._requests,
             wire.PENALTIES: self._penalties,
+            wire.SERVICES: self._services,
+            wire.SERVICE: self._service,
+            wire.REQUEST: self._request,
             wire.STATISTICS: self._statistics,
             wire.PROMETHEUS: self._prometheus,
             wire.SHUTDOWN: self._shutdown,
@@ -245,8 +263,8 @@ class Api:
                     else:
                         most = min(OTHERS_MAX, self._body_max)
                         body = (parse if is_json else unpack)(await read_body(request, most, _MANY))
-                node, upload = (request.path_params.get(name, "") for name in ("node", "upload"))
-                answer = await answerer(Asked(caller, job, query, body, packed, node, upload))
+                names = (request.path_params.get(name, "") for name in ("node", "upload", "service"))
+                answer = await answerer(Asked(caller, job, query, body, packed, *names))
             except HeadwayError as error:
                 return _refusal(error, packed)
             except (msgspec.MsgspecError, RecursionError) as error:
@@ -474,6 +492,19 @@ class Api:
     async def _penalties(self, asked: Asked) -> wire.Costs:
         return await reports.costs(self._driver)
 
+    async def _services(self, asked: Asked) -> wire.ServiceList:
+        return served.report(self._driver)
+
+    async def _service(self, asked: Asked) -> wire.ServiceReport:
+        return served.service_report(self._driver, asked.service)
+
+    async def _request(self, asked: Asked) -> Response:
+        services, request = self._driver.services, asked.body
+        most = services.queue(asked.service).settings.request_max
+        body = await read_body(request, most, "The service may take larger ones: `headway serve --request-max`.")
+        answer = await while_there(request, services.ask(asked.service, body, request.headers.get("content-type", "")))
+        return Response(answer.body, headers={"content-type": answer.kind})
+
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return await reports.statistics(self._driver)
 
@@ -570,4 +601,6 @@ def _refusal(error: HeadwayError, packed: bool) -> Response:
     response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing, error.code), packed, status)
     if status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ServiceFull):
+        response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response

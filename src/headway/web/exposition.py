@@ -1,6 +1,6 @@
 """How the server fares, as Prometheus reads it: docs/reference/prometheus.md has every name.
 
-Labels have few values, all known beforehand: no job, node, user or policy is one.
+Labels have few values: no job, node, user or policy is one. Only the names of services are not known beforehand.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from headway.core.counts import job_counts, slot_counts
 from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
-from headway.live.reports import tasks_waiting
+from headway.live.reports import open_costs, tasks_waiting
+from headway.live.services import Totals
 from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
+from headway.model.window import RESPONSE_BOUNDS
+from headway.wire import Cost
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -41,14 +44,19 @@ READ_AT_ONCE: Final = 4
 RULES_MAX: Final = 50
 """So many rules have a label value of their own; the core has fewer."""
 
+SERVICES_MAX: Final = 100
+"""So many services are shown, the first by name."""
+
+_COUNTED: Final = "Counted when the window ends."
+
 _RAISED: Final = "policy_raised"
 
 
 async def exposition(driver: Driver, delay: LoopDelay) -> bytes:
     """Everything, in the text format of Prometheus."""
-    ready = await tasks_waiting(driver)
+    ready, costs = await tasks_waiting(driver), await open_costs(driver)
     families = []
-    for place, family in enumerate(_families(driver, delay, ready)):
+    for place, family in enumerate(chain(_families(driver, delay, ready, costs), _of_services(driver))):
         families.append(family)
         if place % READ_AT_ONCE == 0:
             await asyncio.sleep(0)  # some are counted over all that runs
@@ -68,7 +76,7 @@ class _Read(Collector):
 _process: Final = ProcessCollector(registry=None)
 
 
-def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
+def _families(driver: Driver, delay: LoopDelay, ready: int, costs: Cost) -> Iterator[Metric]:
     core, state, tally, room, journal = driver.core, driver.core.state, driver.tally, driver.room, driver.journal
     room.look()
     yield InfoMetricFamily("headway_build", "The version of the server.", value={"version": __version__})
@@ -95,6 +103,10 @@ def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
     about = "Time by which jobs ended after their due dates."
     yield _count("headway_tardiness_seconds", about, tally.tardiness_seconds)
     yield _count("headway_penalty", "Penalty of jobs that ended late: rate times shape of tardiness.", tally.penalty)
+    about = "Penalty of the open jobs if they ended now, and of services so far."
+    yield _gauge("headway_penalty_open", about, costs.penalty)
+    about = "Penalty of the open jobs as they are expected to end, and of services so far."
+    yield _gauge("headway_penalty_expected", about, costs.expected)
     about = "Priority times seconds of tardiness of jobs that ended late."
     yield _count("headway_deadline_miss_penalty", about, tally.miss_penalty)
 
@@ -115,6 +127,47 @@ def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
     yield _gauge("headway_stored_bytes_max", "The limit for headway_stored_bytes.", room.outputs_max)
     yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
     yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
+
+
+def _of_services(driver: Driver) -> Iterator[Metric]:
+    services = driver.services
+    names = sorted(services.totals.keys() | services.names.keys())[:SERVICES_MAX]
+    if not names:
+        return
+    totals = {name: services.totals.get(name, Totals()) for name in names}
+    there = {name: services.queue(name) for name in names if name in services.names}
+    for field, about in (
+        ("arrivals", "Requests that came."),
+        ("in_time", "Requests that were answered within the threshold."),
+    ):
+        family = CounterMetricFamily(f"headway_service_{field}", f"{about} {_COUNTED}", labels=["service"])
+        for name, total in totals.items():
+            family.add_metric([name], float(getattr(total, field)))
+        yield family
+    family = CounterMetricFamily(
+        "headway_service_requests", f"Requests that ended, by result. {_COUNTED}", labels=["service", "result"]
+    )
+    for name, total in totals.items():
+        for result in ("answered", "rejected", "failed", "timed_out", "gone"):
+            family.add_metric([name, result], float(getattr(total, result)))
+    yield family
+    about = f"Time from the arrival of a request to its answer. {_COUNTED}"
+    responses = HistogramMetricFamily("headway_service_response_seconds", about, labels=["service"])
+    for name, total in totals.items():
+        sums = accumulate(total.responses)
+        buckets = [
+            (bound, float(number)) for bound, number in zip((*map(str, RESPONSE_BOUNDS), "+Inf"), sums, strict=True)
+        ]
+        responses.add_metric([name], buckets, total.response_seconds)
+    yield responses
+    jobs, open_ = driver.core.state.jobs, services.names
+    penalties = {name: sum(jobs[job].cost for job in open_[name]) for name in there}
+    yield _by(
+        "headway_service_queue", "Requests that wait.", "service", {name: len(one) for name, one in there.items()}
+    )
+    ready = {name: len(one.instances) for name, one in there.items()}
+    yield _by("headway_service_instances", "Instances that are ready.", "service", ready)
+    yield _by("headway_service_penalty", "What the windows of a service have cost so far.", "service", penalties)
 
 
 def _nodes(state: State) -> dict[str, int]:
@@ -159,6 +212,11 @@ def _counts(name: str, about: str, label: str, words: Collection[str], values: M
 
 def _histogram(delay: LoopDelay) -> Metric:
     about = "How late the event loop came to what was due, looked at four times a second."
-    sums = accumulate(delay.counts)
-    buckets = [(bound, float(number)) for bound, number in zip((*map(str, BOUNDS), "+Inf"), sums, strict=True)]
+    buckets = _buckets(BOUNDS, delay.counts)
     return HistogramMetricFamily("headway_loop_delay_seconds", about, buckets=buckets, sum_value=delay.seconds)
+
+
+def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, float]]:
+    """How many values are at most each bound, from how many are between it and the one before."""
+    words = (*map(str, bounds), "+Inf")
+    return [(bound, float(number)) for bound, number in zip(words, accumulate(counts), strict=True)]

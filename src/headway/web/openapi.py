@@ -11,11 +11,13 @@ from headway import wire
 from headway.model.instant import NEVER
 from headway.model.job import COUNT_MAX
 from headway.wire.base import NodeName
+from headway.wire.services import ServiceName
 
 _NAMES: Final[dict[str, dict[str, Any]]] = {
     "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
     "node": msgspec.json.schema(NodeName),
     "upload": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    "service": msgspec.json.schema(ServiceName),
 }
 """What stands in a path."""
 

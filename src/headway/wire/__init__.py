@@ -101,17 +101,29 @@ from headway.wire.routes import (
     POLICY,
     PROMETHEUS,
     REMOVE_NODE,
+    REQUEST,
     REQUESTS,
     RESIZE_NODE,
     RESULTS,
     RETRY,
     ROUTES,
+    SERVICE,
+    SERVICES,
     SET_CHECKER,
     SHUTDOWN,
     STATISTICS,
     SUBMIT,
     UPLOAD,
     UPLOADED,
+)
+from headway.wire.services import (
+    Handling,
+    RequestLimits,
+    ServiceList,
+    ServiceReport,
+    ServiceTerms,
+    WindowReport,
+    settings_of,
 )
 from headway.wire.work import (
     Calls,
@@ -125,5 +137,6 @@ from headway.wire.work import (
     blob_name,
     check_env,
     check_work,
+    functions_of,
     urls_of,
 )

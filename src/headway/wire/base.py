@@ -137,7 +137,8 @@ class Route(msgspec.Struct, frozen=True):
 
     Attributes:
         name: what it is called in `/openapi.json`.
-        path: with `{job}` where a job's id stands, `{node}` a node's name, `{upload}` where the name of an upload does.
+        path: with `{job}` where a job's id stands, `{node}` a node's name, `{upload}` the name of an upload,
+            `{service}` that of a service.
         query: parameters of the query string: name, type, what it means; those of a list may come many times.
         body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`);
             `str`: text as it is (`TEXT`).

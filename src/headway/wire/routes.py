@@ -34,6 +34,7 @@ from headway.wire.operation import (
     Statistics,
 )
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
+from headway.wire.services import ServiceList, ServiceReport
 from headway.wire.work import Submission, Submitted
 
 Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value for known in JobStatus)]})]
@@ -207,6 +208,12 @@ REQUESTS: Final = Route(
     ),
     summary="Who asked for what.",
 )
+SERVICES: Final = Route("services", "GET", f"{API}/services", ServiceList, summary="The services, and how they do.")
+SERVICE: Final = Route("service", "GET", f"{API}/services/{{service}}", ServiceReport, summary="One service.")
+REQUEST: Final = Route(
+    *("request", "POST", f"{API}/services/{{service}}/requests", bytes, bytes),
+    summary="Ask a service. Body and answer are of any media type; the handler gets that of the body.",
+)
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
 PROMETHEUS: Final = Route("prometheus", "GET", "/metrics", str, summary="How the server fares, for Prometheus.")
 SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
@@ -216,5 +223,6 @@ ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
+    *(SERVICES, SERVICE, REQUEST),
     *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, PENALTIES, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
 )

@@ -22,6 +22,7 @@ from headway.model.job import (
     is_variable_name,
     misplaced,
 )
+from headway.services.terms import check_handler
 from headway.wire.base import (
     Amount,
     Answer,
@@ -41,6 +42,7 @@ from headway.wire.base import (
     microseconds,
     optional_microseconds,
 )
+from headway.wire.services import Handling, ServiceTerms, check_service
 
 OURS: Final = frozenset(
     f"HEADWAY_{name}" for name in ("NODE", "JOB", "TASK", "ATTEMPT", "RANK", "WIDTH", "CHECKPOINT", "SCRATCH", "MARK")
@@ -109,7 +111,7 @@ class Commands(Request, frozen=True, tag="commands"):
     commands: Annotated[tuple[Command, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
 
 
-Work = Calls | Commands
+Work = Calls | Commands | Handling
 
 
 class PlannedTask(Request, frozen=True):
@@ -128,11 +130,12 @@ class NewJob(Request, frozen=True):
     would use, one for all or one each; `leased` means that only the client can fetch its results, so that it is
     cancelled when the client has been silent for a while; `after` names jobs that must have succeeded before it starts:
     if one fails or is cancelled, so is this one. `retry_of` is the job whose failed tasks it runs again, and `numbers`
-    what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number.
+    what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number. `service` has
+    the terms of a service; its `work` is a `Handling`.
     """
 
     work: Work
-    kind: Literal["bag", "rigid", "workflow"] = "bag"
+    kind: Literal["bag", "rigid", "workflow", "service"] = "bag"
     tasks: Least1 = 1
     width: Least1 = 1
     release: Time | None = None
@@ -157,6 +160,7 @@ class NewJob(Request, frozen=True):
     after: tuple[Number, ...] = ()
     retry_of: Number | None = None
     numbers: tuple[Count, ...] = ()
+    service: ServiceTerms | None = None
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core learns of it.
@@ -168,6 +172,10 @@ class NewJob(Request, frozen=True):
         wrong = misplaced(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
         if wrong is not None:
             raise InvalidInput(*wrong)
+        if kind is Kind.SERVICE and self.tasks != 1:
+            raise InvalidInput("tasks", self.tasks, "1 for a service: `service.most` bounds its instances")
+        if (self.service is not None) != (kind is Kind.SERVICE):
+            raise InvalidInput("service", self.service, "the terms of a service, none for the other kinds")
         return FORMS[kind](
             **self._of_form(kind),
             id=job,
@@ -202,6 +210,15 @@ class NewJob(Request, frozen=True):
             return {"width": self.width}
         if kind is Kind.BAG:
             return {"tasks": self.tasks, "sizes": self.sizes}
+        if self.service is not None:
+            terms = self.service
+            return {
+                "most": terms.most,
+                "least": terms.least,
+                "threshold": microseconds(terms.threshold, "service.threshold"),
+                "fraction": terms.fraction,
+                "window": microseconds(terms.window, "service.window"),
+            }
         graph = [
             TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after)
             for number, task in enumerate(self.plan)
@@ -242,8 +259,17 @@ def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
     """URLs that work names: of inputs, of outputs. Those of commands may have `{i}` in them."""
     if isinstance(work, Calls):
         return work.inputs, work.outputs
+    if isinstance(work, Handling):
+        return (), ()
     inputs = {url for command in work.commands for url in command.inputs.values()}
     return inputs, {url for command in work.commands for url in command.outputs.values()}
+
+
+def functions_of(work: Work) -> tuple[str, ...]:
+    """Names of the blobs that work needs."""
+    if isinstance(work, Handling):
+        return (work.function,) if work.function else ()
+    return work.functions if isinstance(work, Calls) else ()
 
 
 def check_env(env: Mapping[str, str], field: str) -> None:
@@ -278,6 +304,9 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
             no task can be given.
     """
     work = job.work
+    if isinstance(work, Handling) or job.service is not None:
+        _check_handling(job, field)
+        return
     rigid = job.kind == "rigid"
     each, count = ("slot", job.width) if rigid else ("task", job.tasks)
     if isinstance(work, Commands):
@@ -316,3 +345,19 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
     for number in work.chosen:
         if not 0 <= number < len(work.functions):
             raise InvalidInput(f"{field}.chosen", number, f"0 to {len(work.functions) - 1}")
+
+
+def _check_handling(job: NewJob, field: str) -> None:
+    work = job.work
+    if not isinstance(work, Handling) or job.service is None:
+        raise InvalidInput(field, work.__struct_config__.tag, "a handler for a service, and only for one")
+    check_service(job.name, job.service, work.limits, field)
+    if len([one for one in (work.handler, work.function, work.command) if one]) != 1:
+        raise InvalidInput(f"{field}.handler", work.handler, "a handler, a function or a command, one of them")
+    check_handler(work.handler, f"{field}.handler")
+    if work.command and not work.command[0]:
+        raise InvalidInput(f"{field}.command", work.command, "a program and its arguments")
+    for name, texts in (("command", work.command), ("paths", work.paths), ("cwd", (work.cwd,))):
+        for text in texts:
+            check_text(text, f"{field}.{name}")
+    check_env(work.env, f"{field}.env")

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from headway.model.window import Window
 from headway.services import frames
 from headway.services.broker import Broker, Connection
 from headway.services.terms import InstanceId, ServiceSettings
-from headway.services.windows import Window
 
 from ...faults.virtual import VirtualLoop
 

@@ -293,7 +293,7 @@ async def test_a_new_version_replaces_the_old_as_soon_as_it_is_ready() -> None:
     old, idle = await Actor.started(broker, 0), await Actor.started(broker, 1)
     caller = asked(broker, b"x")
     await settle()
-    broker.replace("s", "2")
+    broker.replace("s", "2", broker.queue("s").settings)
     new = Actor(broker, 2, version="2")
     new.hello()
     await settle()
@@ -319,7 +319,7 @@ async def test_a_new_version_replaces_the_old_as_soon_as_it_is_ready() -> None:
 async def test_a_version_that_never_gets_ready_replaces_nothing() -> None:
     broker, noted = broker_of()
     old = await Actor.started(broker, 0)
-    broker.replace("s", "2")
+    broker.replace("s", "2", broker.queue("s").settings)
     new = Actor(broker, 1, version="2")
     new.hello()
     new.send(frames.Broken("ImportError: no"))
@@ -330,12 +330,12 @@ async def test_a_version_that_never_gets_ready_replaces_nothing() -> None:
     await settle()
     old.answer()
     await caller
-    broker.replace("s", "3")
+    broker.replace("s", "3", broker.queue("s").settings)
     third = Actor(broker, 2, version="2")
     third.hello()
     await settle()
     assert third.let_go
-    broker.replace("s", "1")
+    broker.replace("s", "1", broker.queue("s").settings)
     assert broker.queue("s").instances == [old.id]
 
 

@@ -120,7 +120,7 @@ class World:
             await asyncio.sleep(self.random.expovariate(5.0))
             if not self.calm and self.random.random() < 0.05:
                 self.version += 1
-                self.broker.replace("s", str(self.version))
+                self.broker.replace("s", str(self.version), self.broker.queue("s").settings)
                 actors.clear()
             if not self.calm and self.random.random() < 0.05 and actors:
                 self.broker.drain("s", self.random.choice(actors).id)

@@ -117,6 +117,7 @@ def test_terms_go_through_the_environment_unchanged() -> None:
     for terms in (
         InstanceTerms(service="s", socket="/a b", key="k", version="2", handler="a.b:c.d", patience=1.5),
         InstanceTerms(service="ü", socket="/s", key="k", command=("p", "with space", "")),
+        InstanceTerms(service="s", socket="/s", key="k", paths=("/here", "/with space")),
     ):
         assert InstanceTerms.read(terms.environment()) == terms
     environment = terms.environment()
@@ -127,7 +128,7 @@ def test_terms_go_through_the_environment_unchanged() -> None:
         InstanceTerms.read({**terms.environment(), "HEADWAY_SERVICE_COMMAND": "p"})
 
 
-@pytest.mark.parametrize("handler", ["a", "a:", ":b", "a b:c", "a:b()", ""])
+@pytest.mark.parametrize("handler", ["a", "a:", ":b", "a b:c", "a:b()"])
 def test_a_handler_is_named_by_module_and_function(handler: str) -> None:
     with pytest.raises(InvalidInput, match="handler is "):
         InstanceTerms(service="s", socket="/s", key="k", handler=handler)

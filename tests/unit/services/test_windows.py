@@ -10,8 +10,10 @@ from itertools import pairwise
 import pytest
 
 from headway.errors import InvalidInput
+from headway.model.instant import SECOND
+from headway.model.window import RESPONSE_BOUNDS as BOUNDS
 from headway.services.terms import ServiceSettings
-from headway.services.windows import BOUNDS, Moments
+from headway.services.windows import Moments
 
 from .acting import Actor, asked, broker_of, virtual
 
@@ -28,13 +30,13 @@ async def test_a_request_counts_where_it_arrives_and_where_it_ends() -> None:
     await caller
     await asyncio.sleep(2)
     first, second, third = noted.windows[:3]
-    assert [(each.start, each.length) for each in noted.windows] == [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]
+    assert [(each.start, each.length) for each in noted.windows] == [(number * SECOND, SECOND) for number in range(4)]
     assert [(each.arrivals, each.in_time, each.answered) for each in (first, second, third)] == [
         (1, 0, 0),
         (0, 0, 0),
         (0, 0, 1),
     ]
-    assert third.processing == pytest.approx(2.5)
+    assert third.processing == pytest.approx(2.5 * SECOND)
     assert third.responses[[bound >= 2.5 for bound in BOUNDS].index(True)] == 1
     assert sum(third.responses) == 1
     assert third.instances == 1.0
@@ -103,7 +105,7 @@ async def test_variations_are_those_of_the_times_themselves() -> None:
     await asyncio.sleep(1100 - asyncio.get_running_loop().time() + 1)
     (window,) = noted.windows
     between = [after - before for before, after in pairwise(arrivals)]
-    assert window.processing == pytest.approx(statistics.fmean(times))
+    assert window.processing == pytest.approx(statistics.fmean(times) * SECOND)
     assert window.processing_variation == pytest.approx(statistics.pvariance(times) / statistics.fmean(times) ** 2)
     assert window.arrival_variation == pytest.approx(statistics.pvariance(between) / statistics.fmean(between) ** 2)
 
@@ -118,7 +120,7 @@ async def test_an_instance_is_not_believed_what_cannot_be() -> None:
         actor.answer(spent=said)
         await caller
     await asyncio.sleep(7)
-    assert noted.windows[0].processing == pytest.approx(1.0)
+    assert noted.windows[0].processing == pytest.approx(SECOND)
     assert noted.windows[0].processing_variation == pytest.approx(0.0)
 
 

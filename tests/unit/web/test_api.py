@@ -166,7 +166,7 @@ def test_nothing_is_told_or_done_without_the_token(tmp_path: Path, headers: dict
             if route is wire.HEALTH:
                 continue
             status, answered, content = await rig.send(
-                route.method, route.path.format(job=1, node="n", upload="u"), b'{"jobs": []}', **headers
+                route.method, route.path.format(job=1, node="n", upload="u", service="s"), b'{"jobs": []}', **headers
             )
             assert (status, answered["www-authenticate"]) == (401, "Bearer"), route.name
             assert error in json.loads(content)["error"]

@@ -123,6 +123,16 @@ class LocalEngine:
         self._loop: asyncio.AbstractEventLoop
         self._secret: bytes
 
+    @property
+    def ground(self) -> Path:
+        """A folder that tasks can get to; there from the start of the engine on."""
+        return self._ground
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """User and group of tasks, if these are not those of this process."""
+        return None if self._account is None else (self._account.uid, self._account.gid)
+
     # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:

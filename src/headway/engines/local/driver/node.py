@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
@@ -54,6 +53,7 @@ from headway.engines.local.shared.terms import Account, Terms
 from headway.errors import EngineError, NameTaken
 from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
+from headway.sockets import short
 
 log = logging.getLogger(__name__)
 
@@ -231,8 +231,8 @@ class LocalNode:
             path = self.folder / "socket"
             path.unlink(missing_ok=True)
             with socket.socket(socket.AF_UNIX) as listener, (self.folder / "log").open("wb") as log:
-                with _short(path) as short:
-                    listener.bind(short)
+                with short(path) as address:
+                    listener.bind(address)
                 listener.listen()
                 if self._account is not None:
                     hand_over(Path(terms.scratch), self._account)
@@ -269,8 +269,8 @@ class LocalNode:
         connected = socket.socket(socket.AF_UNIX)
         connected.setblocking(False)
         try:
-            with _short(self.folder / "socket") as short:
-                connected.connect(short)
+            with short(self.folder / "socket") as address:
+                connected.connect(address)
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             connected.close()
             return None
@@ -464,13 +464,3 @@ class _Line(asyncio.Protocol):
             self.welcome.set_exception(ConnectionResetError("the agent hung up"))
         elif self._node.line is self:
             self._node.close()
-
-
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A path that fits into the 108 bytes of a socket's address, however long the folder's path is."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

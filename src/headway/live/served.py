@@ -1,0 +1,79 @@
+"""Reports to callers about services."""
+
+from __future__ import annotations
+
+from headway import wire
+from headway.errors import NoSuchService
+from headway.live.driver import Driver
+from headway.model.instant import SECOND, to_seconds
+from headway.model.job import JobId, Service
+from headway.model.window import RESPONSE_BOUNDS, Window
+
+
+def report(driver: Driver) -> wire.ServiceList:
+    """All services, by name."""
+    names = sorted(driver.services.names)
+    return wire.ServiceList(tuple(service_report(driver, name) for name in names), RESPONSE_BOUNDS)
+
+
+def service_report(driver: Driver, name: str) -> wire.ServiceReport:
+    """A service.
+
+    Raises:
+        NoSuchService: there is none of this name.
+    """
+    services = driver.services
+    jobs = services.names.get(name)
+    if jobs is None:
+        raise NoSuchService(name, services.names)
+    job, queue = jobs[0], services.queue(name)
+    view, spec = driver.core.state.jobs[job], driver.open[job].spec
+    assert isinstance(spec, Service)
+    return wire.ServiceReport(
+        name=name,
+        job=job,
+        next=jobs[-1] if len(jobs) > 1 else None,
+        user=spec.user,
+        status=driver.core.status(job).value,
+        least=spec.least,
+        most=spec.most,
+        threshold=to_seconds(spec.threshold),
+        fraction=spec.fraction,
+        rate=spec.rate,
+        window=to_seconds(spec.window),
+        handler=services.work_of(job).words,
+        ready=len(queue.instances),
+        running=sum(len(driver.core.state.jobs[one].attempts) for one in jobs),
+        queued=len(queue),
+        penalty=view.cost,
+        trouble=_trouble(driver, jobs),
+        windows=tuple(_window(spec, window) for window in view.windows),
+    )
+
+
+def _trouble(driver: Driver, jobs: tuple[JobId, ...]) -> str:
+    known = driver.services.troubles
+    return next((known[job] for job in reversed(jobs) if job in known), "")
+
+
+def _window(spec: Service, window: Window) -> wire.WindowReport:
+    return wire.WindowReport(
+        start=to_seconds(window.start),
+        length=to_seconds(window.length),
+        arrivals=window.arrivals,
+        rejected=window.rejected,
+        in_time=window.in_time,
+        answered=window.answered,
+        failed=window.failed,
+        timed_out=window.timed_out,
+        gone=window.gone,
+        queued=window.queued,
+        instances=window.instances,
+        share=window.share,
+        processing=window.processing / SECOND,
+        processing_variation=window.processing_variation,
+        arrival_variation=window.arrival_variation,
+        response=window.response / SECOND,
+        responses=window.responses,
+        penalty=spec.penalty(window.share),
+    )

@@ -1,0 +1,251 @@
+"""Services live: their requests, which neither the core nor the journal sees, and what follows for them from both.
+
+An instance is a task like any other. The broker (`headway.services`) knows which of them are connected. What it
+measures becomes `WindowEnded` events. What the core decides reaches instances through the engine: a service that loses
+a slot, or is cancelled, has its instance asked to end, which finishes the request that it has.
+
+**A service is replaced** by a job of the same name that says so. The job's id is the version of its handler. From the
+first instance of the new job on that is ready, the broker asks those of the old one for nothing more, and the old job
+is cancelled. If the new job ends before that, because its handler cannot be loaded, the old one goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from headway import wire
+from headway.errors import Unavailable, in_short
+from headway.live.clock import Clock
+from headway.live.ledger import Ledger
+from headway.live.store.journal import Journal
+from headway.live.troubles import Troubles
+from headway.model.events import Event, JobCancelled, WindowEnded
+from headway.model.instant import Instant, to_seconds
+from headway.model.job import JobId, JobSpec, Service
+from headway.model.window import RESPONSE_BOUNDS, Window
+from headway.services.broker import Broker
+from headway.services.queue import Queue
+from headway.services.terms import Answer, InstanceId, InstanceTerms, ServiceSettings
+
+TROUBLE_MAX = 2000
+"""Characters that are kept of why a handler could not be loaded: the end of a traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where instances find the server.
+
+    Attributes:
+        socket: path of the Unix socket.
+        secret: what the keys of services are made from; it stays the same when the server starts again.
+        owner: user and group of the instances, if these are not those of this process.
+    """
+
+    socket: Path
+    secret: bytes
+    owner: tuple[int, int] | None = None
+
+    def key(self, service: str) -> str:
+        """What the instances of a service show."""
+        return hmac.new(self.secret, f"service {service}".encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a service has done since the server started, as far as its windows have ended; see `Window`."""
+
+    arrivals: int = 0
+    in_time: int = 0
+    rejected: int = 0
+    answered: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    gone: int = 0
+    response_seconds: float = 0.0
+    responses: list[int] = field(default_factory=lambda: [0] * (len(RESPONSE_BOUNDS) + 1))
+
+    def add(self, window: Window) -> None:
+        """Count one more window."""
+        for name in ("arrivals", "in_time", "rejected", "answered", "failed", "timed_out", "gone"):
+            setattr(self, name, getattr(self, name) + getattr(window, name))
+        self.response_seconds += to_seconds(round(window.response * window.answered))
+        self.responses = [one + more for one, more in zip(self.responses, window.responses, strict=True)]
+
+
+class NeededByServices(Protocol):
+    """What is needed of the driver."""
+
+    @property
+    def troubles(self) -> Troubles:
+        """Receives failures."""
+
+    def feed(self, events: Callable[[Instant], Sequence[Event]]) -> None:
+        """Make events durable for which nobody waits."""
+
+    def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
+        """Record something that an operator should know."""
+        ...
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Let the engine end an attempt that the core does not want to end."""
+
+
+class Services:
+    """The services of a server; the listener of its broker.
+
+    Args:
+        driver: see there.
+        ledger: knows the open services.
+        door: None: this server has no services.
+
+    Attributes:
+        totals: of each service there was since the start, by name.
+        troubles: why an instance could not load its handler, of the latest that could not, by job.
+    """
+
+    def __init__(
+        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: Door | None
+    ) -> None:
+        self._driver = driver
+        self._ledger = ledger
+        self._journal = journal
+        self._door = door
+        self._broker = Broker(self, lambda: to_seconds(clock.now()), self._function)
+        self._followed: Mapping[str, tuple[JobId, ...]] = {}
+        self._closed = False
+        self.totals: dict[str, Totals] = {}
+        self.troubles: dict[JobId, str] = {}
+
+    # Start and end
+
+    async def open(self) -> None:
+        """Let instances connect.
+
+        Raises:
+            HeadwayError: the socket cannot be used.
+        """
+        if self._door is not None:
+            await self._broker.open(self._door.socket, self._door.owner)
+
+    def refuse(self) -> None:
+        """From now on all requests fail, those included that wait or are worked on."""
+        self._closed = True
+        self._broker.abort()
+
+    async def close(self) -> None:
+        """Let no instance connect any more."""
+        self._closed = True
+        await self._broker.close()
+
+    # Jobs
+
+    def terms(self, spec: JobSpec, work: wire.Handling) -> InstanceTerms:
+        """What the instances of a service are told.
+
+        Raises:
+            Unavailable: this server has no services.
+        """
+        if self._door is None:
+            raise Unavailable("this server has no services")
+        return InstanceTerms(
+            service=spec.name,
+            socket=str(self._door.socket.absolute()),
+            key=self._door.key(spec.name),
+            version=str(spec.id),
+            handler=work.handler,
+            command=work.command,
+            paths=work.paths,
+        )
+
+    def follow(self) -> None:
+        """Let the broker have the services that are open; after each turn."""
+        if self._closed or self._door is None or self._followed is self._ledger.services:
+            return
+        before, self._followed = self._followed, self._ledger.services
+        for name in before.keys() - self._followed.keys():
+            self._broker.end(name)
+        for name, jobs in self._followed.items():
+            first, last = jobs[0], jobs[-1]
+            if name not in before:
+                self._broker.serve(name, self._door.key(name), str(first), self._settings(first))
+            if self._broker.queue(name).wanted != str(last):
+                self._broker.replace(name, str(last), self._settings(last))
+            self._cancel_replaced(name)
+        self.troubles = {job: said for job, said in self.troubles.items() if job in self._ledger.open}
+
+    def _settings(self, job: JobId) -> ServiceSettings:
+        spec = self._ledger.open[job].spec
+        assert isinstance(spec, Service)
+        return wire.settings_of(to_seconds(spec.threshold), to_seconds(spec.window), self.work_of(job).limits)
+
+    def work_of(self, job: JobId) -> wire.Handling:
+        """What answers the requests of an open service."""
+        kept = self._ledger.open[job]
+        if kept.work is None:
+            kept.work = self._journal.work(job)
+        assert isinstance(kept.work, wire.Handling)
+        return kept.work
+
+    def _function(self, instance: InstanceId) -> bytes:
+        """The pickled function of the service of an instance."""
+        named = wire.functions_of(self.work_of(instance.job)) if instance.job in self._ledger.open else ()
+        return self._journal.blob(named[0]) if named else b""
+
+    def _cancel_replaced(self, name: str) -> None:
+        """Cancel the jobs of a service that another one has replaced."""
+        *replaced, last = self._ledger.services.get(name, (0,))
+        if replaced and self._broker.queue(name).serving == str(last):
+            self._driver.feed(lambda now: [JobCancelled(now, job) for job in replaced])
+
+    @property
+    def names(self) -> Mapping[str, tuple[JobId, ...]]:
+        """The jobs of each service that is served, by name: the one that answers, and those that are to replace it."""
+        return self._followed
+
+    # Requests
+
+    def queue(self, name: str) -> Queue:
+        """The requests of a service.
+
+        Raises:
+            NoSuchService: there is none of this name.
+        """
+        return self._broker.queue(name)
+
+    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+        """Have a request answered, see `Broker.ask`."""
+        return await self._broker.ask(name, body, kind)
+
+    # What becomes of instances, for the broker
+
+    def ready(self, service: str, instance: InstanceId) -> None:
+        """An instance takes requests."""
+        self.troubles.pop(instance.job, None)
+        self._cancel_replaced(service)
+
+    def broken(self, service: str, instance: InstanceId, detail: str) -> None:
+        """An instance could not load the handler."""
+        self.troubles[instance.job] = detail[-TROUBLE_MAX:]
+        why = in_short(detail.strip().splitlines()[-1] if detail.strip() else "it says nothing")
+        self._driver.incident("handler_broken", f"service {service}, job {instance.job}", why)
+
+    def stuck(self, service: str, instance: InstanceId, detail: str) -> None:
+        """An instance works for longer than it may."""
+        subject = f"service {service}, job {instance.job}, task {instance.task}"
+        self._driver.incident("instance_stuck", subject, f"{detail}: it is killed")
+        self._driver.kill(*instance)
+
+    def left(self, service: str, instance: InstanceId) -> None:
+        """An instance is connected no more; the engine reports its end."""
+
+    def measured(self, service: str, window: Window) -> None:
+        """The measures of a window: they count for the job that has served."""
+        self.totals.setdefault(service, Totals()).add(window)
+        jobs = self._ledger.services.get(service)
+        if jobs:
+            self._driver.feed(lambda now: [WindowEnded(now, jobs[0], window)])
