@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "joblib": {"client"},
     "sim": {"advice", "core", "model", "errors"},
     "live": {"advice", "core", "files", "model", "errors", "services", "times", "wire"},
-    "web": {"advice", "live", "core", "model", "errors", "wire"},
+    "web": {"advice", "live", "core", "model", "errors", "services", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "restate": {"core", "live", "policies"},
     "forecaster": {"errors", "live", "model", "policies", "sim"},

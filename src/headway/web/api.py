@@ -61,6 +61,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw
 from headway.model.outcome import Outcome
+from headway.web.asking import answered, is_known, service_of
 from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
@@ -75,7 +76,6 @@ from headway.web.bodies import (
     read_submission,
     status_of,
     unknown,
-    while_there,
 )
 from headway.web.openapi import describe
 from headway.web.reply import Reply
@@ -211,7 +211,6 @@ class Api:
             wire.PENALTIES: self._penalties,
             wire.SERVICES: self._services,
             wire.SERVICE: self._service,
-            wire.REQUEST: self._request,
             wire.STATISTICS: self._statistics,
             wire.PROMETHEUS: self._prometheus,
             wire.SHUTDOWN: self._shutdown,
@@ -228,16 +227,23 @@ class Api:
                 *(
                     Route(_pattern(route), self._endpoint(route, answerers[route]), methods=[route.method])
                     for route in wire.ROUTES
-                    if route is not wire.MESSAGES
+                    if route not in (wire.MESSAGES, wire.REQUEST)
                 ),
             ],
             exception_handlers={HTTPException: self._unknown},
         )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """All of it as an ASGI application. Nothing is between callers that wait for messages and the driver."""
-        waits = scope["path"] == wire.MESSAGES.path
-        await (self._wait if waits else self._router)(scope, receive, send)
+        """All of it as an ASGI application.
+
+        Nothing is between callers that wait for messages and the driver, nor between those of a service and its queue.
+        """
+        if scope["path"] == wire.MESSAGES.path:
+            await self._wait(scope, receive, send)
+        elif (service := service_of(scope["path"])) is not None:
+            await self._ask(service, scope, receive, send)
+        else:
+            await self._router(scope, receive, send)
 
     # Every question
 
@@ -417,6 +423,28 @@ class Api:
             return
         await refusal(scope, receive, send)
 
+    async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
+        request, answer = Request(scope), None
+        try:
+            if scope["method"] != wire.REQUEST.method:
+                raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+            if not is_known(scope, self._tokens):
+                owner_of_token(request, self._tokens, _TOKEN)
+            _query(request, {})
+            answer = await answered(self._driver.services, service, scope, receive, send)
+        except HTTPException as error:
+            answer = await self._unknown(request, error)
+        except HeadwayError as error:
+            answer = _refusal(error, packed=wire.MSGPACK in request.headers.get("accept", ""))
+        except ClientDisconnect:
+            log.debug("%s: the caller hung up", wire.REQUEST.name)
+            answer = Response(status_code=HTTPStatus.BAD_REQUEST)
+        except Exception as error:
+            log.exception("%s failed", wire.REQUEST.name)
+            answer = _broken(wire.REQUEST, error, packed=False)
+        if answer is not None:
+            await answer(scope, receive, send)
+
     def _listen(self, request: Request, reply: Reply) -> Listener:
         if request.method != wire.MESSAGES.method:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
@@ -497,13 +525,6 @@ class Api:
 
     async def _service(self, asked: Asked) -> wire.ServiceReport:
         return served.service_report(self._driver, asked.service)
-
-    async def _request(self, asked: Asked) -> Response:
-        services, request = self._driver.services, asked.body
-        most = services.queue(asked.service).settings.request_max
-        body = await read_body(request, most, "The service may take larger ones: `headway serve --request-max`.")
-        answer = await while_there(request, services.ask(asked.service, body, request.headers.get("content-type", "")))
-        return Response(answer.body, headers={"content-type": answer.kind})
 
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return await reports.statistics(self._driver)

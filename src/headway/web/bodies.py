@@ -6,13 +6,13 @@ import asyncio
 import hmac
 import re
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from headway import wire
 from headway.errors import HeadwayError, InvalidInput, Malformed, TooLarge, Unauthorised
@@ -103,24 +103,6 @@ async def read_body(request: Request, body_max: int, hint: str) -> bytes:
         else:
             return bytes(whole)
     raise TooLarge(f"the body has more than {body_max} bytes", hint)
-
-
-async def while_there(request: Request, answering: Coroutine[Any, Any, T]) -> T:
-    """What answers a request whose body was read, unless the caller goes away before that.
-
-    Raises:
-        ClientDisconnect: the caller has gone; the answer was called off.
-    """
-    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
-        raise ClientDisconnect
-    finally:
-        gone.cancel()
-        if not answer.done():
-            answer.cancel()
 
 
 def in_form(answer: object, *, packed: bool) -> tuple[bytes, str]:

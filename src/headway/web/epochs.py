@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import wire
+from headway.web.asking import service_of
 from headway.web.bodies import in_form
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
 
@@ -33,6 +34,9 @@ class Epochs:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
+        if service_of(scope["path"]) is not None:  # it names no number of the journal
+            await self._app(scope, receive, send)
+            return
 
         async def say(message: Message) -> None:
             if message["type"] == "http.response.start":
