@@ -1,0 +1,303 @@
+"""Batch jobs and services on a real server, and in the simulator: does the simulator foresee what they cost?
+
+Bags of tasks that sleep, and two services whose requests sleep, on eight slots of this machine for two minutes. The
+requests follow a stretch of each log, faster and fewer of them. All of it is drawn from a seed, so the simulator gets
+the same jobs and requests. It is told two things of the machine that are measured: how long an instance takes to start,
+and how much longer than it sleeps a task holds its slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from headway.client.client import Client
+from headway.client.replay import Replay
+from headway.client.service import Service
+from headway.errors import HeadwayError
+from headway.metrics import summarise
+from headway.model.instant import from_seconds
+from headway.model.node import NodeSpec
+from headway.model.workload import FloatArray, Workload
+from headway.reproduce.chang16.experiment import Asked, Experiment, Progress, Result
+from headway.reproduce.chang16.mixed import OF_EACH, open_logs, services
+from headway.reproduce.server import own_server
+from headway.reproduce.tables import Table, number_text
+from headway.sim.experiment import ServiceLoad, run
+from headway.sim.world import World
+from headway.traces.columns import workload_of
+
+SLOTS: Final = 8
+SECONDS: Final = 120.0
+"""How long requests come."""
+
+WINDOW: Final = 4.0
+LEAD: Final = 4.0
+"""Seconds after the start of the services at which requests and jobs begin to come: by then instances are ready."""
+
+REQUESTS: Final = 3000
+"""Of each service: every so many-th of its log is left out to have no more."""
+
+LOAD: Final = 0.2
+"""The share of the slots that the requests need on average."""
+
+BAGS: Final = 24
+RATE: Final = 10_000.0
+END_SECONDS: Final = 300.0
+
+POLICIES: Final = {top: f"services:top={top},batch=greedy" for top in ("dp", "sf", "pp")}
+KINDS: Final = ("services", "batch")
+
+
+class Load(NamedTuple):
+    """The requests of a service: when each comes, in seconds from the first one on, and how long it takes."""
+
+    arrivals: FloatArray
+    processing: FloatArray
+
+    @property
+    def threshold(self) -> float:
+        """As in the third experiment."""
+        return round(2 * float(self.processing.mean()), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """What one policy cost live and in the simulator.
+
+    Attributes:
+        live, simulated: penalties by kind (`KINDS`).
+        warm_up: seconds from the start of an instance until it took requests.
+        late: seconds by which a task held its slot longer than it slept, on average.
+    """
+
+    live: dict[str, float]
+    simulated: dict[str, float]
+    warm_up: float
+    late: float
+
+
+def bags(seed: int) -> Workload:
+    """Batch jobs: bags that are due when they would end on a half of the slots, or up to twice as late."""
+    chance = np.random.default_rng(seed)
+    tasks = chance.integers(4, 25, BAGS)
+    runtime = np.round(chance.uniform(0.5, 3.0, BAGS), 3)
+    release = np.round(np.sort(chance.uniform(0.0, 0.7 * SECONDS, BAGS)), 3)
+    alone = np.ceil(tasks / (SLOTS / 2)) * runtime
+    due = release + alone * chance.uniform(1.0, 2.0, BAGS)
+    rate = chance.integers(1, 1001, BAGS).astype(np.float64)
+    return workload_of(release=release, tasks=tasks, runtime=runtime, estimate=runtime, due=due, rate=rate)
+
+
+def loads(seed: int) -> list[Load]:
+    """The requests of two services, one of either log."""
+    both = services(open_logs(), seed, None)
+    found = []
+    for one in (both[0], both[OF_EACH]):
+        some = slice(None, None, -(-len(one.arrivals) // REQUESTS))
+        arrivals = one.arrivals[some] - one.arrivals[0]
+        arrivals = arrivals * (SECONDS / max(1e-9, float(arrivals[-1]) + 1e-3))
+        processing = one.processing[some]
+        factor = LOAD / 2 * SLOTS * SECONDS / float(processing.sum())
+        found.append(Load(arrivals, np.minimum(processing * factor, 2.0)))
+    return found
+
+
+def nap(seconds: float) -> float:
+    """The handler."""
+    time.sleep(seconds)
+    return seconds
+
+
+class Callers:
+    """Sends requests at their times, each on a connection of its own while it waits.
+
+    Attributes:
+        failed: how many had no answer.
+    """
+
+    def __init__(self, url: str, token: str, name: str, load: Load) -> None:
+        self.failed = 0
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._place = host, int(port)
+        self._head = (
+            f"POST /v1/services/{name}/requests HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+            "Content-Type: application/json\r\n"
+        )
+        self._load = load
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def run(self, begin: float) -> None:
+        """Send all of them, the first at this instant of the event loop; return when all are answered."""
+        loop = asyncio.get_running_loop()
+        waiting = []
+        for arrival, seconds in zip(self._load.arrivals.tolist(), self._load.processing.tolist(), strict=True):
+            await asyncio.sleep(max(0.0, begin + arrival - loop.time()))
+            waiting.append(loop.create_task(self._ask(seconds)))
+        await asyncio.gather(*waiting)
+        for _, writer in self._idle:
+            writer.close()
+
+    async def _ask(self, seconds: float) -> None:
+        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._place)
+        body = json.dumps(seconds)
+        writer.write(f"{self._head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(size)
+        self.failed += not head.startswith(b"HTTP/1.1 200 ")
+        self._idle.append((reader, writer))
+
+
+def live(policy: str, workload: Workload, requests: Sequence[Load]) -> tuple[dict[str, float], float, float]:
+    """Run it on a server of its own; returns penalties, the warm-up of an instance, and how late tasks are.
+
+    Raises:
+        HeadwayError: the server does not start, a request had no answer, or a job does not succeed.
+    """
+    with TemporaryDirectory(prefix="headway-reproduce-") as folder:
+        with own_server(Path(folder), machines(), policy) as server, Client(data=folder) as client:
+            client.choose_policy(period=0)
+            token = (Path(folder) / "token").read_text().strip()
+            began = time.monotonic()
+            names = [f"service-{number}" for number in range(len(requests))]
+            for name, load in zip(names, requests, strict=True):
+                client.serve(
+                    Service(name, nap, threshold=load.threshold, rate=RATE, window=WINDOW, least=1, most=SLOTS)
+                )
+            while not all(client.service(name).ready for name in names):
+                time.sleep(0.01)
+            warm_up = time.monotonic() - began
+            replay = Replay(client, workload)
+
+            def submit() -> None:
+                time.sleep(max(0.0, began + LEAD + float(workload.release[0]) / 1e6 - time.monotonic()))
+                replay.submit()
+
+            with ThreadPoolExecutor(1) as threads:
+                submitting = threads.submit(submit)
+                callers = [
+                    Callers(server["url"], token, name, load) for name, load in zip(names, requests, strict=True)
+                ]
+                asyncio.run(_called(callers, began + LEAD - time.monotonic()))
+                submitting.result()
+            if failed := sum(one.failed for one in callers):
+                raise HeadwayError(f"{failed} requests had no answer")
+            end = began + LEAD + SECONDS
+            time.sleep(max(0.0, end + WINDOW + max(load.threshold for load in requests) + 0.5 - time.monotonic()))
+            reports = [client.service(name) for name in names]
+            client.cancel(*(report.job for report in reports))
+            client.wait(*replay.waiters, timeout=END_SECONDS)
+            jobs = [client.job(waiter).job for waiter in replay.waiters]
+            held = sum(result.ending.seconds for waiter in replay.waiters for result in client.results(waiter.job))
+            late = (held - float(workload.tasks @ workload.runtime) / 1e6) / int(workload.tasks.sum())
+        penalties = {
+            "services": sum(report.penalty for report in reports),
+            "batch": sum(job.penalty for job in jobs),
+        }
+        return penalties, warm_up, max(0.0, late)
+
+
+async def _called(callers: Sequence[Callers], wait: float) -> None:
+    begin = asyncio.get_running_loop().time() + wait
+    await asyncio.gather(*(one.run(begin) for one in callers))
+
+
+def simulated(
+    policy: str, workload: Workload, requests: Sequence[Load], warm_up: float, late: float
+) -> dict[str, float]:
+    """The same in the simulator."""
+    moved = replace(workload, release=workload.release + from_seconds(LEAD), due=workload.due + from_seconds(LEAD))
+    offered = [
+        ServiceLoad(
+            f"service-{number}",
+            load.arrivals + LEAD,
+            load.processing,
+            load.threshold,
+            rate=RATE,
+            least=1,
+            window=WINDOW,
+            warm_up=warm_up,
+        )
+        for number, load in enumerate(requests)
+    ]
+    metrics = summarise(run(moved, machines(), policy, world=World(decision_time=late), services=offered))
+    return {"services": float(metrics["services_penalty"]), "batch": float(metrics["total_penalty"])}
+
+
+def twice(policy: str, workload: Workload, requests: Sequence[Load]) -> Twice:
+    """Live, and then in the simulator with what was measured."""
+    penalties, warm_up, late = live(policy, workload, requests)
+    return Twice(penalties, simulated(policy, workload, requests, warm_up, late), warm_up, late)
+
+
+def machines() -> tuple[NodeSpec, ...]:
+    """The cluster."""
+    return (NodeSpec("machine", SLOTS),)
+
+
+def runs(asked: Asked) -> int:
+    """How many live runs it takes."""
+    return len(POLICIES)
+
+
+def perform(asked: Asked, progress: Progress) -> Result:
+    """Run the first sample under each policy."""
+    seed = asked.seeds[0]
+    workload, requests = bags(seed), loads(seed)
+    found: dict[str, Twice] = {}
+    for top, policy in POLICIES.items():
+        found[top] = twice(policy, workload, requests)
+        progress(len(found))
+    return result(found, requests)
+
+
+def result(found: dict[str, Twice], requests: Sequence[Load]) -> Result:
+    """What the runs say."""
+    rows = [
+        (top, kind, one.live[kind], one.simulated[kind], one.warm_up, one.late)
+        for top, one in found.items()
+        for kind in KINDS
+    ]
+    many = " and ".join(f"{len(load.arrivals):,}" for load in requests)
+    return Result(
+        about=(
+            f"{BAGS} bags and two services with {many} requests in {SECONDS:.0f} s, on {SLOTS} slots of this machine, "
+            f"once under each policy. The simulator is told how long an instance took to start "
+            f"({_range(one.warm_up for one in found.values())} s) and how much longer than it sleeps a task held its "
+            f"slot ({_range(1000 * one.late for one in found.values())} ms)."
+        ),
+        tables=(_table(found),),
+        statements=(),
+        columns=("method", "kind", "live", "simulated", "warm_up", "late"),
+        rows=rows,
+    )
+
+
+def _table(found: dict[str, Twice]) -> Table:
+    columns = ("method", *(f"{kind}, {where}" for kind in ("total", *KINDS) for where in ("live", "simulated")), "live")
+    rows = []
+    for top, one in found.items():
+        pairs = [(sum(one.live.values()), sum(one.simulated.values()))]
+        pairs += [(one.live[kind], one.simulated[kind]) for kind in KINDS]
+        cells = [number_text(value) for pair in pairs for value in pair]
+        total, foreseen = pairs[0]
+        rows.append((top, *cells, f"{total / foreseen - 1:+.1%}" if foreseen else ""))
+    return Table("Penalties live and as the simulator foresees them", columns, rows)
+
+
+def _range(values: Iterable[float]) -> str:
+    low, high = min(some := list(values)), max(some)
+    return number_text(low) if number_text(low) == number_text(high) else f"{number_text(low)} to {number_text(high)}"
+
+
+EXPERIMENT: Final = Experiment("live", "Batch jobs and services on this machine, and in the simulator", runs, perform)
