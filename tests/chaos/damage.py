@@ -13,8 +13,8 @@ from headway import Client
 from headway.errors import HeadwayError
 
 START_SECONDS = 60.0
-LEFT_OUT = ("nodes", "fences", "checkpoints", "url", "lock")
-"""What is not copied: the nodes go on with the server that was copied from."""
+LEFT_OUT = ("nodes", "fences", "checkpoints", "url", "lock", "services")
+"""What is not copied: the nodes go on with the server that was copied from, and their instances on its socket."""
 
 
 def copy(data: Path, to: Path) -> None:
