@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from random import Random
+from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,58 @@ def test_of_few_jobs_it_finds_the_best_of_all_orders(seed: int) -> None:
     found = annealed(loads, free, 20_000, seed)
     assert sorted(found) == list(range(5))
     assert cost(loads, found, free) == pytest.approx(best)
+
+
+@pytest.mark.peers
+def test_of_small_instances_it_is_close_to_what_a_solver_proves_to_be_best() -> None:
+    """Bags on identical slots. Some optima follow from no order of jobs: another's task goes between two of a job."""
+    cp_model = pytest.importorskip(
+        "ortools.sat.python.cp_model", reason="ortools is not installed (pip install headway[peers])"
+    )
+    ratios = []
+    for seed in range(20):
+        chance = Random(seed)
+        slots = chance.randint(2, 3)
+        loads = [
+            Load(
+                chance.randint(1, 4),
+                chance.randint(1, 9) * SECOND,
+                chance.randint(1, 9) * SECOND,
+                float(chance.randint(1, 9)),
+            )
+            for _ in range(6)
+        ]
+        best = proved_best(cp_model, loads, slots)
+        free = FreeSlots([(0, slots)])
+        found = cost(loads, annealed(loads, free, 200_000, seed), free)
+        assert found >= best
+        ratios.append(found / best)
+    assert fmean(ratios) <= 1.02
+    assert sum(ratio == 1 for ratio in ratios) >= 15
+    assert max(ratios) <= 1.15
+
+
+def proved_best(cp_model: Any, loads: list[Load], slots: int) -> int:
+    """The least total weighted tardiness of bags on identical slots."""
+    model = cp_model.CpModel()
+    horizon = sum(load.tasks * load.run_time for load in loads) // SECOND
+    tasks, costs = [], []
+    for load in loads:
+        seconds = load.run_time // SECOND
+        starts = [model.new_int_var(0, horizon, "") for _ in range(load.tasks)]
+        tasks += [model.new_fixed_size_interval_var(start, seconds, "") for start in starts]
+        for first, second in pairwise(starts):
+            model.add(first <= second)
+        late = model.new_int_var(0, horizon, "")
+        model.add(late >= starts[-1] + seconds - load.due // SECOND)
+        costs.append(int(load.rate) * late)
+    model.add_cumulative(tasks, [1] * len(tasks), slots)
+    model.minimize(sum(costs))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = 60
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return round(solver.objective_value)
 
 
 @pytest.mark.parametrize("slots", [1, 4])

@@ -76,7 +76,7 @@ class Twice:
 
     Attributes:
         live, simulated: penalties by kind (`KINDS`).
-        warm_up: seconds from the start of an instance until it took requests.
+        warm_up: seconds that an instance took to start, where there was room for it.
         late: seconds by which a task held its slot longer than it slept, on average.
     """
 
@@ -110,12 +110,6 @@ def loads(seed: int) -> list[Load]:
         factor = LOAD / 2 * SLOTS * SECONDS / float(processing.sum())
         found.append(Load(arrivals, np.minimum(processing * factor, 2.0)))
     return found
-
-
-def nap(seconds: float) -> float:
-    """The handler."""
-    time.sleep(seconds)
-    return seconds
 
 
 class Callers:
@@ -168,15 +162,11 @@ def live(policy: str, workload: Workload, requests: Sequence[Load]) -> tuple[dic
         with own_server(Path(folder), machines(), policy) as server, Client(data=folder) as client:
             client.choose_policy(period=0)
             token = (Path(folder) / "token").read_text().strip()
-            began = time.monotonic()
+            warm_up = _warm_up(client)
             names = [f"service-{number}" for number in range(len(requests))]
+            began = time.monotonic()
             for name, load in zip(names, requests, strict=True):
-                client.serve(
-                    Service(name, nap, threshold=load.threshold, rate=RATE, window=WINDOW, least=1, most=SLOTS)
-                )
-            while not all(client.service(name).ready for name in names):
-                time.sleep(0.01)
-            warm_up = time.monotonic() - began
+                client.serve(_service(name, load.threshold))
             replay = Replay(client, workload)
 
             def submit() -> None:
@@ -205,6 +195,24 @@ def live(policy: str, workload: Workload, requests: Sequence[Load]) -> tuple[dic
             "batch": sum(job.penalty for job in jobs),
         }
         return penalties, warm_up, max(0.0, late)
+
+
+def _service(name: str, threshold: float) -> Service:
+    return Service(name, time.sleep, threshold=threshold, rate=RATE, window=WINDOW, least=1, most=SLOTS)
+
+
+def _warm_up(client: Client) -> float:
+    """How long an instance takes to start: of the second of two services, so that the server has started one before."""
+    taken = 0.0
+    for name in ("first", "second"):
+        began = time.monotonic()
+        waiter = client.serve(_service(name, 1.0))
+        while not client.service(name).ready:
+            time.sleep(0.005)
+        taken = time.monotonic() - began
+        client.cancel(waiter)
+        client.wait(waiter, timeout=END_SECONDS)
+    return taken
 
 
 async def _called(callers: Sequence[Callers], wait: float) -> None:
