@@ -99,6 +99,8 @@ POLICIES = [
     "reasy",
     "measy",
     "measy:order=widest,threshold=1",
+    "greedy",
+    "anneal:steps=50,first=200",
 ]
 IN_SITES = [
     "sites:top=rr,each=easy",
@@ -1091,13 +1093,18 @@ def without_traits(record: StateRecord) -> StateRecord:
     return replace(record, wake_at=0, round_due=False, arrived=None, pools=pools)
 
 
+def chosen(world: World, *kinds: str) -> bool:
+    """Whether a policy whose name begins so decided, from the start on or later."""
+    names = [world.policy, *(event.policy for event in world.events if isinstance(event, PolicyChosen))]
+    return any(name.startswith(kinds) for name in names)
+
+
 def attempt(seed: int, policy: str, **how: Any) -> World:
     """Live and replay, with the seed in the message of any failure."""
     try:
         world = live(seed, policy, **how)
         replay(world)
-        chosen = {policy} | {event.policy for event in world.events if isinstance(event, PolicyChosen)}
-        if not world.asked and not any(name.startswith(("chaos", "border")) for name in chosen):
+        if not world.asked and not chosen(world, "chaos", "border"):
             assert not world.scheduler.refusals, "a policy of Headway's own proposes what cannot be"
     except Exception as failure:
         failure.add_note(f"policy {policy}, seed {seed}")
@@ -1109,7 +1116,9 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
 @pytest.mark.parametrize("each", ["easy", "conservative", "deadline", "tempo", "heft", "measy", "keasy", "edf", "fcfs"])
 def test_what_must_hold_where_slots_and_jobs_change_their_pool(each: str) -> None:
     worlds = [attempt(seed, f"border:{each}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(8)]
-    refused = {rule for world in worlds for rule in world.scheduler.refusals}
+    sensible = [world for world in worlds if not world.asked and not chosen(world, "chaos")]
+    assert len(sensible) >= 2
+    refused = {rule for world in sensible for rule in world.scheduler.refusals}
     assert refused <= {"not_to_be_killed", "not_movable", "nothing_moves_there"}
     assert any(isinstance(action, Kill) for world in worlds for actions in world.answers for action in actions)
 
