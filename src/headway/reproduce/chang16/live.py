@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,13 +45,15 @@ WINDOW: Final = 4.0
 LEAD: Final = 4.0
 """Seconds after the start of the services at which requests and jobs begin to come: by then instances are ready."""
 
-REQUESTS: Final = 3000
-"""Of each service: every so many-th of its log is left out to have no more."""
+REQUESTS: Final = 25.0
+"""So many in a second at most come to each service on average: of its log, every so many-th comes."""
 
 LOAD: Final = 0.2
 """The share of the slots that the requests need on average."""
 
-BAGS: Final = 24
+BAGS: Final = 0.2
+"""Batch jobs for each second."""
+
 RATE: Final = 10_000.0
 END_SECONDS: Final = 300.0
 
@@ -70,6 +73,14 @@ class Load(NamedTuple):
         return round(2 * float(self.processing.mean()), 3)
 
 
+class Sample(NamedTuple):
+    """What runs: batch jobs, and the requests of services, which come for so many seconds."""
+
+    bags: Workload
+    loads: Sequence[Load]
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Twice:
     """What one policy cost live and in the simulator.
@@ -86,28 +97,35 @@ class Twice:
     late: float
 
 
-def bags(seed: int) -> Workload:
-    """Batch jobs: bags that are due when they would end on a half of the slots, or up to twice as late."""
+def draw(seed: int, seconds: float = SECONDS) -> Sample:
+    """A sample with one service of either log.
+
+    Bags are due when they would end on a half of the slots, or up to twice as late.
+    """
+    return Sample(_bags(seed, seconds), _loads(seed, seconds), seconds)
+
+
+def _bags(seed: int, seconds: float) -> Workload:
     chance = np.random.default_rng(seed)
-    tasks = chance.integers(4, 25, BAGS)
-    runtime = np.round(chance.uniform(0.5, 3.0, BAGS), 3)
-    release = np.round(np.sort(chance.uniform(0.0, 0.7 * SECONDS, BAGS)), 3)
+    number = math.ceil(BAGS * seconds)
+    tasks = chance.integers(4, 25, number)
+    runtime = np.round(chance.uniform(0.5, 3.0, number), 3)
+    release = np.round(np.sort(chance.uniform(0.0, 0.7 * seconds, number)), 3)
     alone = np.ceil(tasks / (SLOTS / 2)) * runtime
-    due = release + alone * chance.uniform(1.0, 2.0, BAGS)
-    rate = chance.integers(1, 1001, BAGS).astype(np.float64)
+    due = release + alone * chance.uniform(1.0, 2.0, number)
+    rate = chance.integers(1, 1001, number).astype(np.float64)
     return workload_of(release=release, tasks=tasks, runtime=runtime, estimate=runtime, due=due, rate=rate)
 
 
-def loads(seed: int) -> list[Load]:
-    """The requests of two services, one of either log."""
+def _loads(seed: int, seconds: float) -> list[Load]:
     both = services(open_logs(), seed, None)
     found = []
     for one in (both[0], both[OF_EACH]):
-        some = slice(None, None, -(-len(one.arrivals) // REQUESTS))
+        some = slice(None, None, math.ceil(len(one.arrivals) / (REQUESTS * seconds)))
         arrivals = one.arrivals[some] - one.arrivals[0]
-        arrivals = arrivals * (SECONDS / max(1e-9, float(arrivals[-1]) + 1e-3))
+        arrivals = arrivals * (seconds / max(1e-9, float(arrivals[-1]) + 1e-3))
         processing = one.processing[some]
-        factor = LOAD / 2 * SLOTS * SECONDS / float(processing.sum())
+        factor = LOAD / 2 * SLOTS * seconds / float(processing.sum())
         found.append(Load(arrivals, np.minimum(processing * factor, 2.0)))
     return found
 
@@ -152,12 +170,13 @@ class Callers:
         self._idle.append((reader, writer))
 
 
-def live(policy: str, workload: Workload, requests: Sequence[Load]) -> tuple[dict[str, float], float, float]:
-    """Run it on a server of its own; returns penalties, the warm-up of an instance, and how late tasks are.
+def live(policy: str, sample: Sample) -> tuple[dict[str, float], float, float]:
+    """Run a sample on a server of its own; returns penalties, the warm-up of an instance, and how late tasks are.
 
     Raises:
         HeadwayError: the server does not start, a request had no answer, or a job does not succeed.
     """
+    workload, requests, seconds = sample
     with TemporaryDirectory(prefix="headway-reproduce-") as folder:
         with own_server(Path(folder), machines(), policy) as server, Client(data=folder) as client:
             client.choose_policy(period=0)
@@ -182,7 +201,7 @@ def live(policy: str, workload: Workload, requests: Sequence[Load]) -> tuple[dic
                 submitting.result()
             if failed := sum(one.failed for one in callers):
                 raise HeadwayError(f"{failed} requests had no answer")
-            end = began + LEAD + SECONDS
+            end = began + LEAD + seconds
             time.sleep(max(0.0, end + WINDOW + max(load.threshold for load in requests) + 0.5 - time.monotonic()))
             reports = [client.service(name) for name in names]
             client.cancel(*(report.job for report in reports))
@@ -220,10 +239,9 @@ async def _called(callers: Sequence[Callers], wait: float) -> None:
     await asyncio.gather(*(one.run(begin) for one in callers))
 
 
-def simulated(
-    policy: str, workload: Workload, requests: Sequence[Load], warm_up: float, late: float
-) -> dict[str, float]:
+def simulated(policy: str, sample: Sample, warm_up: float, late: float) -> dict[str, float]:
     """The same in the simulator."""
+    workload, requests, _ = sample
     moved = replace(workload, release=workload.release + from_seconds(LEAD), due=workload.due + from_seconds(LEAD))
     offered = [
         ServiceLoad(
@@ -242,10 +260,10 @@ def simulated(
     return {"services": float(metrics["services_penalty"]), "batch": float(metrics["total_penalty"])}
 
 
-def twice(policy: str, workload: Workload, requests: Sequence[Load]) -> Twice:
+def twice(policy: str, sample: Sample) -> Twice:
     """Live, and then in the simulator with what was measured."""
-    penalties, warm_up, late = live(policy, workload, requests)
-    return Twice(penalties, simulated(policy, workload, requests, warm_up, late), warm_up, late)
+    penalties, warm_up, late = live(policy, sample)
+    return Twice(penalties, simulated(policy, sample, warm_up, late), warm_up, late)
 
 
 def machines() -> tuple[NodeSpec, ...]:
@@ -260,27 +278,26 @@ def runs(asked: Asked) -> int:
 
 def perform(asked: Asked, progress: Progress) -> Result:
     """Run the first sample under each policy."""
-    seed = asked.seeds[0]
-    workload, requests = bags(seed), loads(seed)
+    sample = draw(asked.seeds[0])
     found: dict[str, Twice] = {}
     for top, policy in POLICIES.items():
-        found[top] = twice(policy, workload, requests)
+        found[top] = twice(policy, sample)
         progress(len(found))
-    return result(found, requests)
+    return result(found, sample)
 
 
-def result(found: dict[str, Twice], requests: Sequence[Load]) -> Result:
+def result(found: dict[str, Twice], sample: Sample) -> Result:
     """What the runs say."""
     rows = [
         (top, kind, one.live[kind], one.simulated[kind], one.warm_up, one.late)
         for top, one in found.items()
         for kind in KINDS
     ]
-    many = " and ".join(f"{len(load.arrivals):,}" for load in requests)
+    many = " and ".join(f"{len(load.arrivals):,}" for load in sample.loads)
     return Result(
         about=(
-            f"{BAGS} bags and two services with {many} requests in {SECONDS:.0f} s, on {SLOTS} slots of this machine, "
-            f"once under each policy. The simulator is told how long an instance took to start "
+            f"{len(sample.bags)} bags and two services with {many} requests in {sample.seconds:.0f} s on {SLOTS} slots "
+            f"of this machine, once under each policy. The simulator is told how long an instance took to start "
             f"({_range(one.warm_up for one in found.values())} s) and how much longer than it sleeps a task held its "
             f"slot ({_range(1000 * one.late for one in found.values())} ms)."
         ),
@@ -292,7 +309,11 @@ def result(found: dict[str, Twice], requests: Sequence[Load]) -> Result:
 
 
 def _table(found: dict[str, Twice]) -> Table:
-    columns = ("method", *(f"{kind}, {where}" for kind in ("total", *KINDS) for where in ("live", "simulated")), "live")
+    columns = (
+        "method",
+        *(f"{kind}, {where}" for kind in ("total", *KINDS) for where in ("live", "simulated")),
+        "live is",
+    )
     rows = []
     for top, one in found.items():
         pairs = [(sum(one.live.values()), sum(one.simulated.values()))]
