@@ -205,7 +205,8 @@ class Queue:
             len(self._waiting) >= settings.queue_max or self._bytes + len(body) > settings.queue_bytes_max
         ):
             tally.rejected += 1
-            raise ServiceFull(f"{len(self._waiting)} requests wait for service {self.name!r}", self._retry_after())
+            waiting = f"{len(self._waiting)} requests with {self._bytes} bytes wait for service {self.name!r}"
+            raise ServiceFull(waiting, self._retry_after())
         self._last += 1
         request = Request(self._last, kind, body, now, tally, self._loop.create_future())
         if self._idle:
