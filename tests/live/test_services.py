@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway import Client, HeadwayError, InvalidInput, Job, Refused, Service, Task
 from headway.model.actions import JobStatus
+from headway.wire import Cost
 
 from ..waiting import gone, until
 from .conftest import Up, headway
@@ -333,6 +334,20 @@ def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -
     assert client.service("s").penalty >= before
     table = headway("services", "s", "--data", up.data).stdout
     assert "wanted: 90% within 0.2 s" in table
+    client.cancel(report.job)
+    until(lambda: client.job(report.job).job.status.is_final)
+    ended = client.job(report.job).job
+    assert ended.status is JobStatus.CANCELLED
+    assert ended.penalty == ended.penalty_expected >= before
+    costs = client.costs()
+    assert costs.services == {"s": Cost(1, ended.penalty, ended.penalty)}
+    assert costs.total.penalty == ended.penalty
+    assert f"{ended.penalty:.4g} so far" in headway("status", "--data", up.data).stdout
+    total = {one.name: one.value for f in text_string_to_metric_families(scraped(up)) for one in f.samples}
+    assert total["headway_penalty_total"] == pytest.approx(ended.penalty)
+    up.kill()
+    up.start()
+    assert client.costs() == costs
 
 
 def scraped(up: Up) -> str:

@@ -56,15 +56,16 @@ def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
         "penalty": f"{total.penalty:.4g} so far, {total.expected:.4g} expected" + unknown(total),
     }
     print_table(("", " "), list(lines.items()), fold=(" ",))
-    users = [(name, cost) for name, cost in costs.users.items() if cost.penalty or cost.expected]
-    if len(costs.users) > 1 and users:
-        click.echo()
-        rows = [
-            (name, str(cost.jobs), f"{cost.penalty:.4g}", f"{cost.expected:.4g}", str(cost.unknown or ""))
-            for name, cost in users
-        ]
-        columns = ("user", "jobs", "penalty so far", "expected", "end not known")
-        print_table(columns, rows, right=columns[1:], fold=("user",))
+    for of, by in ("user", costs.users), ("service", costs.services):
+        named = [(name, cost) for name, cost in by.items() if cost.penalty or cost.expected]
+        if named and (len(by) > 1 or of == "service"):
+            click.echo()
+            rows = [
+                (name, str(cost.jobs), f"{cost.penalty:.4g}", f"{cost.expected:.4g}", str(cost.unknown or ""))
+                for name, cost in named
+            ]
+            columns = (of, "jobs", "penalty so far", "expected", "end not known")
+            print_table(columns, rows, right=columns[1:], fold=(of,))
 
 
 def unknown(cost: Cost) -> str:

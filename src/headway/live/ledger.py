@@ -98,7 +98,7 @@ class Entry:
     """What happened at one instant: the rows to be made durable, and what is to be done and counted after that.
 
     Attributes:
-        concluded: jobs that ended, with their terms then.
+        concluded: jobs that ended, with their terms then, and what the windows of a service have cost.
         incidents: their kinds.
         files: bytes of output files that are kept with results.
     """
@@ -106,7 +106,7 @@ class Entry:
     now: Instant
     batch: Batch = field(default_factory=Batch)
     actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
-    concluded: list[tuple[JobSpec, JobStatus]] = field(default_factory=list)
+    concluded: list[tuple[JobSpec, JobStatus, float]] = field(default_factory=list)
     incidents: list[str] = field(default_factory=list)
     files: int = 0
 
@@ -345,7 +345,8 @@ class Ledger:
                     self._settle(entry, action, ended, slots)
                 case Conclude():
                     kept = self.open.pop(action.job)
-                    entry.concluded.append((kept.spec, action.status))
+                    cost = 0.0 if kept.view is None else kept.view.cost
+                    entry.concluded.append((kept.spec, action.status, cost))
                     self._let_go(kept)
                     self._end_lease(kept, action.job)
                     self._end_service(kept.spec)
@@ -354,6 +355,7 @@ class Ledger:
                     if kept.view is not None:
                         batch.statistics += checks.run_times(kept.view, now)
                         batch.losses += checks.losses(kept.view, now)
+                        batch.costs += checks.costs(kept.view, now)
                     self._tell(entry, kept, action.job, None, action.status.value)
                 case Kill() | ChangeTier() | Suspend():
                     entry.actions.append(action)
@@ -380,8 +382,8 @@ class Ledger:
         tally.submitted += len(batch.jobs)
         tally.told(batch.messages)
         tally.incidents.update(entry.incidents)
-        for spec, status in entry.concluded:
-            tally.ended(spec, status, entry.now)
+        for spec, status, cost in entry.concluded:
+            tally.ended(spec, status, entry.now, cost)
 
     def _runs(self, started: TaskStarted) -> bool:
         """Whether the reported attempt is the one that runs."""

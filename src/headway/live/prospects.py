@@ -89,6 +89,11 @@ def of_ended(spec: JobSpec, status: JobStatus, due: Instant | None, ended: Insta
     return Prospect("late" if late else "on time", late=late, penalty=cost, penalty_expected=cost)
 
 
+def of_ended_service(cost: float) -> Prospect:
+    """What the windows of a service have cost."""
+    return Prospect(penalty=cost, penalty_expected=cost)
+
+
 def _word(
     due: Instant, end: Instant | None, now: Instant, otherwise: wire.OutlookWord
 ) -> tuple[wire.OutlookWord | None, Duration | None]:

@@ -74,7 +74,10 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         others = others or spec.kind is Kind.SERVICE  # most instances were never wanted
         cancelled = 0 if others else spec.tasks - (row.done or 0)
         started, priority, due = row.started, spec.priority, spec.due
-        prospect = prospects.of_ended(spec, status, due, row.ended)
+        if spec.kind is Kind.SERVICE:
+            prospect = prospects.of_ended_service(driver.journal.checks.penalty(row.id))
+        else:
+            prospect = prospects.of_ended(spec, status, due, row.ended)
     return wire.JobReport(
         id=row.id,
         name=spec.name,
@@ -169,19 +172,21 @@ async def _open(
 
 async def costs(driver: Driver) -> wire.Costs:
     """What all jobs in the journal cost because they are late, so far and expected."""
-    users: dict[str, wire.Cost] = {}
+    users, services = dict[str, wire.Cost](), dict[str, wire.Cost]()
     async with aclosing(_ended_or_all(driver, None, None, 0)) as rows:
         outlook = await driver.forecasts.outlook()
         async for row in rows:
             job = job_report(driver, row, outlook)
             users[job.user] = with_job(users.get(job.user, wire.Cost()), job)
+            if row.spec.kind is Kind.SERVICE:
+                services[job.name] = with_job(services.get(job.name, wire.Cost()), job)
     total = wire.Cost(
         sum(one.jobs for one in users.values()),
         math.fsum(one.penalty for one in users.values()),
         math.fsum(one.expected for one in users.values()),
         sum(one.unknown for one in users.values()),
     )
-    return wire.Costs(total, dict(sorted(users.items())))
+    return wire.Costs(total, dict(sorted(users.items())), dict(sorted(services.items())))
 
 
 async def open_costs(driver: Driver) -> wire.Cost:

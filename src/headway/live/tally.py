@@ -58,7 +58,7 @@ class Tally:
         incidents: by kind.
         in_time, late: jobs with a due date that ended, without cancelled ones; a failed one counts as late.
         tardiness_seconds: of the late ones; for a failed job up to its end.
-        penalty: rate times the penalty shape of the tardiness.
+        penalty: rate times the penalty shape of the tardiness, and what the windows of ended services have cost.
         miss_penalty: priority times seconds of tardiness; a priority below 0 counts as 0.
     """
 
@@ -77,8 +77,9 @@ class Tally:
         for _, _, _, task, _, word, _, _ in messages:
             (self.jobs if task is None else self.tasks)[word] += 1
 
-    def ended(self, spec: JobSpec, status: JobStatus, now: Instant) -> None:
-        """Compare the end of a job with its due date."""
+    def ended(self, spec: JobSpec, status: JobStatus, now: Instant, cost: float = 0.0) -> None:
+        """Compare the end of a job with its due date; `cost` is what the windows of a service have cost."""
+        self.penalty += cost
         if spec.due is None or status is JobStatus.CANCELLED:
             return
         tardiness = to_seconds(max(0, now - spec.due))

@@ -102,7 +102,8 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, costs: Cost) -> Iter
     yield _counts("headway_due_dates", about, "result", tuple(results), results)
     about = "Time by which jobs ended after their due dates."
     yield _count("headway_tardiness_seconds", about, tally.tardiness_seconds)
-    yield _count("headway_penalty", "Penalty of jobs that ended late: rate times shape of tardiness.", tally.penalty)
+    about = "Penalty of jobs that ended late, rate times shape of tardiness, and of services that ended."
+    yield _count("headway_penalty", about, tally.penalty)
     about = "Penalty of the open jobs if they ended now, and of services so far."
     yield _gauge("headway_penalty_open", about, costs.penalty)
     about = "Penalty of the open jobs as they are expected to end, and of services so far."

@@ -226,7 +226,7 @@ class JobList(Answer, frozen=True):
 
 
 class Cost(Answer, frozen=True):
-    """What jobs cost because they are late: each job's rate times the shape of its tardiness.
+    """What jobs cost because they are late, each job's rate times the shape of its tardiness, and windows of services.
 
     Attributes:
         jobs: how many they are, with those that cost nothing.
@@ -242,10 +242,16 @@ class Cost(Answer, frozen=True):
 
 
 class Costs(Answer, frozen=True):
-    """What all jobs cost that the server knows, open and ended, in all and by user."""
+    """What all jobs cost that the server knows, open and ended.
+
+    Attributes:
+        users: by user.
+        services: of the services, by name: a name's jobs are its versions and those that had it before.
+    """
 
     total: Cost
     users: dict[str, Cost]
+    services: dict[str, Cost]
 
 
 class JobChange(Request, frozen=True):

@@ -195,7 +195,11 @@ INCIDENTS: Final = Route(
     summary="What an operator should know of.",
 )
 PENALTIES: Final = Route(
-    "penalties", "GET", f"{API}/penalties", Costs, summary="What late jobs cost, so far and expected, by user."
+    "penalties",
+    "GET",
+    f"{API}/penalties",
+    Costs,
+    summary="What late jobs and services cost, so far and expected, by user and service.",
 )
 REQUESTS: Final = Route(
     "requests",

@@ -120,9 +120,10 @@ def test_services_have_what_makes_no_difference() -> None:
 @given(st.integers(2, 200), st.floats(0, 1e9), st.floats(0, 1e9))
 def test_by_recent_penalties_either_kind_has_its_reserve(units: int, services: float, batch: float) -> None:
     found = pp(Splits([Offer((4.0, 0.0))], units), [INF, *[1.0] * units], units, services, batch)
-    assert found.batch >= max(1, units // 10)
-    assert sum(found.services) >= max(1, units // 10)
-    if services + batch > 0 and units // 10 < found.batch < units - units // 10:
+    reserve = max(1, units // 10)
+    assert found.batch >= reserve
+    assert sum(found.services) >= reserve
+    if services + batch > 0 and reserve < found.batch < units - reserve:
         assert found.batch / units == pytest.approx(batch / (services + batch), abs=1 / units)
 
 

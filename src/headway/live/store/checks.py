@@ -23,7 +23,10 @@ DROPPED_AT_ONCE: Final = 1000
 ROWS_MAX: Final = 500_000
 """About how many rows a table of metrics or statuses has; older ones are deleted first."""
 
-SCHEMA: Final = """
+SERVICE_COSTS: Final = "service_costs (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, penalty REAL NOT NULL)"
+"""What ended services have cost; older journals get this table when they are opened."""
+
+SCHEMA: Final = f"""
 CREATE TABLE node_metrics (
     at INTEGER NOT NULL, node TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (at, node, metric)
@@ -40,11 +43,13 @@ CREATE TABLE job_statistics (
 CREATE TABLE job_losses (
     job INTEGER PRIMARY KEY, at INTEGER NOT NULL, lost INTEGER NOT NULL, kills INTEGER NOT NULL
 );
+CREATE TABLE {SERVICE_COSTS};
 """
 """Ordered by instant, so that new rows go to the end and old ones from the beginning: a write touches few pages."""
 
 STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
 LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
+COSTS: Final = "INSERT OR REPLACE INTO service_costs VALUES (?, ?, ?)"
 
 
 class MetricRow(NamedTuple):
@@ -83,6 +88,14 @@ class LossRow(NamedTuple):
     at: Instant
     lost: Duration
     kills: int
+
+
+class CostRow(NamedTuple):
+    """What the windows of a service that has ended have cost."""
+
+    job: JobId
+    at: Instant
+    penalty: float
 
 
 class Checks:
@@ -164,6 +177,11 @@ class Checks:
         row = self._db.execute("SELECT job, at, lost, kills FROM job_losses WHERE job = ?", (job,)).fetchone()
         return None if row is None else LossRow(*row)
 
+    def penalty(self, job: JobId) -> float:
+        """What the windows of a service that has ended have cost."""
+        row = self._db.execute("SELECT penalty FROM service_costs WHERE job = ?", (job,)).fetchone()
+        return 0.0 if row is None else float(row[0])
+
 
 def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
     """Observed run times of a job's tasks by class of nodes.
@@ -182,3 +200,8 @@ def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
 def losses(job: JobView, at: Instant) -> list[LossRow]:
     """The lost work of a job; nothing if it lost nothing."""
     return [LossRow(job.id, at, job.lost, job.kills)] if job.lost or job.kills else []
+
+
+def costs(job: JobView, at: Instant) -> list[CostRow]:
+    """What the windows of a service have cost; nothing if nothing."""
+    return [CostRow(job.id, at, job.cost)] if job.cost else []

@@ -26,7 +26,7 @@ from headway.errors import NotNow as NotNow
 from headway.live.parts import Parts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
-from headway.live.store.checks import Checks, LossRow, StatisticsRow
+from headway.live.store.checks import Checks, CostRow, LossRow, StatisticsRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.disk import Disk, Folder
@@ -105,6 +105,7 @@ class Batch:
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
     statistics: list[StatisticsRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
+    costs: list[CostRow] = field(default_factory=list)
     acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
     uploads: list[tuple[str, Instant, int]] = field(default_factory=list)
     outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
@@ -127,6 +128,7 @@ _STATEMENTS: Final = {
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
     "statistics": checks.STATISTICS,
     "losses": checks.LOSSES,
+    "costs": checks.COSTS,
     "acknowledged": retained.ACKNOWLEDGED,
     "uploads": retained.UPLOADS,
     "outputs": retained.OUTPUTS,

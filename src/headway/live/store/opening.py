@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import conversion, mark
+from headway.live.store.checks import SERVICE_COSTS
 from headway.live.store.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.store.mark import MARK, Mark
 from headway.live.store.rows import refuse
@@ -122,6 +123,7 @@ def _open(folder: Path, lock: int) -> Opened:
     try:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
+        db.execute(f"CREATE TABLE IF NOT EXISTS {SERVICE_COSTS}")
         return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
     except sqlite3.Error as error:
         db.close()
