@@ -21,7 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway import Client, HeadwayError, InvalidInput, Job, Refused, Service, Task
 from headway.model.actions import JobStatus
-from headway.wire import Cost
 
 from ..waiting import gone, until
 from .conftest import Up, headway
@@ -307,6 +306,7 @@ def test_a_caller_who_goes_away_is_not_waited_for(up: Up, client: Client) -> Non
 def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -> None:
     client.serve(of(up, "nap", least=1, most=1, threshold=0.2, fraction=0.9, rate=100.0))
     ready(client)
+    others = client.costs()
     client.ask("s", 0.0)
     client.ask("s", 0.5)
     until(lambda: sum(window.answered for window in client.service("s").windows) == 2)
@@ -340,11 +340,13 @@ def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -
     assert ended.status is JobStatus.CANCELLED
     assert ended.penalty == ended.penalty_expected >= before
     costs = client.costs()
-    assert costs.services == {"s": Cost(1, ended.penalty, ended.penalty)}
-    assert costs.total.penalty == ended.penalty
-    assert f"{ended.penalty:.4g} so far" in headway("status", "--data", up.data).stdout
+    assert costs.services["s"].jobs == others.services["s"].jobs
+    assert costs.services["s"].penalty - others.services["s"].penalty == pytest.approx(ended.penalty)
+    assert costs.total.penalty - others.total.penalty == pytest.approx(ended.penalty)
+    assert costs.services["s"].expected == costs.services["s"].penalty
+    assert f"{costs.total.penalty:.4g} so far" in headway("status", "--data", up.data).stdout
     total = {one.name: one.value for f in text_string_to_metric_families(scraped(up)) for one in f.samples}
-    assert total["headway_penalty_total"] == pytest.approx(ended.penalty)
+    assert total["headway_penalty_total"] == pytest.approx(ended.penalty), "counted since the start"
     up.kill()
     up.start()
     assert client.costs() == costs
