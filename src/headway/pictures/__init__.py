@@ -10,7 +10,7 @@ from headway.pictures.allocation import allocation
 from headway.pictures.comparison import comparison
 from headway.pictures.gantt import gantt
 from headway.pictures.spreads import Mean, Point, bars, lines, plane
-from headway.pictures.steps import steps
+from headway.pictures.steps import Curve, steps
 from headway.pictures.timeline import timeline
 
-__all__ = ["gantt", "allocation", "timeline", "comparison", "bars", "lines", "plane", "Mean", "Point", "steps"]
+__all__ = ["gantt", "allocation", "timeline", "comparison", "bars", "lines", "plane", "Mean", "Point", "Curve", "steps"]

@@ -36,7 +36,7 @@ def steps(
     Fine curves of all courses but the first are dashed: those of the first are seen beneath.
 
     Args:
-        courses: curves by how they were had, by name of the course.
+        courses: curves by how they were had ("" where there is nothing to say of it), by name of the course.
         path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         measure: name of the quantity.
         shaded: spans of time in seconds that are shaded, by what they are.
@@ -63,7 +63,7 @@ def steps(
             linewidth=width,
             alpha=opacity,
             linestyle="-" if is_broad or name == next(iter(courses)) else (0, (4, 2)),
-            label=f"{name}, {way}",
+            label=f"{name}, {way}" if way else name,
         )
     axes.set_xlim(0, end)
     axes.set_ylim(bottom=0)

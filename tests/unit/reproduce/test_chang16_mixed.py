@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headway import NodeSpec, ServiceLoad, simulate, workload_of
 from headway.reproduce.chang16 import mixed
 from headway.reproduce.chang16.mixed import GAPS, HOURS, KINDS, LOADS, PUBLISHED, ROTATION, TOPS, UNITS
 
@@ -36,7 +37,7 @@ def test_every_number_of_the_paper_stands_beside_ours() -> None:
     """dp costs 60 + 40; sf 30 + 80, pp 90 + 60."""
     costs = {"dp": (60.0, 40.0), "dp, with chance": (50.0, 40.0), "sf": (30.0, 80.0), "pp": (90.0, 60.0)}
     rows = [(seed, load, top, *costs[top]) for load in LOADS for seed in range(3) for top in TOPS]
-    found = mixed.result(mixed.runs_of(rows), rows, "made up")
+    found = mixed.result(mixed.runs_of(rows, {}), rows, "made up")
     ours = dict(zip(PUBLISHED, found.statements, strict=True))
     assert ours["total", "sf"].ours == pytest.approx(1 - 100 / 110)
     assert ours["total", "pp"].ours == pytest.approx(1 - 100 / 150)
@@ -50,6 +51,15 @@ def test_every_number_of_the_paper_stands_beside_ours() -> None:
     assert [row[0] for row in first.rows] == [*TOPS, "dp is on average"]
     assert first.rows[-1][1:] == second.rows[-1][1:] == ("100", "60", "40")
     assert len(first.columns) == 1 + len(KINDS)
+
+
+def test_services_have_all_units_once_no_batch_job_is_left() -> None:
+    """Two units: under sf the job has one of them for 100 s, then the services have both."""
+    jobs = workload_of(release=[0], tasks=[5], runtime=[20], estimate=[20], due=[50])
+    load = ServiceLoad("s", np.arange(0.0, 200.0, 0.5), 0.1, threshold=0.2, fraction=0.9, rate=10.0, least=1)
+    begins, units = mixed.units_of(simulate(jobs, [NodeSpec("n", 2)], TOPS["sf"], services=[load]))
+    assert begins.tolist() == [20.0 * window for window in range(10)]
+    assert units.tolist() == [1.0] * 5 + [2.0] * 5
 
 
 def test_what_is_made_up_has_bursts_and_days() -> None:

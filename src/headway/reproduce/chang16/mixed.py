@@ -20,8 +20,9 @@ import numpy as np
 from headway import pictures
 from headway.metrics import summarise
 from headway.model.instant import SECOND
+from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray, Workload
-from headway.pictures import Mean
+from headway.pictures import Curve, Mean
 from headway.reproduce.chang16.experiment import (
     Asked,
     Experiment,
@@ -115,15 +116,31 @@ class _Work(NamedTuple):
     services: tuple[Requests, ...]
 
 
+class _Ran(NamedTuple):
+    """One run.
+
+    Attributes:
+        penalties: as in `MEASURES`.
+        units: how many units the services have, window by window.
+    """
+
+    penalties: tuple[float, ...]
+    units: Curve
+
+
 class Runs:
     """All runs.
 
     Args:
         penalties: by load, method and kind (`KINDS`) the penalty of each sample, shape (samples,).
+        units: by load and method, how many units the services of the first sample have, over time.
     """
 
-    def __init__(self, penalties: Mapping[tuple[str, str, str], FloatArray]) -> None:
+    def __init__(
+        self, penalties: Mapping[tuple[str, str, str], FloatArray], units: Mapping[str, Mapping[str, Curve]]
+    ) -> None:
         self.penalties = penalties
+        self.units = units
 
     def relative(self, load: str, top: str, to: str, kind: str) -> tuple[float, FloatArray]:
         """The mean penalty of a method divided by that of another one: of the samples, and of draws of them."""
@@ -208,19 +225,24 @@ def perform(asked: Asked, progress: Progress) -> Result:
     works = [
         _Work(draw(asked.log, seed, "random", "logged"), services(logs, seed, LOADS[load])) for load, seed in settings
     ]
-    found: dict[int, list[tuple[float, ...]]] = {}
+    found: dict[int, list[_Ran]] = {}
     for place, measured in done(_measured, works, asked.processes):
         found[place] = measured
         progress(len(found) * len(TOPS))
     rows = [
-        (seed, load, top, *measured)
+        (seed, load, top, *ran.penalties)
         for place, (load, seed) in enumerate(settings)
-        for top, measured in zip(TOPS, found[place], strict=True)
+        for top, ran in zip(TOPS, found[place], strict=True)
     ]
-    return result(runs_of(rows), rows, logs.name)
+    units = {
+        load: {top: ran.units for top, ran in zip(TOPS, found[place], strict=True)}
+        for place, (load, seed) in enumerate(settings)
+        if seed == asked.seeds[0]
+    }
+    return result(runs_of(rows, units), rows, logs.name)
 
 
-def runs_of(rows: Sequence[tuple[object, ...]]) -> Runs:
+def runs_of(rows: Sequence[tuple[object, ...]], units: Mapping[str, Mapping[str, Curve]]) -> Runs:
     """The runs by setting."""
     penalties: dict[tuple[str, str, str], FloatArray] = {}
     for load, top in product(LOADS, TOPS):
@@ -230,7 +252,7 @@ def runs_of(rows: Sequence[tuple[object, ...]]) -> Runs:
             (load, top, "batch"): both[:, 1],
             (load, top, "total"): both.sum(axis=1),
         }
-    return Runs(penalties)
+    return Runs(penalties, units)
 
 
 def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
@@ -249,11 +271,15 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
         pictures={
             name: partial(_draw, ran, samples, load)
             for name, load in zip(("fig8.png", "fig8-loaded.png"), LOADS, strict=True)
+        }
+        | {
+            name: partial(_draw_units, ran, load)
+            for name, load in zip(("fig9.png", "fig9-loaded.png"), LOADS, strict=True)
         },
     )
 
 
-def _measured(work: _Work) -> list[tuple[float, ...]]:
+def _measured(work: _Work) -> list[_Ran]:
     loads = [
         ServiceLoad(
             f"service {number}",
@@ -266,9 +292,17 @@ def _measured(work: _Work) -> list[tuple[float, ...]]:
     ]
     found = []
     for policy in TOPS.values():
-        metrics = summarise(run(work.jobs, cluster(), policy, services=loads))
-        found.append(tuple(float(metrics[name]) for name in MEASURES))
+        schedule = run(work.jobs, cluster(), policy, services=loads)
+        metrics = summarise(schedule)
+        found.append(_Ran(tuple(float(metrics[name]) for name in MEASURES), units_of(schedule)))
     return found
+
+
+def units_of(schedule: Schedule) -> Curve:
+    """How many units the services have, on average over each window."""
+    windows = [one.windows for one in schedule.services]
+    begins = np.array([window.start / SECOND for window in windows[0]])
+    return begins, np.array([sum(window.instances for window in at) for at in zip(*windows, strict=True)])
 
 
 def _table(ran: Runs, load: str) -> Table:
@@ -303,6 +337,15 @@ def _draw(ran: Runs, samples: int, load: str, path: Path) -> None:
         spread="standard error of the ratio, by drawing the samples again",
         better="less",
         title=f"Figure 8 of Chang16: batch jobs and services on {UNITS} units, services need {load}; {samples} samples",
+    )
+
+
+def _draw_units(ran: Runs, load: str, path: Path) -> None:
+    pictures.steps(
+        {top: {"": ran.units[load][top]} for top in TOPS},
+        path,
+        measure=f"units of services, of {UNITS}",
+        title=f"Figure 9 of Chang16: units that services have in the first sample; they need {load}",
     )
 
 
