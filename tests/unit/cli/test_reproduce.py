@@ -198,7 +198,16 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
     assert "How well the penalty is foreseen in the middle of a run (figures 4 and 5)" in ran.out
     assert "Total penalty relative to hprf" in ran.out
     assert ran.out.count("What the paper prints, and what comes of our runs") == 3
-    names = {"fig4.png", "fig5.png", "fig6.png", "fig7.png", "fig8.png", "fig8-loaded.png"}
+    names = {
+        "fig4.png",
+        "fig5.png",
+        "fig6.png",
+        "fig7.png",
+        "fig8.png",
+        "fig8-loaded.png",
+        "fig9.png",
+        "fig9-loaded.png",
+    }
     names |= {"estimates.csv", "orders.csv", "mixed.csv", "tables.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     for name in names:

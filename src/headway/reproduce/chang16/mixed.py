@@ -8,6 +8,7 @@ that are left then have all units. Each service has one unit at least, for all o
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -299,10 +300,12 @@ def _measured(work: _Work) -> list[_Ran]:
 
 
 def units_of(schedule: Schedule) -> Curve:
-    """How many units the services have, on average over each window."""
-    windows = [one.windows for one in schedule.services]
-    begins = np.array([window.start / SECOND for window in windows[0]])
-    return begins, np.array([sum(window.instances for window in at) for at in zip(*windows, strict=True)])
+    """How many units the services have, on average over each window; a service ends with its last request."""
+    units: defaultdict[float, float] = defaultdict(float)
+    for one in schedule.services:
+        for window in one.windows:
+            units[window.start / SECOND] += window.instances
+    return np.array(sorted(units)), np.array([units[begin] for begin in sorted(units)])
 
 
 def _table(ran: Runs, load: str) -> Table:
