@@ -9,6 +9,8 @@ cores = 16         # default one a slot
 site = "cellar"    # default "local"
 kind = "xeon-2014" # class of machines on which a task runs alike; default: all of one speed are
 lease = 30         # silence after which it counts as lost: seconds, or "1m"; default that of `up --lease`
+idle_watts = 75    # what it draws when nothing runs there, and when all its slots are busy; both or none
+peak_watts = 94
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
 ```
 """
@@ -24,7 +26,7 @@ from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
-from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, NodeSpec, can_be_shown
+from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.times import seconds_of, span_of
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
@@ -73,6 +75,11 @@ def _is_speed(value: object) -> bool:
     return type(value) in (int, float) and SPEED_RANGE[0] <= value <= SPEED_RANGE[1]  # type: ignore[operator]  # as above
 
 
+def _is_watts(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= WATTS_MAX  # type: ignore[operator]  # as above
+
+
+_WATTS = f"watts, a number from 0 to {WATTS_MAX:g}"
 _NAME, _COUNT = "a name, in quotes", f"a whole number from 1 to {_MOST}"
 _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "name": (_is_name, _NAME),
@@ -82,6 +89,8 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "site": (_is_name, _NAME),
     "kind": (_is_name, _NAME),
     "lease": (_is_lease, 'seconds, more than 0, or a duration in quotes such as "1m"'),
+    "idle_watts": (_is_watts, _WATTS),
+    "peak_watts": (_is_watts, _WATTS),
     "cannot": (_is_cannot, f"a list of some of {', '.join(CAPABILITIES)}"),
     "count": (_is_repeat, f"a whole number from 1 to {NODES_MAX}"),
 }
@@ -180,9 +189,21 @@ def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
         terms["capabilities"] = replace(CAPABLE, **dict.fromkeys(lacking, False))
     if "lease" in terms:
         terms["lease"] = from_seconds(seconds_of(terms["lease"], "lease"))
+    if "idle_watts" in terms or "peak_watts" in terms:
+        terms["power"] = _power(terms.pop("idle_watts", None), terms.pop("peak_watts", None))
     count = table.get("count")
     for name in [table["name"]] if count is None else [f"{table['name']}-{number + 1}" for number in range(count)]:
         yield NodeSpec(name, **terms)
+
+
+def _power(idle: float | None, peak: float | None) -> Power:
+    if idle is None:
+        raise InvalidInput("idle_watts", None, f"{_WATTS}, as peak_watts is given")
+    if peak is None:
+        raise InvalidInput("peak_watts", None, f"{_WATTS}, as idle_watts is given")
+    if peak < idle:
+        raise InvalidInput("peak_watts", peak, f"{idle:g}, its idle_watts, or more")
+    return Power(float(idle), float(peak))
 
 
 def _line(text: str, table: int, field: str) -> int | None:

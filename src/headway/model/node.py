@@ -70,6 +70,25 @@ CAPABLE: Final = Capabilities()
 
 
 @dataclass(frozen=True, slots=True)
+class Power:
+    """What a node draws from the mains: from `idle` to `peak` in proportion to its busy slots.
+
+    Attributes:
+        idle: watts when it is on and nothing runs there, >= 0.
+        peak: watts when all its slots are busy, >= `idle`.
+
+    Source: DN13, section 2; the linear model is a reading.
+    """
+
+    idle: float
+    peak: float
+
+
+WATTS_MAX: Final = 1e9
+"""No node draws more."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
     """One machine of a site.
 
@@ -86,6 +105,7 @@ class NodeSpec:
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
         capabilities: what can be done there.
         found: whether its engine finds it and loses it by itself, so that no cluster file need name it.
+        power: what it draws; None: not known.
     """
 
     name: str
@@ -99,6 +119,7 @@ class NodeSpec:
     kind: str = ""
     capabilities: Capabilities = CAPABLE
     found: bool = False
+    power: Power | None = None
 
     @property
     def node_class(self) -> str:
@@ -117,6 +138,7 @@ class NodeSpec:
 def node_flaw(node: NodeSpec) -> str | None:
     """What is wrong with a node, as `field is value; allowed: ...`; None when nothing is."""
     named = f"of at most {NAME_MAX} characters that can be printed"
+    power = node.power or Power(0.0, 0.0)
     checks: tuple[tuple[bool, str, object, str], ...] = (
         (bool(node.name.strip(". ")) and can_be_shown(node.name), "name", node.name[: 2 * NAME_MAX], f"a name {named}"),
         (can_be_shown(node.site), "site", node.site[: 2 * NAME_MAX], f"a word {named}"),
@@ -127,6 +149,8 @@ def node_flaw(node: NodeSpec) -> str | None:
         (node.lease is None or 0 < node.lease < NEVER, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
         (node.capabilities.read_ahead or not node.read_ahead, "read_ahead", node.read_ahead, "0: it cannot read ahead"),
+        (0 <= power.idle <= WATTS_MAX, "power.idle", power.idle, f"0 to {WATTS_MAX:g} watts"),
+        (power.idle <= power.peak <= WATTS_MAX, "power.peak", power.peak, f"{power.idle:g} to {WATTS_MAX:g} watts"),
     )
     for right, field, value, allowed in checks:
         if not right:

@@ -1,23 +1,19 @@
 """A top level for clusters of several sites: each site is a pool, and each job is dealt to one of them when it comes.
 
-Source: the two levels of DN13, section 4, with its rule RR.
+Source: the two levels of DN13, section 4. The rules by which jobs are dealt are in `headway.policies.deals`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from headway.errors import InvalidInput
-from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import by_order
-from headway.model.slots import NO_SLOTS, Slots, count
-from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.slots import NO_SLOTS, Slots
+from headway.model.snapshot import NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
-
-TOPS: Final = ("rr",)
-"""How jobs are dealt: in turn."""
+from headway.policies.deals import RULES, WEIGHS, Order, Site
 
 
 @value
@@ -28,7 +24,8 @@ class Sites:
     there. Jobs that can be held nowhere wait.
 
     Args:
-        top: how jobs are dealt. rr: to the sites in turn.
+        top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
+            takes the least energy, as long as its work can be done in time.
         each: the policy of each site; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
         per_instant: one round for all events of an instant, here and at each site, instead of one after each event.
     """
@@ -38,8 +35,8 @@ class Sites:
     per_instant: bool = False
 
     def __post_init__(self) -> None:
-        if self.top not in TOPS:
-            raise InvalidInput("top", self.top, ", ".join(TOPS))
+        if self.top not in RULES:
+            raise InvalidInput("top", self.top, ", ".join(RULES))
         from headway.policies.registry import find  # it knows this module
 
         if is_top_level(find(self.each.replace(";", ","))):
@@ -61,16 +58,14 @@ class Sites:
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
         lent = self._lend(view, plan) if view.slots else []
-        names, last = list(dict.fromkeys((*view.pools, *lent))), view.last
-        for job in view.in_order(by_order):  # also those of which no task is ready
-            if job.attempts or job.held:
-                continue
-            found = self._next(view, names, last, job)
-            if found is None:
-                plan.pass_over(job.id, Reason.NEVER_FITS)
-            else:
-                plan.deal(found, job.id)
-                last = found
+        names = list(dict.fromkeys((*view.pools, *lent)))
+        jobs = [job for job in view.in_order(by_order) if not job.attempts and not job.held]  # also where none is ready
+        if jobs:
+            for job, site in RULES[self.top](jobs, _sites(view, names, weigh=self.top in WEIGHS), view.last):
+                if site is None:
+                    plan.pass_over(job.id, Reason.NEVER_FITS)
+                else:
+                    plan.deal(site.name, job.id)
         return plan
 
     def _lend(self, view: Snapshot, plan: Plan) -> list[str]:
@@ -99,29 +94,24 @@ class Sites:
             plan.deal(next(site for site, there in going.items() if not slots & ~there), number)
         return [site for site, there in going.items() if there & ~staying]
 
-    def _next(self, view: Snapshot, names: Sequence[str], last: str, job: JobView) -> str | None:
-        """The next site in turn that can hold a job."""
-        first = names.index(last) + 1 if last in names else 0
-        for site in (*names[first:], *names[:first]):
-            if _holds(view, site, job):
-                return site
-        return None
-
 
 def _site_of(node: NodeView) -> str:
     """The name of its pool, which is never empty."""
     return node.spec.site or "unnamed"
 
 
-def _holds(view: Snapshot, site: str, job: JobView) -> bool:
-    """Whether the nodes of a site could run a job if nothing else ran there."""
-    if job.kind is Kind.BAG:
-        return True
-    nodes = [node for node in view.nodes.values() if _site_of(node) == site and not node.draining]
-    if job.kind is Kind.RIGID:
-        return job.width <= sum(node.spec.slots for node in nodes)
-    return all(_is_held(nodes, task.cores) for task in job.graph)
-
-
-def _is_held(nodes: Sequence[NodeView], cores: int) -> bool:
-    return any(count(node.slots) >= node.spec.slots_for(cores) for node in nodes)
+def _sites(view: Snapshot, names: Sequence[str], *, weigh: bool) -> list[Site]:
+    """The sites in the order of their names, with the work that they have if that is to be weighed."""
+    nodes: dict[str, list[NodeView]] = {name: [] for name in names}
+    for node in view.nodes.values():
+        if not node.draining and _site_of(node) in nodes:
+            nodes[_site_of(node)].append(node)
+    sites = [Site(name, nodes[name], view.pools.get(name)) for name in names]
+    if weigh:
+        for site in sites:
+            pool = view.pools.get(site.name)
+            for job in pool.jobs.values() if pool is not None else ():
+                order = Order(job)
+                site.work += order.work
+                site.blocked += order.blocked_at(site)
+    return sites

@@ -1,0 +1,219 @@
+"""How jobs are dealt to the sites of a cluster: in turn, by numbers of jobs, or by the work that a site can do in time.
+
+Source: `in_turn` and `fewest_jobs` are RR and LB of DN13, section 4. `efficient_first` is Headway's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from headway.model.instant import Duration
+from headway.model.job import Kind
+from headway.model.slots import NO_SLOTS
+from headway.model.snapshot import JobView, NodeView, Snapshot
+
+ROOM: Final = 0.9
+"""`efficient_first` fills a site up to this share of what it can do until the horizon: packing is never perfect."""
+
+
+class Site:
+    """What a site is, for dealing.
+
+    Args:
+        nodes: those that do not drain.
+        pool: the pool of the site; None: it does not exist yet.
+
+    Attributes:
+        name, nodes: as given.
+        dealt: how many jobs it was dealt so far.
+        is_up: whether a slot there is up.
+        capacity: slots times speed factor.
+        fastest: the speed factor of its fastest node.
+        watts: what its nodes draw at their peak for each unit of capacity; 0 if that is not known.
+        work: what is dealt to it and not done, in slot-microseconds at speed factor 1.
+        blocked: the same, with the slots of a node counted that a task leaves over and no equal task can use.
+    """
+
+    def __init__(self, name: str, nodes: Sequence[NodeView], pool: Snapshot | None) -> None:
+        self.name = name
+        self.nodes = nodes
+        self.dealt = 0 if pool is None else pool.dealt
+        self.is_up = pool is None or pool.up != NO_SLOTS
+        specs = [node.spec for node in nodes]
+        self.slots = sum(spec.slots for spec in specs)
+        self.capacity = sum(spec.slots * spec.speed for spec in specs)
+        self.fastest = max((spec.speed for spec in specs), default=0.0)
+        peaks = [spec.power.peak for spec in specs if spec.power is not None]
+        self.watts = sum(peaks) / self.capacity if len(peaks) == len(specs) and self.capacity else 0.0
+        self.work = self.blocked = 0.0
+        self._holds: dict[int, bool] = {}
+        self._blocks: dict[int, float] = {}
+
+    def holds(self, job: JobView, demand: int) -> bool:
+        """Whether its nodes could run a job if nothing else ran there.
+
+        Args:
+            demand: see `demand_of`.
+        """
+        if job.kind is Kind.RIGID:
+            return demand <= self.slots
+        if demand not in self._holds:
+            self._holds[demand] = any(node.spec.slots_for(demand) <= node.spec.slots for node in self.nodes)
+        return self._holds[demand]
+
+    def blocks(self, cores: int) -> float:
+        """How many slots a task with so many cores blocks: those of a node, divided by how many such tasks it holds.
+
+        A task of 3 cores blocks 4 slots of a node with 4, and 3 of a node with 6. The mean over the nodes by capacity.
+        """
+        if cores not in self._blocks:
+            all_of_it = blocked = 0.0
+            for spec in [node.spec for node in self.nodes]:
+                wanted = spec.slots_for(cores)
+                if wanted <= spec.slots:
+                    all_of_it += spec.slots * spec.speed
+                    blocked += spec.slots * spec.speed * spec.slots / (spec.slots // wanted)
+            self._blocks[cores] = blocked / all_of_it if all_of_it else float(cores)
+        return self._blocks[cores]
+
+
+class Order:
+    """A job that is to be dealt, and what it asks for.
+
+    Attributes:
+        job: as given.
+        demand: the most slots that it needs at once on one node; of a rigid job, on one site.
+        path: its critical path on a node of speed factor 1.
+        work: slot-microseconds at speed factor 1, of what is not done.
+        parts: of a workflow the work that is not done, by cores of its tasks; else all of it, by demand.
+    """
+
+    def __init__(self, job: JobView) -> None:
+        self.job = job
+        self.demand = demand_of(job)
+        self.parts: dict[int, float] = {}
+        if job.kind is Kind.WORKFLOW:
+            self.path = critical_path(job)
+            share = job.unfinished / job.tasks
+            for task in job.graph:
+                self.parts[task.cores] = self.parts.get(task.cores, 0.0) + share * task.cores * task.estimate
+        else:
+            self.path = job.estimate
+            self.parts[self.demand if job.kind is Kind.RIGID else 1] = job.left * job.estimate * job.width
+        self.work = sum(self.parts.values())
+
+    def blocked_at(self, site: Site) -> float:
+        """The slot-microseconds at speed factor 1 that it blocks on a site."""
+        if self.job.kind is not Kind.WORKFLOW:
+            return self.work
+        return sum(work / cores * site.blocks(cores) for cores, work in self.parts.items())
+
+
+def demand_of(job: JobView) -> int:
+    """The most slots that a job needs at once: of a workflow cores of one node, of a rigid job slots of one site."""
+    if job.kind is Kind.WORKFLOW:
+        return max(task.cores for task in job.graph)
+    return job.width
+
+
+def critical_path(job: JobView) -> Duration:
+    """How long a workflow takes at speed factor 1 with as many slots as it can use."""
+    ends: list[Duration] = []
+    for task in job.graph:
+        ends.append(task.estimate + max((ends[before] for before in task.after), default=0))
+    return max(ends)
+
+
+Deal = tuple[JobView, Site | None]
+"""A job, and the site that gets it; None: no site can hold it."""
+
+Rule = Callable[[Sequence[JobView], Sequence[Site], str], Iterable[Deal]]
+"""Deals jobs, in order of release, to sites. The text is the site that was dealt a job last."""
+
+
+def candidates(job: JobView, demand: int, sites: Sequence[Site]) -> list[Site]:
+    """The sites that can hold a job: those that are up, or else those that may come back."""
+    holding = [site for site in sites if site.holds(job, demand)]
+    return [site for site in holding if site.is_up] or holding
+
+
+def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+    """RR: to the next site that can hold it, in the order of the sites (DN13, section 4)."""
+    for job in jobs:
+        allowed = candidates(job, demand_of(job), sites)
+        names = [site.name for site in sites]
+        first = names.index(last) + 1 if last in names else 0
+        found = next((site for site in (*sites[first:], *sites[:first]) if site in allowed), None)
+        last = last if found is None else found.name
+        yield job, found
+
+
+def fewest_jobs(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+    """LB: those that need most cores first, each to the site with the fewest jobs so far (DN13, section 4)."""
+    del last
+    for demand, job in sorted([(demand_of(job), job) for job in jobs], key=lambda entry: (-entry[0], entry[1].order)):
+        found = min(candidates(job, demand, sites), key=lambda site: site.dealt, default=None)
+        if found is not None:
+            found.dealt += 1
+        yield job, found
+
+
+def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+    """Those that need most cores first, then by critical path: to the site that takes the least energy for it, of those
+    that have room for it until the horizon; if none has, to the one that would be done soonest.
+
+    The *horizon* is how long all work takes at least (`horizon`). A site has room for a job if its critical path there
+    ends by then, and if its work with that of the job takes at most `ROOM` of that time.
+    """
+    del last
+    orders = sorted(map(Order, jobs), key=lambda order: (-order.demand, -order.path, order.job.order))
+    allowed = [candidates(order.job, order.demand, sites) for order in orders]
+    until = horizon(orders, allowed, sites)
+    for order, those in zip(orders, allowed, strict=True):
+        if not those:
+            yield order.job, None
+            continue
+        blocked = {site.name: order.blocked_at(site) for site in those}
+        in_time = [site for site in those if order.path <= until * site.fastest]
+
+        def load(site: Site, blocked: dict[str, float] = blocked, order: Order = order) -> float:
+            # What others leave over can be used by tasks of one slot.
+            work = site.work + order.work if order.demand == 1 else site.blocked + blocked[site.name]
+            return work / site.capacity
+
+        room = [site for site in in_time if site.watts and load(site) <= ROOM * until]
+        if room:
+            found = min(room, key=lambda site: site.watts * blocked[site.name])
+        else:
+            found = min(in_time or [max(those, key=lambda site: site.fastest)], key=load)
+        found.work += order.work
+        found.blocked += blocked[found.name]
+        yield order.job, found
+
+
+def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: Sequence[Site]) -> float:
+    """A lower bound, in microseconds, of how long the work takes that is to be dealt and that sites have.
+
+    It is the largest of: critical paths on the fastest site that can hold the job; work that a site has over its
+    capacity; and of each set of sites, what can be done only there over their capacity.
+    """
+    works: dict[frozenset[str], float] = {}
+    until = max([site.work / site.capacity for site in sites if site.capacity], default=0.0)
+    for order, those in zip(orders, allowed, strict=True):
+        if those:
+            names = frozenset(site.name for site in those)
+            works[names] = works.get(names, 0.0) + order.work
+            until = max(until, order.path / max(site.fastest for site in those))
+    for names in works:
+        here = [site for site in sites if site.name in names]
+        work = sum(work for subset, work in works.items() if subset <= names) + sum(site.work for site in here)
+        until = max(until, work / sum(site.capacity for site in here))
+    return until
+
+
+RULES: Final[dict[str, Rule]] = {"rr": in_turn, "lb": fewest_jobs, "fill": efficient_first}
+"""The rules by name."""
+
+WEIGHS: Final = frozenset({"fill"})
+"""Those that need to know what work the sites have."""
