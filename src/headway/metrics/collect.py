@@ -41,6 +41,7 @@ def summarise(schedule: Schedule) -> Metrics:
     - `utilisation`; `work_lost`, slot-seconds of attempts that had to be redone, and how many of them were `kills`;
       `migrations`, of attempts that continued elsewhere with their work; `makespan`; `decisions`,
       `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
+    - `energy_joules`, if all nodes say what they draw (DN13).
     - `services_penalty`, what the windows of the services cost (Chang16).
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
@@ -76,6 +77,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
         "refusals": schedule.refusals,
         "services_penalty": sum([service.penalty for service in schedule.services]),
+        **({} if schedule.energy is None else {"energy_joules": schedule.energy.joules}),
     }
 
 

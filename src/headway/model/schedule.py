@@ -91,6 +91,27 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules that a run took, see `headway.metrics.energy`.
+
+    Attributes:
+        nodes: by name of the node, in their order; 0 for a node on which nothing ran: it was never switched on.
+        sites: by name of the site.
+        jobs: of each job, shape (jobs,): what its tasks drew above idle, and of what their nodes drew idle a part, in
+            proportion to the slot time that they had there. Their sum is that of the nodes.
+    """
+
+    nodes: Mapping[str, float]
+    sites: Mapping[str, float]
+    jobs: FloatArray
+
+    @property
+    def joules(self) -> float:
+        """Of all nodes."""
+        return math.fsum(self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """What became of each job of a workload; columns of shape (jobs,), in the order of the workload.
 
@@ -116,6 +137,7 @@ class Schedule:
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
         services: what became of the services beside the jobs, in the order given.
+        energy: what it took, if nodes say what they draw.
     """
 
     label: NDArray[Any]
@@ -146,6 +168,7 @@ class Schedule:
     migrations: int = 0
     alone: IntArray | None = None
     services: tuple[ServiceRecord, ...] = ()
+    energy: Energy | None = None
 
     def __len__(self) -> int:
         return len(self.release)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.instant import SECOND, Duration, from_seconds
+from headway.model.instant import Duration, from_seconds
 from headway.model.job import Kind, PenaltyShape, TaskSpec
 from headway.model.node import NodeSpec, Power
 from headway.model.workload import Workload, workload_us
