@@ -1,0 +1,112 @@
+"""How jobs are dealt to sites: in turn, by numbers of jobs, or by the work that a site can do in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.model.events import JobSubmitted, NodeJoined, Woke
+from headway.model.instant import SECOND
+from headway.model.job import JobSpec, Rigid, TaskSpec, Workflow
+from headway.model.node import NodeSpec, Power
+from headway.policies import deals, registry
+from headway.testing import job
+
+THIRSTY = NodeSpec("t", 4, site="thirsty", power=Power(100.0, 400.0))
+SPARING = NodeSpec("s", 4, site="sparing", power=Power(20.0, 100.0))
+SMALL = NodeSpec("o", 1, 2.0, site="small", power=Power(10.0, 20.0))
+
+
+def flow(number: int, *tasks: tuple[int, int, tuple[int, ...]], due: int | None = None) -> Workflow:
+    """A workflow of tasks (seconds, cores, tasks before it)."""
+    return Workflow(number, graph=tuple(TaskSpec(time * SECOND, *rest) for time, *rest in tasks), due=due)
+
+
+def dealt(top: str, nodes: Sequence[NodeSpec], jobs: Sequence[JobSpec]) -> dict[int, str]:
+    """To which site each of some jobs is dealt that come at once."""
+    core = Scheduler(registry.find, f"sites:top={top},each=fcfs,per_instant=true")
+    for spec in nodes:
+        core.handle(NodeJoined(0, spec))
+    for spec in jobs:
+        core.handle(JobSubmitted(0, spec))
+    core.handle(Woke(0))
+    core.check()
+    return {number: view.pool.name for number, view in core.state.jobs.items()}
+
+
+def test_lb_deals_those_that_need_most_cores_first_to_the_site_with_the_fewest_jobs() -> None:
+    jobs = [flow(0, (1, 1, ())), flow(1, (1, 1, ())), flow(2, (1, 4, ())), flow(3, (1, 1, ()), (1, 3, (0,)))]
+    # 2 and 3 go to the two sites that can hold them, then 0 to the one without jobs, and 1 to the first of three.
+    assert dealt("lb", [THIRSTY, SPARING, SMALL], jobs) == {2: "thirsty", 3: "sparing", 0: "small", 1: "thirsty"}
+
+
+def test_fill_prefers_the_site_that_takes_the_least_energy_while_it_has_room() -> None:
+    jobs = [flow(number, (10, 1, ())) for number in range(16)]
+    found = dealt("fill", [THIRSTY, SPARING], jobs)
+    # The horizon is 160 slot-seconds over 8 slots, 20 s. A tenth of it is kept for what does not fit, so 7 of 8 jobs
+    # go to the sparing site; the other site has room for as many, and the last two go where they are done soonest.
+    assert sorted(found.values()).count("sparing") == 8
+    assert [found[number] for number in range(7)] == ["sparing"] * 7
+
+
+def test_fill_without_watts_deals_to_the_site_that_is_done_soonest() -> None:
+    nodes = [NodeSpec("a", 1, site="slow"), NodeSpec("b", 1, 3.0, site="fast")]
+    found = dealt("fill", nodes, [flow(number, (10, 1, ())) for number in range(8)])
+    assert sorted(found.values()) == ["fast"] * 6 + ["slow"] * 2
+
+
+def test_fill_sends_a_long_critical_path_to_a_fast_site() -> None:
+    nodes = [NodeSpec("a", 9, site="many"), NodeSpec("b", 1, 3.0, site="fast")]
+    long = flow(0, *((10, 1, (before - 1,) if before else ()) for before in range(9)))
+    found = dealt("fill", nodes, [long, *(flow(number, (10, 1, ())) for number in range(1, 4))])
+    assert found[0] == "fast"
+
+
+def test_a_task_blocks_what_no_equal_task_can_use() -> None:
+    core = Scheduler(registry.find, "fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 4)))
+    core.handle(NodeJoined(0, NodeSpec("b", 6)))
+    four, six = (deals.Site(name, [core.state.nodes[name]], None) for name in "ab")
+    assert [four.blocks(cores) for cores in (1, 2, 3, 4, 5)] == [1.0, 2.0, 4.0, 4.0, 5.0], "5 do not fit: all they need"
+    assert [six.blocks(cores) for cores in (1, 2, 3, 4, 5, 6)] == [1.0, 2.0, 3.0, 6.0, 6.0, 6.0]
+
+
+def test_cores_that_share_a_slot_count_as_slots() -> None:
+    core = Scheduler(registry.find, "fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 2, cores=8)))
+    site = deals.Site("a", [core.state.nodes["a"]], None)
+    assert (site.blocks(1), site.blocks(4), site.blocks(8)) == (1.0, 1.0, 2.0)
+
+
+def test_the_horizon_is_a_lower_bound() -> None:
+    core = Scheduler(registry.find, "sites:top=fill,each=fcfs")
+    for spec in (THIRSTY, SMALL):
+        core.handle(NodeJoined(0, spec))
+    sites = [deals.Site(name, [core.state.nodes[node]], None) for name, node in (("thirsty", "t"), ("small", "o"))]
+    wide = [flow(0, (100, 4, ()))]
+    narrow = [flow(1, (600, 1, ()))]
+    for specs, expected in ((wide, 100), (narrow, 300), (wide + narrow, 300), (wide * 4, 400), (narrow * 6, 600)):
+        for number, spec in enumerate(specs):
+            core.handle(JobSubmitted(0, Workflow(number, graph=spec.graph)))
+        orders = [deals.Order(core.state.jobs[number]) for number in range(len(specs))]
+        allowed = [deals.candidates(order.job, order.demand, sites) for order in orders]
+        assert deals.horizon(orders, allowed, sites) == expected * SECOND
+        core = Scheduler(registry.find, "sites:top=fill,each=fcfs")
+        core.handle(NodeJoined(0, NodeSpec("x", 4, site="x")))
+
+
+def test_rigid_jobs_and_bags_are_dealt_too() -> None:
+    jobs = [Rigid(0, estimate=9 * SECOND, width=4), job(1, tasks=3, estimate=9), job(2, width=2, estimate=9)]
+    for top in deals.RULES:
+        found = dealt(top, [THIRSTY, SPARING, SMALL], jobs)
+        assert set(found) == {0, 1, 2}
+        assert found[0] in ("thirsty", "sparing")
+        assert all(found.values())
+
+
+def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match="top of policy sites is 'best'; allowed: rr, lb, fill"):
+        registry.find("sites:top=best")
