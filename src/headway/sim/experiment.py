@@ -14,6 +14,7 @@ from headway import policy_files
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
+from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
@@ -100,6 +101,7 @@ def run(
     record: bool = False,
     progress: Progress | None = None,
     services: Sequence[ServiceLoad] = (),
+    network: Network = NO_NETWORK,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -114,6 +116,7 @@ def run(
         progress: called now and then with the number of jobs that have ended, and of all jobs.
         services: services beside the jobs, for a policy that serves them, such as `services`; see
             `Schedule.services`.
+        network: the lines between the nodes, see `read_network`; default: sending costs nothing.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
@@ -137,6 +140,7 @@ def run(
             decider=asked,
             record=record,
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
+            network=network,
         )
         return simulation.run(progress)
 
