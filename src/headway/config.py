@@ -1,4 +1,4 @@
-"""The cluster file: which nodes there are, in TOML.
+"""The cluster file: which nodes there are and the lines between them, in TOML.
 
 ```toml
 [[node]]
@@ -12,6 +12,15 @@ lease = 30         # silence after which it counts as lost: seconds, or "1m"; de
 idle_watts = 75    # what it draws when nothing runs there, and when all its slots are busy; both or none
 peak_watts = 94
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
+
+[network]          # what data that tasks send takes; without it, it costs nothing
+within = { bandwidth = 1.25e9, latency = "50us" }   # between nodes of one site
+between = { bandwidth = 125e6, latency = "20ms" }   # between nodes of different sites
+
+[[link]]           # other than that
+between = ["big-1", "big-3"]   # two nodes, or two sites
+bandwidth = 12.5e6 # bytes per second; default: any number of bytes in no time
+latency = 0.1      # seconds, or a duration in quotes; default 0
 ```
 """
 
@@ -19,13 +28,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
+from headway.model.network import BANDWIDTH_RANGE, Line, Link, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.times import seconds_of, span_of
 
@@ -96,6 +106,26 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 }
 
 
+def _is_latency(value: object) -> bool:
+    try:
+        seconds = span_of(value, "latency") if isinstance(value, str) else value
+    except InvalidInput:
+        return False
+    return type(seconds) in (int, float) and 0 <= seconds <= 1e9  # type: ignore[operator]  # as above
+
+
+def _is_bandwidth(value: object) -> bool:
+    return type(value) in (int, float) and BANDWIDTH_RANGE[0] <= value <= BANDWIDTH_RANGE[1]  # type: ignore[operator]
+
+
+_LINE: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "bandwidth": (_is_bandwidth, "bytes per second, a number from {:g} to {:g}".format(*BANDWIDTH_RANGE)),
+    "latency": (_is_latency, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
+}
+_DEFAULTS: Final = ("within", "between")
+_KEYS: Final = ("node", "network", "link")
+
+
 def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
     """One node of speed factor 1 with this many slots.
 
@@ -115,17 +145,30 @@ def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:
             value, what is allowed and, where nodes are written as `[[node]]`, the line.
         HeadwayError: the file cannot be read.
     """
+    return parse_cluster(_text(path), source=str(path))
+
+
+def _text(path: str | Path) -> str:
+    """What a cluster file says."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(FILE_MAX + 1)
         if len(content) > FILE_MAX:
             raise HeadwayError(f"{path} has more than {FILE_MAX} bytes, too many for a cluster file")
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except OSError as error:
         raise HeadwayError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise HeadwayError(f"{path} is not text in utf-8: {error.reason} at byte {error.start}") from error
-    return parse_cluster(text, source=str(path))
+
+
+def read_network(path: str | Path) -> Network:
+    """The lines that a cluster file declares between its nodes.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return parse_network(_text(path), source=str(path))
 
 
 def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]:
@@ -137,6 +180,23 @@ def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]
     >>> [node.name for node in parse_cluster('node = [{name = "a", count = 2}, {name = "b"}]')]
     ['a-1', 'a-2', 'b']
     """
+    return _parse(text, source)[0]
+
+
+def parse_network(text: str, *, source: str = "cluster") -> Network:
+    """The lines that the text of a cluster file declares; `source` is what errors call it.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
+    >>> parse_network('node = [{name = "a"}]\\n[network]\\nbetween = {latency = 2}').between
+    Line(latency=2000000, bandwidth=None)
+    """
+    return _parse(text, source)[1]
+
+
+def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network]:
+    """The nodes, and the lines between them."""
     for place, row in enumerate(text.splitlines(), 1):
         if len(row) > LINE_MAX:
             field, _, value = row.partition("=")
@@ -150,8 +210,8 @@ def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]
         raise HeadwayError(
             f"{source} is not TOML of nodes: it is nested too deeply", "Write one [[node]] each."
         ) from error
-    for key in (key for key in content if key != "node"):
-        raise InvalidInput("key", key, "node", source=source, hint=did_you_mean(key, ["node"]))
+    for key in (key for key in content if key not in _KEYS):
+        raise InvalidInput("key", key, ", ".join(_KEYS), source=source, hint=did_you_mean(key, _KEYS))
     tables = content.get("node")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("node", tables, "one [[node]] table or more", source=source)
@@ -169,9 +229,70 @@ def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]
                     raise InvalidInput("slots", node.slots, f"no more than {SLOTS_MAX} slots in all")
                 nodes[node.name] = node
         except InvalidInput as flaw:
-            line = _line(text, number, flaw.field)
+            line = _line(text, "node", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
-    return tuple(nodes.values())
+    return tuple(nodes.values()), _network(content, list(nodes.values()), text, source)
+
+
+def _network(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> Network:
+    """The lines between these nodes."""
+    network, tables = content.get("network", {}), content.get("link", [])
+    if not isinstance(network, dict):
+        raise InvalidInput("network", network, "one [network] table", source=source)
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("link", tables, "[[link]] tables", source=source)
+    lines, links = dict[str, Line](), dict[frozenset[str], Link]()
+    try:
+        for field, value in network.items():
+            if field not in _DEFAULTS:
+                raise InvalidInput(field, value, f"only {', '.join(_DEFAULTS)}", hint=did_you_mean(field, _DEFAULTS))
+            if not isinstance(value, dict):
+                raise InvalidInput(field, value, "{ bandwidth = ..., latency = ... }")
+            try:
+                lines[field] = _between(value)
+            except InvalidInput as flaw:
+                raise InvalidInput(f"{field}.{flaw.field}", flaw.value, flaw.allowed, hint=flaw.hint) from None
+    except InvalidInput as flaw:
+        line = _line(text, "network", 0, flaw.field.partition(".")[0])
+        raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    names, sites = {node.name for node in nodes}, {node.site for node in nodes}
+    for number, table in enumerate(tables):
+        try:
+            link = _link(table, names, sites)
+            if links.setdefault(frozenset((link.one, link.other)), link) is not link:
+                raise InvalidInput("between", table["between"], "a pair that no other [[link]] names")
+        except InvalidInput as flaw:
+            line = _line(text, "link", number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    return Network(**lines, links=tuple(links.values()))
+
+
+def _link(table: Mapping[str, Any], names: Collection[str], sites: Collection[str]) -> Link:
+    """One [[link]] table."""
+    pair = table.get("between")
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+        raise InvalidInput("between", pair, 'two nodes or two sites, in quotes, as in ["a", "b"]')
+    one, other = pair
+    if not ({one, other} <= set(names) or {one, other} <= set(sites)):
+        known = [*names] if one in names or other in names else [*names, *sites]
+        unknown = one if one not in known else other
+        raise InvalidInput("between", unknown, "two nodes or two sites of this file", hint=did_you_mean(unknown, known))
+    if one == other:
+        raise InvalidInput("between", pair, "two different ones; [network] has `within`, for the nodes of one site")
+    return Link(one, other, _between({field: value for field, value in table.items() if field != "between"}))
+
+
+def _between(table: Mapping[str, Any]) -> Line:
+    """Bandwidth and latency, as tables have them."""
+    for field, value in table.items():
+        if field not in _LINE:
+            raise InvalidInput(field, value, f"only {', '.join(_LINE)}", hint=did_you_mean(field, _LINE))
+        is_allowed, allowed = _LINE[field]
+        if not is_allowed(value):
+            raise InvalidInput(field, value, allowed)
+    latency, bandwidth = table.get("latency", 0), table.get("bandwidth")
+    seconds = span_of(latency, "latency") if isinstance(latency, str) else latency
+    return Line(from_seconds(seconds), None if bandwidth is None else float(bandwidth))
 
 
 def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
@@ -206,15 +327,15 @@ def _power(idle: float | None, peak: float | None) -> Power:
     return Power(float(idle), float(peak))
 
 
-def _line(text: str, table: int, field: str) -> int | None:
-    """The line of a field of a [[node]] table, of its heading if the field is not there; None for inline tables."""
+def _line(text: str, name: str, table: int, field: str) -> int | None:
+    """The line of a field of a table of this name, of its heading if the field is not there; None for inline tables."""
     seen = -1
     heading = None
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("["):
             if seen == table:
                 break
-            if re.match(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]", line):
+            if re.match(rf"\s*\[\[?\s*[\"']?{name}[\"']?\s*\]", line):
                 seen += 1
                 heading = number if seen == table else None
         elif heading and re.match(rf"\s*[\"']?{re.escape(field)}[\"']?\s*=", line):

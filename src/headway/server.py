@@ -34,6 +34,7 @@ from headway.live.store.journal import Journal
 from headway.live.store.layout import ENGINE, PORT, TOKEN, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
+from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
@@ -72,6 +73,7 @@ class Settings:
         body_max: bytes that a request may bring.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
+        network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
     """
 
     data: Path
@@ -83,6 +85,7 @@ class Settings:
     body_max: int = BODY_MAX
     check_every: float | None = None
     accept_loss: bool = False
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
-            await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
+            await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)), network=settings.network)
             await driver.services.open()
             api = Api(
                 driver,

@@ -10,6 +10,7 @@ import warnings
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headway.core.scheduler import Scheduler
@@ -71,7 +72,7 @@ def static(graph: Graph, speeds: list[int]) -> Placed:
     """
     rank: dict[int, float] = {}
     for task in reversed(graph):
-        mean = sum(graph[task][0] / speed for speed in speeds) / len(speeds)
+        mean = graph[task][0] * float(np.mean(1 / np.array(speeds)))
         rank[task] = mean + max((rank[after] for after in graph if task in graph[after][1]), default=0.0)
     placed: Placed = {}
     for task in sorted(graph, key=lambda task: (-rank[task], task)):

@@ -89,7 +89,7 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         (FIRST + FIRST, r"cluster:5: name is 'a'; allowed: a name that no other node has"),
         (FIRST + '[[node]]\nname = "a-1"\n[[node]]\nname = "a"\ncount = 1', r"cluster:7: name is 'a-1'"),
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
-        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node\nDid you mean node\?"),
+        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node, network, link\nDid you mean node\?"),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),
         ("[node]\nname = 'a'", r"cluster: node is \{'name': 'a'\}; allowed: one \[\[node\]\] table or more"),

@@ -89,12 +89,13 @@ class AllocationText(Answer, frozen=True, omit_defaults=True):
 
 
 class PromiseText(Answer, frozen=True, omit_defaults=True):
-    """A future start on this many slots, reserved for a waiting job or task."""
+    """A future start on this many slots, reserved for a waiting job or task, of a workflow also on this node."""
 
     job: Number
     start: When
     slots: Number
     task: Number | None = None
+    node: str = ""
 
 
 class WaitingText(Answer, frozen=True, omit_defaults=True):
@@ -342,18 +343,18 @@ _PLAIN: Final = frozenset((int, float, str, bool))
 
 def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
     """A plan as JSON, in answer to a snapshot of this instant."""
-    kept = PlanRecord.of(plan)
+    record = PlanRecord.of(plan)
     return PlanText(
         tuple(
             AllocationText(wanted.job, wanted.slots, wanted.task, wanted.claim, wanted.tier, wanted.seats)
-            for wanted in kept.allocations
+            for wanted in record.allocations
         ),
-        tuple(PromiseText(start.job, start.start, start.slots, start.task) for start in kept.promises),
-        tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
-        kept.wake,
+        tuple(PromiseText(kept.job, kept.start, kept.slots, kept.task, kept.node) for kept in record.promises),
+        tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in record.waiting),
+        record.wake,
         now,
-        tuple(LendText(lend.slots, lend.pool, lend.claim) for lend in kept.lends),
-        tuple(DealText(deal.job, deal.pool, deal.claim) for deal in kept.deals),
+        tuple(LendText(lend.slots, lend.pool, lend.claim) for lend in record.lends),
+        tuple(DealText(deal.job, deal.pool, deal.claim) for deal in record.deals),
     )
 
 
@@ -375,7 +376,7 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
             AllocationRecord(wanted.job, wanted.slots, wanted.task, wanted.claim, wanted.tier, wanted.seats)
             for wanted in text.allocations
         ),
-        tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
+        tuple(Promise(kept.job, kept.start, kept.slots, kept.task, kept.node) for kept in text.promises),
         tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
         text.wake,
         tuple(LendRecord(lend.slots, lend.pool, lend.claim) for lend in text.lends),

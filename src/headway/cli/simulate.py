@@ -23,6 +23,7 @@ from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
+from headway.model.network import NO_NETWORK
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Schedule
 from headway.model.workload import Workload
@@ -127,9 +128,11 @@ def simulate(
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
+    from headway.config import read_network
     from headway.sim.experiment import run
 
     nodes = _nodes(trace.file, slots, cluster)
+    network = NO_NETWORK if cluster is None else read_network(cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -168,6 +171,7 @@ def simulate(
                 decider=decider or "",
                 record=to is not None and to.records(text),
                 progress=progress,
+                network=network,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}

@@ -6,8 +6,8 @@ from headway.core import lifecycle, nodes
 from headway.core.pool import Pool, pool_of
 from headway.core.sorting import Sorting
 from headway.core.state import State
-from headway.model.instant import NEVER
-from headway.model.job import Kind
+from headway.model.instant import NEVER, Instant
+from headway.model.job import JobId, Kind
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView
@@ -51,6 +51,7 @@ def check_pools(state: State) -> None:
         assert pool.now == state.now, f"time of pool {pool.name}"
         assert pool.slot_nodes is state.slot_nodes, f"slot_nodes of pool {pool.name}"
         assert pool.speeds is state.speeds, f"speeds of pool {pool.name}"
+        assert pool.routes is state.routes, f"routes of pool {pool.name}"
         assert all(job.pool is pool and state.jobs[number] is job for number, job in pool.jobs.items()), "jobs"
         there = [(name, node) for name, node in state.nodes.items() if node.slots & pool.slots]
         assert list(pool.nodes.items()) == there, f"nodes of pool {pool.name}"
@@ -129,6 +130,14 @@ def check_places(pool: Pool) -> None:
     assert sorted(running, key=lambda entry: entry[:3]) == pool.running, "running"
     promised = {job.id: job for job in jobs if job.promise is not None}
     assert promised == pool.promised, "promised"
+    agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
+    for job in jobs:
+        for task, (start, node) in job.planned.items():
+            agenda.setdefault(node, []).append((start, job.id, task))
+            assert task not in job.attempts, f"task {task} of job {job.id} runs and is planned"
+    assert {node: sorted(planned) for node, planned in agenda.items()} == pool.agenda, "agenda"
+    assert all(pool.nodes[node].slots & pool.up for node in agenda), "planned on nodes that are not up"
+    assert all(pool.jobs[number] is job and job.pool is pool for number, job in pool.unplanned.items()), "unplanned"
     assert not pool.allocated & ~pool.up, "allocated slots that are not up"
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"

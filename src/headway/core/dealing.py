@@ -146,6 +146,7 @@ def _let_depart(pool: Pool, job: JobView, name: str, claim: Claim, refusals: Cou
         if attempt.goal is not None:
             pool.leave_goal(attempt, attempt.goal)
     pool.give_up(job, job.held)
+    pool.unplan_job(job)
     job.goes_to = name
     pool.departing[job.id] = job
     for _, attempt in sorted(job.attempts.items()):
@@ -162,6 +163,7 @@ def _remain(pool: Pool, job: JobView) -> None:
         pool.wait(job)
     if not job.cancelled:
         pool.rank(job)
+    pool.look_at_plan(job)
     pool.look_at_everything()
 
 
@@ -231,6 +233,8 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
     up = _usable(state, slots)
     source.forget_counts()
     target.forget_counts()
+    source.unplan_all(slots)
+    target.unplan_all()
     source.slots &= ~slots
     source.up &= ~slots
     source.free &= ~slots
@@ -257,6 +261,7 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     if job.release <= state.now and not job.cancelled:
         source.unrank(job)
     job.goes_to = None
+    source.unplan_job(job)
     if job.promise is not None:
         source.promise(job, None)
     if source is not state:
@@ -266,6 +271,7 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
         target.jobs[job.id] = job
     job.pool = target
     target.meet(job.kind)
+    target.look_at_plan(job)
     if not job.attempts and not job.held:
         if waits:
             target.arrive(job)

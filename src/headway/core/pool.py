@@ -16,6 +16,7 @@ from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
 from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.kept_profile import KeptProfile
+from headway.model.network import place_of
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers, unite
@@ -28,6 +29,7 @@ from headway.model.snapshot import (
     RunTimes,
     Snapshot,
     is_added,
+    plans_tasks,
     serves_of,
     uses_tiers,
 )
@@ -67,7 +69,7 @@ class Pool(Snapshot):
         added: whether the policy is not one of Headway's own.
         count_busy, of_busy: how many slots a set has, and the set: those that were busy when they were last counted.
         consulted: whether the last question to a decider was about this pool.
-        per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
+        per_instant, task_rounds, tiers, plans: what the policy wants, see `Policy`, `uses_tiers` and `plans_tasks`.
         round_at: when it wants a round even if nothing happens.
     """
 
@@ -79,6 +81,7 @@ class Pool(Snapshot):
         "departing",
         "of_busy",
         "per_instant",
+        "plans",
         "policy",
         "prepared_orders",
         "prepared_queues",
@@ -96,7 +99,7 @@ class Pool(Snapshot):
         self.state: State
         self.policy: Policy
         self.text = ""
-        self.added = self.per_instant = self.tiers = False
+        self.added = self.per_instant = self.tiers = self.plans = False
         self.round_at: Instant = NEVER
         self.round_due = False
         self.count_busy = 0
@@ -114,6 +117,10 @@ class Pool(Snapshot):
         self.policy, self.text, self.added = policy, text, is_added(policy)
         self.profile = None
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
+        self.plans = plans_tasks(policy)
+        self.unplanned = {
+            number: job for number, job in self.jobs.items() if job.pool is self and self._is_unplanned(job)
+        }
         serves = serves_of(policy)
         if serves != self.serves:
             self._serve(serves)
@@ -138,6 +145,7 @@ class Pool(Snapshot):
         """What the policy has promised and allocated is void. What runs continues."""
         for job in list(self.promised.values()):
             self.promise(job, None)
+        self.unplan_all()
         for _, job in sorted({job.id: job for job in self.owners.values()}.items()):
             self.give_up(job, job.held)
 
@@ -170,6 +178,8 @@ class Pool(Snapshot):
 
     def arrive(self, job: JobView) -> None:
         """A job begins to wait for slots."""
+        if self._is_unplanned(job):
+            self.unplanned[job.id] = job
         self.wait(job)
         if self.orders:
             self.rank(job)
@@ -225,6 +235,47 @@ class Pool(Snapshot):
         else:
             self.promised[job.id] = job
 
+    # Plans of workflows
+
+    def _is_unplanned(self, job: JobView) -> bool:
+        """Whether the policy is to be shown a job as one of which a task may have no place."""
+        return self.plans and job.kind is WORKFLOW and job.release <= self.now
+
+    def look_at_plan(self, job: JobView) -> None:
+        """A task of the job may have no place in the plan, or keep one for nothing."""
+        if self._is_unplanned(job):
+            self.unplanned[job.id] = job
+
+    def plan_task(self, job: JobView, task: int, start: Instant, node: str) -> None:
+        """Promise a task a start on a node instead of what it was promised; `NEVER`: promise it none."""
+        if task in job.planned:
+            self.unplan(job, task)
+        if start < NEVER:
+            job.planned[task] = start, node
+            insort(self.agenda.setdefault(node, []), (start, job.id, task))
+
+    def unplan(self, job: JobView, task: int) -> None:
+        """A task is not promised a start on a node any more."""
+        start, node = job.planned.pop(task)
+        agenda = self.agenda[node]
+        del agenda[bisect_left(agenda, (start, job.id, task))]
+        if not agenda:
+            del self.agenda[node]
+
+    def unplan_job(self, job: JobView) -> None:
+        """No task of a job is promised a start on a node any more."""
+        for task in list(job.planned):
+            self.unplan(job, task)
+        self.unplanned.pop(job.id, None)
+
+    def unplan_all(self, slots: Slots = -1) -> None:
+        """Nothing is promised any more on the nodes of these slots; -1: on no node."""
+        for node in [node for node in self.agenda if slots == -1 or self.state.nodes[node].slots & slots]:
+            for _, number, task in self.agenda.pop(node):
+                job = self.jobs[number]
+                del job.planned[task]
+                self.look_at_plan(job)
+
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
         if task is None:
@@ -255,6 +306,8 @@ class Pool(Snapshot):
         """Make a task ready, again or for the first time."""
         heappush(job.again, task)
         job.ready += 1
+        if self.plans and task not in job.planned:
+            self.look_at_plan(job)
         if job.ready == 1:
             self.wait(job)
 
@@ -283,6 +336,8 @@ class Pool(Snapshot):
                 self.profile = None
         if job.promise is not None:
             self.promise(job, None)
+        if task in job.planned:
+            self.unplan(job, task)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
             before, was_busy = self.free, self.busy
@@ -390,10 +445,16 @@ class Pool(Snapshot):
         del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
-        """The expected end of an attempt that starts now, from its last checkpoint if it has one."""
+        """The expected end of an attempt that starts now, from its last checkpoint if it has one.
+
+        It begins its work when all that other tasks send to it has arrived.
+        """
         alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
         run_time = job.estimate if alike else self.time_of(job, task, slots)
-        return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
+        begin = self.now
+        if job.outputs:
+            begin = max(begin, self.inputs_at(job, task, self.slot_nodes[slots.bit_length() - 1].spec))
+        return begin + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
     def end(self, attempt: AttemptView, outcome: Outcome, *, struck: bool = False) -> None:
         """An attempt has ended: settle its task or make it ready again, then pass its slots on.
@@ -497,6 +558,10 @@ class Pool(Snapshot):
     def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
         """A task has its final outcome: drop what was counted about it."""
         job.unfinished -= 1
+        if task in job.planned:
+            self.unplan(job, task)
+        if self.plans and outcome is not SUCCEEDED:
+            self.look_at_plan(job)
         for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
             if counts:
                 counts.pop(task, None)
@@ -518,6 +583,8 @@ class Pool(Snapshot):
             return
         job.ended += 1
         job.spent += 0 if attempt.queued else self.now - attempt.start
+        if job.sends:
+            job.outputs[attempt.task] = place_of(self.slot_nodes[attempt.slots.bit_length() - 1].spec), self.now
         if job.followers and not job.cancelled:
             for follower in job.followers[attempt.task]:
                 job.missing[follower] -= 1
@@ -767,11 +834,13 @@ class Pool(Snapshot):
             slots &= ~leaving
         self.up |= slots
         self.free |= slots & ~self.busy & ~self.allocated
+        self.unplan_all()  # there may be better places now
         self.look_at_everything()
 
     def close_slots(self, slots: Slots) -> None:
         """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
         self.forget_counts()
+        self.unplan_all(slots)
         self.up ^= self.up & slots
         self.free ^= self.free & slots
         for slot in numbers(slots & self.allocated):

@@ -10,6 +10,7 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    NetworkChosen,
     NodeDown,
     NodeDrained,
     NodeJoined,
@@ -28,6 +29,7 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER
 from headway.model.job import PENALTY_MAX, Service
+from headway.model.network import Routes
 from headway.model.outcome import Outcome
 from headway.model.snapshot import WINDOWS_KEPT, AttemptView
 
@@ -47,6 +49,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
         return False
     pool = pool_of(job)
     pool.unrank(job)
+    pool.unplan_job(job)
     job.cancelled = True
     cancelling.drop_ready_tasks(pool, job)
     for _, attempt in sorted(job.attempts.items()):
@@ -223,6 +226,18 @@ def on_node_measured(state: State, event: NodeMeasured) -> bool:
     if node is None:
         return False
     node.measures.update(event.values)
+    return True
+
+
+def on_network_chosen(state: State, event: NetworkChosen) -> bool:
+    """Data travels otherwise than before: what is planned is planned anew."""
+    if event.network == state.routes.network:
+        return False
+    routes = Routes(event.network)
+    for pool in state.each():
+        pool.routes = routes
+        pool.unplan_all()
+        pool.look_at_everything()
     return True
 
 

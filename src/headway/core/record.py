@@ -17,6 +17,7 @@ from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Kind
+from headway.model.network import NO_NETWORK, Network, Routes
 from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
 from headway.model.slots import numbers, of_numbers
@@ -73,6 +74,25 @@ class TimesRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """Where and when a task of a workflow succeeded whose followers need what it sends."""
+
+    task: int
+    node: str
+    site: str
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRecord:
+    """A task of a workflow that is promised a start on a node."""
+
+    task: int
+    start: Instant
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job in the system and how far it is; slots as their numbers, counts by task as pairs.
 
@@ -113,6 +133,8 @@ class JobRecord:
     release: Instant | None = None
     windows: tuple[Window, ...] = ()
     cost: float = 0.0
+    outputs: tuple[OutputRecord, ...] = ()
+    planned: tuple[PlannedRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +242,7 @@ class StateRecord:
     departing: tuple[tuple[JobId, str], ...] = ()
     last: str = ""
     measured: bool = False
+    network: Network = NO_NETWORK
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -311,6 +334,8 @@ def job_record(job: JobView) -> JobRecord:
         release=None if job.after or job.release == job.spec.release else job.release,
         windows=job.windows,
         cost=job.cost,
+        outputs=tuple(OutputRecord(task, *where, at) for task, (where, at) in sorted(job.outputs.items())),
+        planned=tuple(PlannedRecord(task, *place) for task, place in sorted(job.planned.items())),
     )
 
 
@@ -364,6 +389,7 @@ def restore_state(record: StateRecord) -> State:
     """The state of a record, with all its indexes."""
     state = State(record.estimate_default)
     state.now = record.now
+    state.routes = Routes(record.network)
     restore_nodes(state, record)
     homes: dict[JobId, Pool] = {}
     for part in record.pools:
@@ -401,6 +427,7 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     pool = Pool(record.name)
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
     pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
+    pool.routes = state.routes
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots
@@ -478,6 +505,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     job = view_of(record.spec, state.estimate_default)
     job.pool, job.goes_to = pool, goes_to
     job.windows, job.cost = record.windows, record.cost
+    job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:
         pool.meet(job.kind)
         state.displaced = True
@@ -534,6 +562,8 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
         else:
             pool.take_place(attempt)
     state.jobs[job.id] = job
+    for planned in record.planned:
+        pool.plan_task(job, planned.task, planned.start, planned.node)
     pool.own(job, of_numbers(record.held))
     if record.after:
         state.come_after(job, record.after)

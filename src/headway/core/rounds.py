@@ -67,7 +67,7 @@ def check_types(plan: Plan) -> None:
         if wanted.slots.bit_length() > _SLOTS_MAX or max(map(abs, numbered)) > _NUMBER_MAX:
             raise TypeError("the policy gave numbers that no job, task or slot has")
     for kept in plan.promises:
-        of_promise = (type(kept), type(kept.job), type(kept.start))
+        of_promise = (type(kept), type(kept.job), type(kept.start), type(kept.node))
         if of_promise != _PROMISE or abs(kept.start) > NEVER or abs(kept.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {kept!r}, which is no promise")
     for lend in plan.lends:
@@ -88,23 +88,54 @@ _SLOTS_MAX: Final = 1 << 24
 
 _LEND: Final = (Lend, int, str, Claim)
 _DEAL: Final = (Deal, int, str, Claim)
-_PROMISE: Final = (Promise, int, int)
+_PROMISE: Final = (Promise, int, int, str)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
 
 
-def carry_out(pool: Pool, plan: Plan, refusals: Counter[str]) -> list[tuple[JobId, Instant | None]]:
-    """Commit what a plan wants now and keep what it promises; returns the promises that have changed."""
+Planned = tuple[JobId, int, Instant, str]
+"""A job, a task, the start that it is promised, and the node."""
+
+
+def carry_out(
+    pool: Pool, plan: Plan, refusals: Counter[str]
+) -> tuple[list[tuple[JobId, Instant | None]], list[Planned]]:
+    """Commit what a plan wants now and keep what it promises; returns the promises that have changed, also of tasks."""
     if pool.refused:
         pool.refused.clear()
     if plan.allocations:
         commit(pool, plan.allocations, refusals)
+    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
+    planned = keep_places(pool, plan)
     changed = []
-    for promised_to, start in promised(plan).items():
+    for promised_to, begin in promised(plan).items():
         job = pool.jobs.get(promised_to)
-        if job is not None and job.pool is pool and not job.attempts and job.promise != start:
-            pool.promise(job, start)
-            changed.append((promised_to, start))
+        if job is not None and job.pool is pool and not job.attempts:
+            if job.planned:
+                begin = min(start for start, _ in job.planned.values())
+            if job.promise != begin:
+                pool.promise(job, begin)
+                changed.append((promised_to, begin))
+    return changed, planned
+
+
+def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
+    """Keep what a plan promises to tasks on nodes; returns what has changed."""
+    changed = []
+    for kept in plan.promises:
+        task, job = kept.task, pool.jobs.get(kept.job)
+        if task is None or job is None or job.pool is not pool or not kept.node:
+            continue
+        if not 0 <= task < len(job.graph) or task in job.attempts or job.cancelled:
+            continue
+        node = pool.nodes.get(kept.node)
+        start = kept.start
+        if node is None or not node.slots & pool.up:
+            start = NEVER
+            pool.look_at_plan(job)
+        if job.planned.get(task, (NEVER,))[0] != start or (start < NEVER and job.planned[task][1] != kept.node):
+            pool.plan_task(job, task, start, kept.node)
+            changed.append((kept.job, task, start, kept.node))
     return changed
 
 
@@ -112,10 +143,14 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     """Do what a round decided when it was held."""
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
-    for promised_to, start in decision.promises:
+    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
+    for number, task, start, node in decision.planned:
+        if number in pool.jobs:
+            pool.plan_task(pool.jobs[number], task, start, node)
+    for promised_to, begin in decision.promises:
         job = pool.jobs.get(promised_to)
         if job is not None and job.pool is pool:
-            pool.promise(job, start)
+            pool.promise(job, begin)
 
 
 def promised(plan: Plan) -> dict[JobId, Instant | None]:

@@ -21,7 +21,7 @@ from headway.core.record import (
     restore_state,
     suspicion_record,
 )
-from headway.core.rounds import ask, carry_out, carry_out_again, check_types, promised
+from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, promised
 from headway.core.state import State
 from headway.errors import HeadwayError
 from headway.model.actions import Action, Consult, JobStatus, Wake
@@ -36,6 +36,7 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    NetworkChosen,
     NodeDown,
     NodeDrained,
     NodeJoined,
@@ -81,6 +82,7 @@ _RareEvent = (
     | NodeLeft
     | NodeResized
     | NodeMeasured
+    | NetworkChosen
     | PeriodChosen
     | DeciderChosen
     | Advised
@@ -409,6 +411,7 @@ class Scheduler:
             leaving=leaving_record(state),
             departing=departing_record(state),
             last=state.last,
+            network=state.routes.network,
         )
 
     @classmethod
@@ -485,6 +488,8 @@ class Scheduler:
                 return reactor.on_node_resized(state, event)
             case NodeMeasured():
                 return reactor.on_node_measured(state, event)
+            case NetworkChosen():
+                return reactor.on_network_chosen(state, event)
             case PeriodChosen():
                 self.period = event.period
                 self._look_everywhere()
@@ -546,6 +551,7 @@ class Scheduler:
         pool = Pool(name)
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
+        pool.routes = state.routes
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:
@@ -591,17 +597,21 @@ class Scheduler:
         plan, failure = ask(pool, pool.policy, added=pool.added)
         if failure is not None or self.decided is None:
             self.failure = failure
-        promises, raised = [], "" if failure is None else type(failure).__name__
+        promises: list[tuple[JobId, Instant | None]] = []
+        planned: list[Planned] = []
+        raised = "" if failure is None else type(failure).__name__
         if raised:
             self.refusals[f"policy_raised_{raised}"] += 1
         else:
             pool.arrived = []
             if plan.lends or plan.deals:
                 self._deal(pool, plan.lends, plan.deals)
-            if plan.allocations or plan.promises or pool.refused:
-                promises = carry_out(pool, plan, self.refusals)
-        if plan.allocations or promises or plan.wake is not None or raised or forward:
-            decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
+            if plan.allocations or plan.promises or pool.refused or pool.unplanned:
+                promises, planned = carry_out(pool, plan, self.refusals)
+        if plan.allocations or promises or planned or plan.wake is not None or raised or forward:
+            decision = Decision(
+                tuple(plan.allocations), tuple(promises), plan.wake, raised, forward, planned=tuple(planned)
+            )
         else:
             decision = NOTHING
         if state.others or plan.lends or plan.deals:

@@ -160,6 +160,7 @@ class State(Pool):
             if pool is not self:
                 del pool.jobs[one.id]
             pool.departing.pop(one.id, None)
+            pool.unplan_job(one)
             if one.promise is not None:
                 pool.promise(one, None)
             if one.kind is SERVICE:

@@ -61,6 +61,7 @@ from headway.model.events import (
     Incident,
     JobCancelled,
     JobChanged,
+    NetworkChosen,
     NodeDown,
     RulesChosen,
     TaskEnded,
@@ -68,6 +69,7 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
+from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
@@ -244,13 +246,20 @@ class Driver:
 
     # Start and end
 
-    async def start(self, nodes: Iterable[NodeSpec] | None = None, *, first: Iterable[NodeSpec] = ()) -> None:
+    async def start(
+        self,
+        nodes: Iterable[NodeSpec] | None = None,
+        *,
+        first: Iterable[NodeSpec] = (),
+        network: Network | None = None,
+    ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
 
         Args:
             nodes: exactly these are in service from now on, besides those that the engine finds; None: those that
                 were before.
             first: where `nodes` is None and none was in service before.
+            network: the lines between the nodes from now on; None: those that were before.
 
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
@@ -301,6 +310,8 @@ class Driver:
         served = self._to_serve(named)  # what ends may have been the last on a node that drains
         for event in changes_since(state.nodes, served, turn.now, found.absent):
             feed(turn, event)
+        if network is not None and network != self.core.state.routes.network:
+            feed(turn, NetworkChosen(turn.now, network))
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)

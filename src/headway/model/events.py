@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from headway.model.instant import Duration, Instant
 from headway.model.job import AnyJob, JobId
+from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
@@ -220,6 +221,14 @@ class NodeMeasured:
 
 
 @value
+class NetworkChosen:
+    """From now on these are the lines between nodes and sites; at first sending costs nothing."""
+
+    at: Instant
+    network: Network
+
+
+@value
 class NodesHeard:
     """Signs of life of nodes with leases: each lease starts again now."""
 
@@ -352,6 +361,7 @@ Event = (
     | NodeLeft
     | NodeResized
     | NodeMeasured
+    | NetworkChosen
     | NodesHeard
     | PolicyChosen
     | PeriodChosen

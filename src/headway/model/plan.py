@@ -68,12 +68,15 @@ class Promise:
     Attributes:
         start: `NEVER` takes an earlier promise back.
         slots: how many slots are kept for it.
+        node: the node on which a task of a workflow is to run then; empty: it is not said. What is promised so is kept
+            until the task starts, the node is not up any more, or another promise takes its place.
     """
 
     job: JobId
     start: Instant
     slots: int
     task: int | None = None
+    node: str = ""
 
 
 @value
@@ -222,9 +225,9 @@ class Plan:
         """Start this one task on these slots, or move it there; it gives them back when it ends."""
         self.allocations.append(Allocation(job, slots, task, claim, tier))
 
-    def promise(self, job: JobId, start: Instant, slots: int, task: int | None = None) -> None:
-        """Reserve a future start for a waiting job."""
-        self.promises.append(Promise(job, start, slots, task))
+    def promise(self, job: JobId, start: Instant, slots: int, task: int | None = None, node: str = "") -> None:
+        """Reserve a future start for a waiting job, or for a task of it, maybe on a node."""
+        self.promises.append(Promise(job, start, slots, task, node))
 
     def pass_over(self, job: JobId, reason: Reason, start: Instant | None = None) -> None:
         """Record why a job does not start now. Nothing is recorded unless its reason was asked for."""
@@ -247,6 +250,7 @@ class Decision:
         lends, deals: those of the plan.
         then: what the later rounds of the same event decided, in other pools.
         about: of a question to the decider: the pools that it is about; empty: the first one.
+        planned: the tasks that have other promises than before: job, task, start and node; `NEVER`: none any more.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -260,6 +264,7 @@ class Decision:
     deals: tuple[Deal, ...] = ()
     then: tuple[Decision, ...] = ()
     about: tuple[str, ...] = ()
+    planned: tuple[tuple[JobId, int, Instant, str], ...] = ()
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.kept_profile import KeptProfile, Place
+from headway.model.network import NO_NETWORK, Routes, place_of
+from headway.model.network import Place as NodePlace
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
@@ -235,6 +237,9 @@ class JobView:
         mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
         windows: of a service the last that have ended, at most `WINDOWS_KEPT`, in order.
         cost: of a service what all its windows have cost so far.
+        sends: workflows: whether a task sends anything to another.
+        outputs: of these, where and when each task succeeded: from then on it sends.
+        planned: workflows: per task that is promised a start on a node, that start and the name of the node.
     """
 
     __slots__ = (
@@ -266,12 +271,15 @@ class JobView:
         "moves",
         "observed",
         "order",
+        "outputs",
+        "planned",
         "pool",
         "priority",
         "promise",
         "ready",
         "release",
         "seats",
+        "sends",
         "size_left",
         "sizes",
         "spec",
@@ -329,6 +337,9 @@ class JobView:
         self.mean_size = self.size_left / tasks if self.sizes else 0.0
         self.windows: tuple[Window, ...] = ()
         self.cost = 0.0
+        self.sends = any(any(task.sends) for task in self.graph)
+        self.outputs: dict[int, tuple[NodePlace, Instant]] = {}
+        self.planned: dict[int, tuple[Instant, str]] = {}
 
     @property
     def holds(self) -> bool:
@@ -454,6 +465,10 @@ class Limits:
         self.fixed: Slots = NO_SLOTS
 
 
+FREE_ROUTES: Final = Routes(NO_NETWORK)
+"""Where sending costs nothing."""
+
+
 class Snapshot:
     """The state of a pool as its policy sees it. Where no policy deals, the first pool is the whole cluster.
 
@@ -471,6 +486,10 @@ class Snapshot:
             long as it has ready tasks.
         leaving: slots that go to other pools when nothing runs there, by the name of the pool. They are not up.
         promised: the waiting jobs that are promised a start, by id.
+        agenda: the tasks that are promised a start on a node, by its name, soonest first, as `(start, job id, task)`;
+            no entry where there are none.
+        unplanned: jobs of which a task may wait without such a promise; only for policies that plan so, see
+            `plans_tasks`.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
         behind: slots whose background place is taken.
@@ -483,6 +502,7 @@ class Snapshot:
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
         limits: slots on which not everything can be done; those of all pools.
+        routes: the lines between nodes; those of all pools.
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
@@ -503,6 +523,7 @@ class Snapshot:
 
     __slots__ = (
         "about",
+        "agenda",
         "allocated",
         "arrived",
         "background",
@@ -529,6 +550,7 @@ class Snapshot:
         "promised",
         "queues",
         "recording",
+        "routes",
         "running",
         "serves",
         "serves_all",
@@ -537,6 +559,7 @@ class Snapshot:
         "spare",
         "speeds",
         "uniform",
+        "unplanned",
         "unserved",
         "up",
         "waiting",
@@ -557,6 +580,8 @@ class Snapshot:
         self.serves_all = True
         self.unserved = Queue(by_order)
         self.promised: dict[JobId, JobView] = {}
+        self.agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
+        self.unplanned: dict[JobId, JobView] = {}
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS
@@ -569,6 +594,7 @@ class Snapshot:
         self.speeds: list[float] = []
         self.slot_nodes: list[NodeView] = []
         self.limits = Limits()
+        self.routes = FREE_ROUTES
         self.uniform = True
         self.arrived: list[JobView] | None = None
         self.orders: dict[Key, Queue] = {}
@@ -721,6 +747,20 @@ class Snapshot:
         nodes = {id(node): node.spec for node in (self.slot_nodes[slot] for slot in numbers(slots))}
         return job.sized(max(job.time_on(spec) for spec in nodes.values()), task)
 
+    def inputs_at(self, job: JobView, task: int, node: NodeSpec) -> Instant:
+        """When what a task gets is on a node: each task before it has sent its part since its own end.
+
+        What has not succeeded yet is left out. `-NEVER` if nothing has to be sent there.
+        """
+        latest = -NEVER
+        if job.sends and not self.routes.is_free:
+            spec, here = job.graph[task], place_of(node)
+            for before, size in zip(spec.after, spec.sends, strict=False):
+                sent = job.outputs.get(before)
+                if sent is not None:
+                    latest = max(latest, sent[1] + self.routes.time(size, sent[0], here))
+        return min(latest, LONGEST)
+
     def run_time(self, estimate: Duration, slots: Slots) -> Duration:
         """How long work of this estimate takes on these slots: as long as on the slowest of them, rounded up."""
         if self.uniform:
@@ -795,6 +835,11 @@ def uses_tiers(policy: Policy) -> bool:
     Under other policies, the core brings what still runs there to the foreground of its slots as soon as that is free.
     """
     return bool(getattr(policy, "tiers", False))
+
+
+def plans_tasks(policy: Policy) -> bool:
+    """Whether a policy promises each task of workflows a start on a node; it has an attribute `plans_tasks` then."""
+    return bool(getattr(policy, "plans_tasks", False))
 
 
 BATCH: Final = frozenset((Kind.BAG, Kind.RIGID, Kind.WORKFLOW))

@@ -1,152 +1,236 @@
-"""List scheduling of workflows by upward rank, on one site and without communication costs."""
+"""List scheduling of workflows: the order in which their tasks get places, and which place each gets."""
 
 from __future__ import annotations
 
-from heapq import merge
+from heapq import heapify, heappop, heappush
 from itertools import takewhile
-from operator import attrgetter
+from typing import Any, Final
 
-from headway.model.instant import NEVER, Instant
+import numpy as np
+
+from headway.errors import InvalidInput, did_you_mean
+from headway.model.instant import Duration
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
-from headway.model.profile import Profile
-from headway.model.slots import count, lowest, numbers
-from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.model.slots import Slots, count
+from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
+from headway.policies.layout import Flow, Give, Layout, first_start, follow, lacking
 from headway.policies.order import workflows_first, workflows_last
+
+HOLES: Final = ("soonest", "best")
+ORDERS: Final = ("pooled", "workflow")
+AVERAGES: Final = ("distinct", "all")
 
 
 @value
 class Heft:
-    """HEFT: tasks of a workflow by falling upward rank, each where it ends first, in gaps where they fit.
+    """HEFT: tasks of workflows by falling upward rank, each where it ends first, in holes where they fit.
 
-    At every round the schedule of all tasks that have not started is computed again. While estimates are right it stays
-    the same, so running it means following one schedule. Tasks that are due now start; the others are promised their
-    starts. Workflows are served in order of submission. Bags and rigid jobs take, in that order, what is free now and
-    fits.
+    The upward rank of a task is its mean run time over the nodes, plus the largest sum of what a task after it gets,
+    sent over the mean line, and that task's rank. Each task is promised a start on a node, and a round follows these
+    promises; only what has no place is planned. Bags and rigid jobs take what is free now and fits: those that came
+    before all workflows before them, the others after them.
+
+    Args:
+        holes: where a task goes. soonest: where it ends first. best: into the hole that it fills best, its end
+            disregarded; where it fits into none, to the node where it ends first (DN13).
+        order: in which order tasks get places. pooled: those of all workflows together by rank. workflow: one workflow
+            after the other, in order of submission.
+        average: the pairs of nodes over which lines are averaged. distinct: of two nodes; all: also of a node with
+            itself, where sending takes no time.
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
+    computing", IEEE TPDS 13(3), 2002; best holes: DN13, section 4.2.
+    """
+
+    holes: str = "soonest"
+    order: str = "pooled"
+    average: str = "distinct"
+    per_instant: bool = True
+    task_rounds = True
+    plans_tasks = True
+
+    def __post_init__(self) -> None:
+        for field, given, allowed in (
+            ("holes", self.holes, HOLES),
+            ("order", self.order, ORDERS),
+            ("average", self.average, AVERAGES),
+        ):
+            if given not in allowed:
+                raise InvalidInput(field, given, ", ".join(allowed), hint=did_you_mean(given, allowed))
+
+    def __call__(self, view: Snapshot) -> Plan:
+        return list_schedule(view, self._give)
+
+    def _give(self, layout: Layout, flows: list[Flow]) -> None:
+        line = layout.mean_line(distinct=self.average == "distinct")
+        ranked = []
+        for place, flow in enumerate(flows):
+            ranks = upward_ranks(layout, flow.job, line)
+            first = place if self.order == "workflow" else 0
+            ranked += [(first, -ranks[task], place, task) for task in flow.missing]
+        ranked.sort()
+        find = layout.holes.best_hole if self.holes == "best" else layout.holes.soonest
+        for _, _, place, task in ranked:
+            flow = flows[place]
+            spec = flow.job.graph[task]
+            layout.put(flow, task, find(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task)))
+
+
+def upward_ranks(layout: Layout, job: JobView, line: tuple[float, float]) -> list[float]:
+    """Of each task the longest way to the end of its workflow: mean run times, and mean times of sending between.
+
+    Args:
+        line: the mean latency in microseconds, and the mean time for a byte.
+
+    Source: Topcuoglu, Hariri and Wu 2002, equation 8.
+    """
+    latency, byte = line
+    ways = [0.0] * job.tasks
+    mean = layout.mean_of(1)
+    for task in range(job.tasks - 1, -1, -1):  # what comes after it has been added already
+        spec = job.graph[task]
+        ways[task] = rank = spec.estimate * mean + ways[task]
+        if job.sends and spec.sends:
+            for before, size in zip(spec.after, spec.sends, strict=True):
+                ways[before] = max(ways[before], rank + (latency + size * byte if size else 0.0))
+        else:
+            for before in spec.after:
+                ways[before] = max(ways[before], rank)
+    return ways
+
+
+@value
+class Peft:
+    """PEFT: as HEFT, but each task goes where its end plus the optimistic cost of all that comes after it is least.
+
+    The optimistic cost of a task on a node is the longest way from its end to that of its workflow if all that follows
+    runs where that is shortest, with mean times of sending. Tasks whose predecessors have places get theirs by falling
+    mean optimistic cost. Otherwise like `heft`.
 
     Args:
         per_instant: one round for all events of an instant, instead of one after each event.
 
-    Source: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
-    computing", IEEE TPDS 13(3), 2002.
+    Source: Arabnejad and Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table",
+    IEEE TPDS 25(3), 2014.
     """
 
     per_instant: bool = True
     task_rounds = True
+    plans_tasks = True
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan, free = view.plan(), view.free
-        workflows = list(takewhile(_is_workflow, view.in_order(workflows_first)))
-        # `free` is what is free by then: once nothing is, only workflows are looked at, for their promises.
-        others = takewhile(
-            lambda job: bool(free or view.recording) and not _is_workflow(job), view.waiting_by(workflows_last)
-        )
-        nodes = [node for node in view.nodes.values() if node.slots & view.up] if workflows else []
-        profiles = self._profiles(view, nodes)
-        starting = set[int]()
-        for job in merge(workflows, others, key=attrgetter("id")):
-            if _is_workflow(job):
-                for task, node, begin in self._schedule(view, job, nodes, profiles):
-                    slots = node.spec.slots_for(job.graph[task].cores)
-                    here = lowest(free & node.slots, slots)
-                    if begin == view.now and job.missing[task] == 0 and count(here) == slots:
-                        starting.add(job.id)
-                        plan.place(job.id, task, here)
-                        free &= ~here
-                    else:
-                        plan.promise(job.id, begin, slots, task)
-                if job.ready and job.id not in starting:
-                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-            elif free or view.recording:
-                before = free
-                free, needed = start(view, plan, job, free, [], count(free))
-                if free != before:
-                    for node, profile in zip(nodes, profiles, strict=True):
-                        taken = count(before & ~free & node.slots)
-                        if taken:
-                            profile.take(view.now, max(1, view.time_of(job, 0, node.slots)), taken)
-                if needed:
-                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-        return plan
+        return list_schedule(view, _give_by_optimistic_cost)
 
-    def _profiles(self, view: Snapshot, nodes: list[NodeView]) -> list[Profile]:
-        """For each of the nodes, how many of its slots are free from when on."""
-        if not nodes:
-            return []
-        ends: dict[int, list[tuple[Instant, int]]] = {id(node): [] for node in nodes}
-        for end, _, _, attempt in view.running:
-            on = {id(node): node for node in (view.slot_nodes[slot] for slot in numbers(attempt.slots))}
-            for its_id, node in on.items():
-                if its_id in ends:
-                    ends[its_id].append((max(end, view.now + 1), count(attempt.slots & node.slots)))
-        return [Profile.build(view.now, count(view.free & node.slots), ends[id(node)]) for node in nodes]
 
-    def _schedule(
-        self, view: Snapshot, job: JobView, nodes: list[NodeView], profiles: list[Profile]
-    ) -> list[tuple[int, NodeView, Instant]]:
-        """Place every task that has not started: `(task, node, start)` in order of rank. Lowers the profiles."""
-        tasks, finish = job.graph, dict[int, Instant]()
-        done = settled(job)
-        for task in done:
-            finish[task] = view.now
-        for task, attempt in job.attempts.items():
-            finish[task] = max(attempt.expected_end, view.now + 1)
-        placed = []
-        lost = hopeless(job, done) if job.failed or job.dropped else set[int]()
-        for task in by_rank(job, nodes):
-            if task in finish or task in lost:
-                continue
-            ready = max((finish.get(before, NEVER) for before in tasks[task].after), default=view.now)
-            best: tuple[Instant, Instant, int] | None = None
-            for position, node in enumerate(nodes):
-                slots = node.spec.slots_for(tasks[task].cores)
-                length = max(
-                    1, view.run_time(tasks[task].estimate, node.slots & -node.slots)
-                )  # its slots are all alike
-                begin = profiles[position].earliest(slots, length, ready) if ready < NEVER else NEVER
-                if begin < NEVER and (best is None or begin + length < best[0]):
-                    best = begin + length, begin, position
-            if best is None:
-                continue
-            end, begin, position = best
-            profiles[position].take(begin, end - begin, nodes[position].spec.slots_for(tasks[task].cores))
-            finish[task] = end
-            placed.append((task, nodes[position], begin))
-        return placed
+def _give_by_optimistic_cost(layout: Layout, flows: list[Flow]) -> None:
+    line = layout.mean_line(distinct=True)
+    costs = [optimistic_costs(layout, flow.job, line) for flow in flows]
+    ready: list[tuple[float, int, int]] = []
+    left: list[dict[int, int]] = []
+
+    def offer(place: int, task: int) -> None:
+        ready.append((-float(layout.mean(costs[place][task])), place, task))
+
+    for place, flow in enumerate(flows):
+        left.append({task: len(flow.missing & {*flow.job.graph[task].after}) for task in flow.missing})
+        for task, before in left[place].items():
+            if not before:
+                offer(place, task)
+    heapify(ready)
+    while ready:
+        _, place, task = heappop(ready)
+        flow = flows[place]
+        spec = flow.job.graph[task]
+        cost = layout.by_node(costs[place][task])
+        fit = layout.holes.soonest(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task), cost)
+        layout.put(flow, task, fit)
+        for follower in flow.job.followers[task]:
+            if follower in left[place]:
+                left[place][follower] -= 1
+                if not left[place][follower]:
+                    heappush(ready, (-float(layout.mean(costs[place][follower])), place, follower))
+
+
+def optimistic_costs(layout: Layout, job: JobView, line: tuple[float, float]) -> list[Any]:
+    """Of each task, by class of speed: how long it takes at least from its end to that of its workflow.
+
+    Source: Arabnejad and Barbosa 2014, equation 4.
+    """
+    latency, byte = line
+    costs: list[Any] = [np.zeros(len(layout.speeds)) for _ in range(job.tasks)]
+    for task in range(job.tasks - 1, -1, -1):
+        spec = job.graph[task]
+        here = costs[task] + spec.estimate / layout.speeds
+        least = here.min()
+        for number, before in enumerate(spec.after):
+            size = spec.sends[number] if spec.sends else 0
+            sent = latency + size * byte if size else 0.0
+            costs[before] = np.maximum(costs[before], np.minimum(here, least + sent))
+    return costs
+
+
+def list_schedule(view: Snapshot, give: Give) -> Plan:
+    """A round of a list scheduler: follow the plan that there is, and plan what has no place.
+
+    Args:
+        give: gives places.
+    """
+    plan, free = view.plan(), view.free
+    first = next(takewhile(_is_workflow, view.in_order(workflows_first)), None)
+    others = takewhile(lambda job: not _is_workflow(job), view.waiting_by(workflows_last))
+    late = []
+    taken: list[tuple[Slots, Duration]] = []
+    for job in others:
+        if first is not None and job.id > first.id:
+            late.append(job)
+        elif not (free or view.recording):
+            break
+        else:
+            free = _start_other(view, plan, job, free, taken)
+    agenda = view.agenda
+    flows = lacking(view)
+    if flows:
+        layout = Layout(view, flows, taken)
+        give(layout, flows)
+        layout.promise_all(plan)
+        agenda = layout.placed
+    free = follow(view, plan, free, agenda)
+    for job in late:
+        if not (free or view.recording):
+            break
+        free = _start_other(view, plan, job, free, taken)
+    if view.recording:
+        _explain(view, plan)
+    return plan
+
+
+def _start_other(view: Snapshot, plan: Plan, job: JobView, free: Slots, taken: list[tuple[Slots, Duration]]) -> Slots:
+    """Start of a bag or rigid job what fits now; returns the slots that stay free."""
+    before = free
+    free, needed = start(view, plan, job, free, [], count(free))
+    gone = before & ~free
+    if gone:
+        parts = [gone & node.slots for node in view.nodes.values() if gone & node.slots]
+        taken += [(part, view.time_of(job, 0, part)) for part in parts]
+    if needed:
+        plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+    return free
+
+
+def _explain(view: Snapshot, plan: Plan) -> None:
+    """Say of the workflows that wait when they are to start."""
+    starting = {wanted.job for wanted in plan.allocations}
+    promised: dict[int, int] = {}
+    for kept in plan.promises:
+        promised[kept.job] = min(kept.start, promised.get(kept.job, kept.start))
+    for job in view.asked(view.waiting):
+        if _is_workflow(job) and job.ready and job.id not in starting:
+            plan.pass_over(job.id, Reason.NO_ROOM_NOW, promised.get(job.id, first_start(job)))
 
 
 def _is_workflow(job: JobView) -> bool:
     return job.kind is Kind.WORKFLOW
-
-
-def settled(job: JobView) -> set[int]:
-    """The tasks of a workflow that have ended: neither running nor ready nor waiting for others."""
-    ready = set(job.again)
-    return {
-        task for task in range(job.tasks) if not job.missing[task] and task not in ready and task not in job.attempts
-    }
-
-
-def hopeless(job: JobView, done: set[int]) -> set[int]:
-    """The tasks of a workflow that can never start: they, or some before them, were cancelled, or one has failed."""
-    found: set[int] = set()
-    for task, spec in enumerate(job.graph):  # in order of number, so that what stands before has been judged
-        before = set(spec.after)
-        if task in job.dropped or job.missing[task] > len(before - done) or before & found:
-            found.add(task)
-    return found
-
-
-def by_rank(job: JobView, nodes: list[NodeView]) -> list[int]:
-    """Task numbers by falling upward rank: mean run time over the nodes plus the largest rank of what follows.
-
-    Ties go to the lower number, which is never a successor's.
-    """
-    ranks = [0.0] * job.tasks
-    for task in range(job.tasks - 1, -1, -1):
-        estimate = job.graph[task].estimate
-        mean = sum(estimate / node.spec.speed for node in nodes) / len(nodes) if nodes else float(estimate)
-        ranks[task] = mean + max((ranks[follower] for follower in job.followers[task]), default=0.0)
-    return sorted(range(job.tasks), key=lambda task: (-ranks[task], task))

@@ -52,6 +52,7 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "atc": partial(listed.Listed, "atc"),
     "anneal": listed.Annealed,
     "heft": heft.Heft,
+    "peft": heft.Peft,
     "tempo": tempo.Tempo,
     "sites": sites.Sites,
     "services": services.Services,

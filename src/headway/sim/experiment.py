@@ -15,6 +15,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.metrics.energy import energy_of
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
+from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
@@ -101,6 +102,7 @@ def run(
     record: bool = False,
     progress: Progress | None = None,
     services: Sequence[ServiceLoad] = (),
+    network: Network = NO_NETWORK,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -115,6 +117,7 @@ def run(
         progress: called now and then with the number of jobs that have ended, and of all jobs.
         services: services beside the jobs, for a policy that serves them, such as `services`; see
             `Schedule.services`.
+        network: the lines between the nodes, see `read_network`; default: sending costs nothing.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
@@ -139,6 +142,7 @@ def run(
             decider=asked,
             record=record or draws,
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
+            network=network,
         )
         schedule = simulation.run(progress)
     return replace(schedule, energy=energy_of(schedule, nodes)) if draws else schedule

@@ -25,6 +25,7 @@ from headway.model.events import (
     DeciderChosen,
     Event,
     JobSubmitted,
+    NetworkChosen,
     NodeDown,
     NodeJoined,
     NodeUp,
@@ -35,6 +36,7 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant, from_seconds, to_seconds
 from headway.model.job import JobId, JobSpec, Kind, Service
+from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
@@ -101,6 +103,7 @@ class Simulation:
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
         services: services beside the jobs, with ids that no job has.
+        network: the lines between the nodes; default: sending costs nothing.
 
     Attributes:
         served: the services.
@@ -129,6 +132,7 @@ class Simulation:
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
         services: Sequence[tuple[Service, Answering]] = (),
+        network: Network = NO_NETWORK,
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
@@ -144,6 +148,8 @@ class Simulation:
         self._jobs = len(workload)
         first = [spec.release for spec, _ in services] + ([int(workload.release[0])] if self._jobs else [])
         self._begin = min(first, default=0)
+        if not network.is_free:
+            self._first.append(NetworkChosen(self._begin, network))
         self._first += [NodeJoined(self._begin, node) for node in quiet_nodes]
         if decider is not None:
             self._first.append(DeciderChosen(self._begin, decider.url))

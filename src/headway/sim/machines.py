@@ -12,11 +12,11 @@ from typing import Final
 from headway.core.state import State
 from headway.model.actions import ChangeTier, Launch
 from headway.model.events import TaskEnded
-from headway.model.instant import Duration, Instant, from_seconds
+from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
-from headway.model.slots import numbers
-from headway.model.snapshot import AttemptView
+from headway.model.slots import Slots, numbers
+from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.workload import Workload
@@ -92,7 +92,7 @@ class Machines:
         """An attempt begins to run at an instant. Returns it if its end is known; else `changed` says when that is.
 
         Args:
-            start: when it begins.
+            start: when it begins. It holds its slots from then on, and works when its inputs have arrived.
             state: the core's.
         """
         job, task, slots = launch.job, launch.task, launch.slots
@@ -101,6 +101,7 @@ class Machines:
             lasts = plain[job]
         else:
             lasts = self._timing.run_time(job, task, launch.attempt, slots, state.slot_nodes)
+            start = max(start, self._inputs_at(state.jobs[job], task, slots, state))
         running = Running(job, task, launch.attempt, slots, launch.tier, start, lasts)
         self._running[job, task] = running
         if self._places is None and launch.tier is FOREGROUND and not self._saved and not self._killed:
@@ -207,8 +208,13 @@ class Machines:
         lasts = self._timing.run_time(job.id, task, attempt.number, slots, state.slot_nodes)
         left = max(0, lasts - job.kept.get(task, 0))
         if attempt.tier is FOREGROUND:
-            left = max(0, attempt.since + left - now)
+            begin = max(attempt.since, self._inputs_at(job, task, slots, state))
+            left = max(0, begin + left - now)
         return Running(job.id, task, attempt.number, slots, attempt.tier, now, left)
+
+    def _inputs_at(self, job: JobView, task: int, slots: Slots, state: State) -> Instant:
+        """When a task has what other tasks send to it."""
+        return state.inputs_at(job, task, state.slot_nodes[slots.bit_length() - 1].spec) if job.outputs else -NEVER
 
     def _place(self, running: Running, seats: tuple[int, ...], state: State) -> Running | None:
         """Start an attempt that shares its slots with others, or continues or repeats an earlier attempt."""

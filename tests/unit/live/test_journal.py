@@ -45,6 +45,7 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    NetworkChosen,
     NodeDown,
     NodeDrained,
     NodeJoined,
@@ -67,6 +68,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.job import PenaltyShape, TaskSpec
+from headway.model.network import Line, Link, Network
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -109,6 +111,7 @@ ALL_EVENTS: list[Event] = [
     TierRefused(14, 1, 0, 1, Tier.BACKGROUND),
     NodeResized(15, "n", 3, at_once=True),
     NodeMeasured(16, "n", (("load", 0.5), ("disk_read_bytes", 1e9))),
+    NetworkChosen(16, Network(Line(5), Line(7, 1e6), (Link("n", "m", Line(0, 0.5)),))),
     PeriodChosen(17, None),
     DeciderChosen(18, "http://127.0.0.1:1"),
     Advised(19, 7, a_plan()),

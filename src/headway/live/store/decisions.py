@@ -67,13 +67,14 @@ class _Lent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _InPools(_Decided, array_like=True, frozen=True):
-    """A decision where there are several pools."""
+    """A decision where there are several pools, or where tasks are planned."""
 
     pool: str = ""
     lends: tuple[_Lent, ...] = ()
     deals: tuple[Deal, ...] = ()
     then: tuple[_InPools, ...] = ()
     about: tuple[str, ...] = ()
+    planned: tuple[tuple[JobId, int, Instant, str], ...] = ()
 
 
 _decided = msgspec.msgpack.Decoder(_InPools)
@@ -122,11 +123,12 @@ def _record(decision: Decision) -> _Decided:
         for wanted in decision.allocations
     )
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
-    if not (decision.pool or decision.lends or decision.deals or decision.then or decision.about):
+    in_pools = decision.pool or decision.lends or decision.deals or decision.then or decision.about
+    if not (in_pools or decision.planned):
         return _Decided(allocations, *rest)
     lends = tuple(_Lent(_packed(lend.slots), lend.pool, lend.claim) for lend in decision.lends)
     then = tuple(map(_record_in_pools, decision.then))
-    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about)
+    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about, decision.planned)
 
 
 def _record_in_pools(decision: Decision) -> _InPools:
@@ -145,6 +147,7 @@ def _decision(record: _InPools) -> Decision:
         record.deals,
         tuple(map(_decision, record.then)),
         record.about,
+        record.planned,
     )
 
 

@@ -1,0 +1,317 @@
+"""Plans of workflows: a node and a start for every task, kept from round to round in the promises, and mended.
+
+The plan is in the state: each task that has a place is promised its start on a node. A round follows these promises. It
+only plans what has no place: new workflows, tasks that are to be tried again, what was planned on a node that is gone,
+and all tasks that come after these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobId
+from headway.model.network import Place, place_of
+from headway.model.plan import Plan
+from headway.model.slots import Slots, count, lowest
+from headway.model.snapshot import JobView, Snapshot
+from headway.policies.holes import Fit, Holes, Times
+
+LONGEST_PLANNED: Final[Duration] = 2**45
+"""Tasks count as no longer than this, more than a year, so that sums of many of them stay instants."""
+
+
+class Flow:
+    """A workflow while it is laid out.
+
+    Attributes:
+        job: the workflow.
+        end, place: of each task that has ended, runs or has a place: when it ends, and where it is then.
+        missing: the tasks that need a place: they, or tasks before them, have none.
+        lost: tasks that can never start, or not now: they, or tasks before them, are wider than every node that is up.
+    """
+
+    __slots__ = ("end", "job", "lost", "missing", "place")
+
+    def __init__(self, job: JobView, now: Instant, fits: Callable[[int], bool]) -> None:
+        """What is known of a workflow.
+
+        Args:
+            fits: whether a node that is up has so many cores.
+        """
+        self.job = job
+        done = settled(job)
+        self.end: dict[int, Instant] = dict.fromkeys(done, now)
+        self.place: dict[int, int | Place] = {}
+        self.lost = hopeless(job, done) if job.failed or job.dropped else set[int]()
+        for task, (where, at) in job.outputs.items():
+            self.end[task], self.place[task] = at, where
+        self.missing: set[int] = set()
+        apart = set(job.apart)
+        for task, spec in enumerate(job.graph):  # those before it have been looked at
+            if task in done or task in job.attempts or task in self.lost:
+                continue
+            if task in apart:
+                self.end[task] = now + max(1, spec.estimate)
+            elif not fits(spec.cores) or any(before in self.lost for before in spec.after):
+                self.lost.add(task)
+            elif task not in job.planned or any(before in self.missing for before in spec.after):
+                self.missing.add(task)
+
+    @property
+    def needs_places(self) -> bool:
+        """Whether the plan lacks a task, or has one that cannot start."""
+        return bool(self.missing) or any(task in self.job.planned for task in self.lost)
+
+
+def settled(job: JobView) -> set[int]:
+    """The tasks of a workflow that have ended: neither running nor ready nor waiting for others or to run alone."""
+    waiting = {*job.again, *job.apart, *job.attempts}
+    return {task for task in range(job.tasks) if not job.missing[task] and task not in waiting}
+
+
+def hopeless(job: JobView, done: set[int]) -> set[int]:
+    """The tasks of a workflow that can never start: they, or some before them, were cancelled, or one has failed."""
+    found: set[int] = set()
+    for task, spec in enumerate(job.graph):  # in order of number, so that what stands before has been judged
+        before = set(spec.after)
+        if task in job.dropped or job.missing[task] > len(before - done) or before & found:
+            found.add(task)
+    return found
+
+
+def lacking(view: Snapshot) -> list[Flow]:
+    """The workflows of which the plan lacks a task, or has one that cannot start; by id."""
+    if not view.unplanned:
+        return []
+    widths: dict[int, bool] = {}
+
+    def fits(cores: int) -> bool:
+        if cores not in widths:
+            nodes = view.nodes.values()
+            widths[cores] = any(count(node.slots & view.up) >= node.spec.slots_for(cores) for node in nodes)
+        return widths[cores]
+
+    flows = []
+    for _, job in sorted(view.unplanned.items()):
+        is_whole = len(job.planned) == job.unfinished - len(job.attempts) - len(job.apart)
+        if not job.cancelled and not (is_whole and not job.failed and not job.dropped):
+            flow = Flow(job, view.now, fits)
+            if flow.needs_places:
+                flows.append(flow)
+    return flows
+
+
+class Layout:
+    """Nodes over time, with all that runs there and is planned; new tasks are laid out in it.
+
+    Attributes:
+        nodes: those that are up, in order of joining.
+        speeds: the distinct speed factors of the nodes, rising: their classes.
+        flows: the workflows of which tasks need a place, by id.
+        placed: for every task that has a place, new or kept: its start, its job and its number, by name of the node.
+    """
+
+    def __init__(self, view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> None:
+        """The plan so far, brought up to date: each task starts as soon as it can, in the order of the plan.
+
+        Args:
+            flows: the workflows of which tasks need a place.
+            taken: slots that this round has given to other jobs, and for how long.
+        """
+        self._view = view
+        self.nodes = [node for node in view.nodes.values() if node.slots & view.up]
+        self.flows = {flow.job.id: flow for flow in flows}
+        self._others: dict[JobId, Flow] = {}
+        self._numbers = {node.spec.name: number for number, node in enumerate(self.nodes)}
+        self._sites = [place_of(node.spec) for node in self.nodes]
+        self._speeds = np.array([node.spec.speed for node in self.nodes])
+        self.speeds, self._class, found = np.unique(self._speeds, return_inverse=True, return_counts=True)
+        self._share = found / max(1, len(self.nodes))
+        self._alike = bool((self._speeds == 1.0).all())
+        self._rows: dict[int | Place, tuple[Any, Any]] = {}
+        kept = sorted(entry for agenda in view.agenda.values() for entry in agenda)
+        known = {number: self._flow_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
+        widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
+        widths |= {known[number].job.graph[task].cores for _, number, task in kept}
+        needs = {cores: [node.spec.slots_for(cores) for node in self.nodes] for cores in sorted(widths)}
+        self._needs = needs
+        self.holes = Holes([count(node.slots & view.up) for node in self.nodes], needs, view.now)
+        self.placed: dict[str, list[tuple[Instant, JobId, int]]] = {}
+        self._take_what_runs(taken)
+        latest: dict[str, Instant] = {}
+        for _, number, task in kept:
+            flow = known[number]
+            if task in flow.missing or task in flow.lost:
+                continue
+            name = flow.job.planned[task][1]
+            node = self._numbers[name]
+            ready = max(self._ready_on(flow, task, node), latest.get(name, view.now))
+            fit = self.holes.on(node, flow.job.graph[task].cores, self._lasts_on(flow, task, node), ready)
+            latest[name] = fit[1]
+            self.put(flow, task, fit)
+
+    def _flow_of(self, number: JobId) -> Flow:
+        if number in self.flows:
+            return self.flows[number]
+        found = self._others[number] = Flow(self._view.jobs[number], self._view.now, lambda cores: True)
+        return found
+
+    def _take_what_runs(self, taken: Sequence[tuple[Slots, Duration]]) -> None:
+        """Nothing else fits where attempts run, until they are expected to end."""
+        view = self._view
+        runs = [(attempt.slots, max(end, view.now + 1)) for end, _, _, attempt in view.running]
+        for slots, end in [*runs, *((slots, view.now + max(1, lasts)) for slots, lasts in taken)]:
+            last = view.slot_nodes[slots.bit_length() - 1]
+            on = [last] if not slots & ~last.slots else self.nodes  # nearly always one node
+            for node in on:
+                here = count(slots & node.slots & view.up)
+                number = self._numbers.get(node.spec.name)
+                if here and number is not None:
+                    self.holes.take(number, view.now, min(end, NEVER), here)
+        for flow in (*self.flows.values(), *self._others.values()):
+            for task, attempt in flow.job.attempts.items():
+                flow.end[task] = max(attempt.expected_end, view.now + 1)
+                spec = view.slot_nodes[attempt.slots.bit_length() - 1].spec
+                flow.place[task] = self._numbers.get(spec.name, place_of(spec))
+
+    # What tasks take
+
+    def lasts(self, estimate: Duration) -> Times:
+        """How long a task of this estimate takes, by number of node."""
+        estimate = max(1, min(estimate, LONGEST_PLANNED))
+        if self._alike:
+            return estimate
+        times: Any = np.minimum(-np.floor_divide(-float(estimate), self._speeds), LONGEST_PLANNED).astype(np.int64)
+        longer: Times = np.maximum(times, 1)
+        return longer
+
+    def _lasts_on(self, flow: Flow, task: int, node: int) -> Duration:
+        times = self.lasts(flow.job.graph[task].estimate)
+        return times if isinstance(times, int) else int(times[node])
+
+    def ready(self, flow: Flow, task: int) -> Times:
+        """When a task may start: when those before it have ended and sent what it needs, by number of node."""
+        spec, view = flow.job.graph[task], self._view
+        latest, arrives = view.now, None
+        is_free = view.routes.is_free or not any(spec.sends)
+        for number, before in enumerate(spec.after):
+            end = flow.end[before]
+            size = 0 if is_free else spec.sends[number]
+            if not size or before not in flow.place:
+                latest = max(latest, end)
+                continue
+            arrival = end + self._sending(flow.place[before], size)
+            arrives = arrival if arrives is None else np.maximum(arrives, arrival)
+        return latest if arrives is None else np.maximum(arrives, latest)
+
+    def _ready_on(self, flow: Flow, task: int, node: int) -> Instant:
+        times = self.ready(flow, task)
+        return times if isinstance(times, int) else int(times[node])
+
+    def _sending(self, place: int | Place, size: int) -> Any:
+        """How long so many bytes take from a place to each node; as `Routes.time`."""
+        found = self._rows.get(place)
+        if found is None:
+            here = self._sites[place] if isinstance(place, int) else place
+            lines = [self._view.routes.line(here, there) for there in self._sites]
+            found = self._rows[place] = (
+                np.array([line.latency for line in lines], dtype=np.int64),
+                np.array([np.inf if line.bandwidth is None else line.bandwidth for line in lines]),
+            )
+        latency, bandwidth = found
+        sent = np.ceil(size / bandwidth * SECOND)
+        return latency + np.minimum(sent, LONGEST_PLANNED).astype(np.int64)
+
+    def mean_of(self, estimate: Duration) -> float:
+        """The mean run time of a task over the nodes, in microseconds."""
+        return estimate * float((1 / self._speeds).mean())
+
+    def mean_line(self, *, distinct: bool) -> tuple[float, float]:
+        """Latency and microseconds for a byte, averaged as `Routes.mean` does."""
+        return self._view.routes.mean(self._sites, distinct=distinct)
+
+    def by_node(self, values: Any) -> Any:
+        """Values by class of speed, as values by node."""
+        return values[self._class]
+
+    def mean(self, values: Any) -> float:
+        """The mean over the nodes of values by class of speed."""
+        return float((values * self._share).sum())
+
+    # Giving places
+
+    def put(self, flow: Flow, task: int, fit: Fit) -> None:
+        """Give a task a place."""
+        node, start, end = fit
+        self.holes.take(node, start, end, self._needs[flow.job.graph[task].cores][node])
+        flow.end[task], flow.place[task] = end, node
+        self.placed.setdefault(self.nodes[node].spec.name, []).append((start, flow.job.id, task))
+
+    def promise_all(self, plan: Plan) -> None:
+        """Promise all tasks their places, where these are not what they are promised already."""
+        jobs = self._view.jobs
+        for name, agenda in self.placed.items():
+            agenda.sort()
+            spec = self._view.nodes[name].spec
+            for start, number, task in agenda:
+                job = jobs[number]
+                if job.planned.get(task) != (start, name) and start < NEVER:
+                    plan.promise(number, start, spec.slots_for(job.graph[task].cores), task, name)
+        for flow in self.flows.values():
+            for task in sorted(flow.lost):
+                if task in flow.job.planned:
+                    node = flow.job.planned[task][1]
+                    plan.promise(flow.job.id, NEVER, 0, task, node)
+
+
+def follow(view: Snapshot, plan: Plan, free: Slots, agenda: dict[str, list[tuple[Instant, JobId, int]]]) -> Slots:
+    """Start what is due: on each node the tasks in the order of the plan, each as soon as it can.
+
+    Where all goes as planned, that is the promised start. A task whose promised start has passed, because one before it
+    is late, lets others go first. Returns the slots that stay free.
+    """
+    now, jobs, wake = view.now, view.jobs, NEVER
+    for name, planned in agenda.items():
+        node = view.nodes[name]
+        here = free & node.slots
+        if not here:
+            continue
+        for start, number, task in planned:
+            job = jobs[number]
+            if job.missing[task] or task in job.apart:
+                if start < now:
+                    continue
+                break
+            arrival = view.inputs_at(job, task, node.spec) if job.outputs else now
+            if arrival > now:
+                wake = min(wake, arrival)
+                if start < now:
+                    continue
+                break
+            slots = node.spec.slots_for(job.graph[task].cores)
+            place = lowest(here, slots)
+            if count(place) < slots:
+                break
+            plan.place(number, task, place)
+            free ^= place
+            here ^= place
+            if not here:
+                break
+    if wake == NEVER and agenda and not view.running and not plan.allocations:
+        wake = 1 + max(now, min(planned[0][0] for planned in agenda.values()))  # then those that wait let others go
+    if wake < NEVER:
+        plan.wake = wake
+    return free
+
+
+Give = Callable[[Layout, list[Flow]], None]
+"""Gives all tasks that need one a place; what fits nowhere gets none."""
+
+
+def first_start(job: JobView) -> Instant | None:
+    """The first start that is promised to a task of a workflow."""
+    return min((start for start, _ in job.planned.values()), default=None)
