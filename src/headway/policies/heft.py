@@ -20,7 +20,7 @@ from headway.policies.layout import Flow, Give, Layout, first_start, follow, lac
 from headway.policies.order import workflows_first, workflows_last
 
 HOLES: Final = ("soonest", "best")
-ORDERS: Final = ("pooled", "workflow")
+ORDERS: Final = ("pooled", "workflow", "due")
 AVERAGES: Final = ("distinct", "all")
 
 
@@ -37,7 +37,9 @@ class Heft:
         holes: where a task goes. soonest: where it ends first. best: into the hole that it fills best, its end
             disregarded; where it fits into none, to the node where it ends first (DN13).
         order: in which order tasks get places. pooled: those of all workflows together by rank. workflow: one workflow
-            after the other, in order of submission.
+            after the other, in order of submission. due: those of all workflows together by their latest start, which
+            is the due date of the workflow less the rank of the task. Where the due date is later than the end of all
+            work at the best, or there is none, that end counts instead, so that nothing long starts too late.
         average: the pairs of nodes over which lines are averaged. distinct: of two nodes; all: also of a node with
             itself, where sending takes no time.
         per_instant: one round for all events of an instant, instead of one after each event.
@@ -68,10 +70,12 @@ class Heft:
     def _give(self, layout: Layout, flows: list[Flow]) -> None:
         line = layout.mean_line(distinct=self.average == "distinct")
         ranked = []
-        for place, flow in enumerate(flows):
-            ranks = upward_ranks(layout, flow.job, line)
+        ways = [upward_ranks(layout, flow.job, line) for flow in flows]
+        horizon = layout.best_end(flows, ways) if self.order == "due" else 0.0
+        for place, (flow, ranks) in enumerate(zip(flows, ways, strict=True)):
             first = place if self.order == "workflow" else 0
-            ranked += [(first, -ranks[task], place, task) for task in flow.missing]
+            end = min(flow.job.due, horizon)
+            ranked += [(first, end - ranks[task], place, task) for task in flow.missing]
         ranked.sort()
         find = layout.holes.best_hole if self.holes == "best" else layout.holes.soonest
         for _, _, place, task in ranked:

@@ -230,6 +230,21 @@ class Layout:
         """The mean run time of a task over the nodes, in microseconds."""
         return estimate * float((1 / self._speeds).mean())
 
+    def best_end(self, flows: Sequence[Flow], ways: Sequence[Sequence[float]]) -> float:
+        """When all that is to be laid out has ended at the best: its work shared evenly, or its longest way.
+
+        Args:
+            ways: of each workflow the upward rank of each task.
+        """
+        work = longest = 0.0
+        for flow, ranks in zip(flows, ways, strict=True):
+            for task in flow.missing:
+                spec = flow.job.graph[task]
+                work += spec.estimate * self._needs[spec.cores][0]
+                longest = max(longest, ranks[task])
+        capacity = sum(node.spec.slots * node.spec.speed for node in self.nodes)
+        return self._view.now + max(work / capacity, longest)
+
     def mean_line(self, *, distinct: bool) -> tuple[float, float]:
         """Latency and microseconds for a byte, averaged as `Routes.mean` does."""
         return self._view.routes.mean(self._sites, distinct=distinct)
