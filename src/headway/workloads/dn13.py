@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration, from_seconds
-from headway.model.job import Kind, PenaltyShape, TaskSpec
+from headway.model.job import SHAPES, Kind, PenaltyShape, TaskSpec
 from headway.model.node import NodeSpec, Power
 from headway.model.workload import Workload, workload_us
 from headway.workloads.generated import check_whole
@@ -65,6 +65,14 @@ TASKS: Final = (3, 132)
 
 BRANCHES: Final = 12
 """The most tasks of a series-parallel workflow that can run at once."""
+
+Size = Literal["alike", "drawn", "equal"]
+SIZES: Final[dict[Size, str]] = {
+    "alike": "all of as many processors",
+    "drawn": "of 1 to 100 processors, drawn",
+    "equal": "all of equal capacity",
+}
+"""How large sites are, in words."""
 
 Graph = list[TaskSpec]
 
@@ -126,13 +134,12 @@ MIXED: Final = (0.3, 0.3, 0.3, 0.1)
 NAMES: Final = (*KINDS, MIX)
 """The kinds of instances."""
 
-SHAPES: Final = (PenaltyShape.SQUARE_ROOT, PenaltyShape.LINEAR, PenaltyShape.SQUARE)
 HOUR: Final = 3600.0
 RATES: Final = {PenaltyShape.SQUARE_ROOT: HOUR**-0.5, PenaltyShape.LINEAR: 1 / HOUR, PenaltyShape.SQUARE: HOUR**-2}
 """Penalty rates by which tardiness counts in hours, in any shape. In seconds, the square would swamp the others."""
 
 
-def instance(kind: str, seed: int = 0, jobs: int = JOBS, processors: int | None = None) -> Workload:
+def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpec] | None = None) -> Workload:
     """An instance of DN13: workflows that are all there at the start, each with a due date and a penalty shape.
 
     The most cores of a job are uniform in 1..6, those of its tasks in 1..that. Run times are log-uniform in 10..7200 s.
@@ -143,7 +150,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, processors: int | None 
         kind: one of `NAMES`.
         seed: fixes everything.
         jobs: how many workflows.
-        processors: of each site, for the due dates; None: as in `cluster`.
+        nodes: for whose lower bound due dates are drawn; None: those of `cluster`.
 
     Raises:
         InvalidInput: one of these is not allowed.
@@ -159,8 +166,8 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, processors: int | None 
         draw.widest = draw.whole(1, WIDEST)
         graphs.append(tuple(KINDS[one](draw)))
     paths = [path_of(graph) for graph in graphs]
-    bound = lower_bound(graphs, cluster(kind, processors))
-    shapes = [SHAPES[int(place)] for place in chance.integers(0, len(SHAPES), jobs)]
+    bound = lower_bound(graphs, cluster(kind, seed) if nodes is None else nodes)
+    shapes = chance.integers(0, len(RATES), jobs)
     due = [round(1.5 * path + chance.uniform(0, 1.2) * bound) for path in paths]
     means = [sum(task.estimate for task in graph) // len(graph) for graph in graphs]
     return workload_us(
@@ -169,7 +176,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, processors: int | None 
         estimate=means,
         tasks=[len(graph) for graph in graphs],
         due=due,
-        rate=[RATES[shape] for shape in shapes],
+        rate=[RATES[SHAPES[shape]] for shape in shapes.tolist()],
         shape=shapes,
         kind=int(Kind.WORKFLOW),
         workflows=dict(enumerate(graphs)),
@@ -182,21 +189,33 @@ def check_kind(kind: str) -> None:
         raise InvalidInput("kind", kind, ", ".join(NAMES), hint=did_you_mean(kind, NAMES))
 
 
-def cluster(kind: str, processors: int | None = None) -> tuple[NodeSpec, ...]:
+def cluster(kind: str, seed: int = 0, size: Size = "alike", processors: int | None = None) -> tuple[NodeSpec, ...]:
     """Five sites, each of processors of one model; a core is a slot.
 
     Args:
         kind: of the instance: sites for single tasks are smaller.
-        processors: of each site; None: 100, for single tasks 10.
+        seed: fixes sizes that are drawn.
+        size: how many processors each site has, see `SIZES`.
+        processors: the most that a site has; None: 100, for single tasks 10.
 
     Raises:
         InvalidInput: one of these is not allowed.
     """
     check_kind(kind)
-    many = PROCESSORS_SINGLE if kind == "single-task" else PROCESSORS
+    if size not in SIZES:
+        raise InvalidInput("size", size, ", ".join(SIZES), hint=did_you_mean(size, SIZES))
+    check_whole("seed", seed, 0)
+    most = PROCESSORS_SINGLE if kind == "single-task" else PROCESSORS
     if processors is not None:
         check_whole("processors", processors, 1, 10_000)
-        many = processors
+        most = processors
+    least = min(model.gflops for model in MARKET)
+    drawn = np.random.default_rng([len(NAMES) + NAMES.index(kind), seed]).integers(1, most, len(MARKET), endpoint=True)
+    many = {
+        "alike": [most] * len(MARKET),
+        "drawn": drawn.tolist(),
+        "equal": [max(1, round(most * least / model.gflops)) for model in MARKET],
+    }[size]
     return tuple(
         NodeSpec(
             f"{model.name}-{number}",
@@ -205,8 +224,8 @@ def cluster(kind: str, processors: int | None = None) -> tuple[NodeSpec, ...]:
             site=model.name,
             power=Power(model.idle, model.peak),
         )
-        for model in MARKET
-        for number in range(1, many + 1)
+        for model, count in zip(MARKET, many, strict=True)
+        for number in range(1, count + 1)
     )
 
 
