@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from headway.metrics.batches import Interval, batch_means
-from headway.metrics.collect import frame, intervals, summarise, to_json, write_schedule
+from headway.metrics.collect import frame, intervals, penalties, penalty_by_user, summarise, to_json, write_schedule
 
-__all__ = ["summarise", "intervals", "batch_means", "Interval", "write_schedule", "to_json", "frame"]
+__all__ = [
+    "summarise",
+    "intervals",
+    "batch_means",
+    "Interval",
+    "write_schedule",
+    "to_json",
+    "frame",
+    "penalties",
+    "penalty_by_user",
+]
