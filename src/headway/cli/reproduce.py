@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from headway.cli.reproduce_chang16 import chang16
+from headway.cli.reproduce_dn13 import dn13
 from headway.cli.reproduce_lin14 import lin14
 from headway.cli.reproduce_measy14 import measy14
 
@@ -17,3 +18,4 @@ def reproduce() -> None:
 reproduce.add_command(lin14)
 reproduce.add_command(measy14)
 reproduce.add_command(chang16)
+reproduce.add_command(dn13)

@@ -167,7 +167,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpe
         graphs.append(tuple(KINDS[one](draw)))
     paths = [path_of(graph) for graph in graphs]
     bound = lower_bound(graphs, cluster(kind, seed) if nodes is None else nodes)
-    shapes = chance.integers(0, len(RATES), jobs)
+    shapes = chance.integers(0, len(SHAPES), jobs).tolist()
     due = [round(1.5 * path + chance.uniform(0, 1.2) * bound) for path in paths]
     means = [sum(task.estimate for task in graph) // len(graph) for graph in graphs]
     return workload_us(
@@ -176,7 +176,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpe
         estimate=means,
         tasks=[len(graph) for graph in graphs],
         due=due,
-        rate=[RATES[SHAPES[shape]] for shape in shapes.tolist()],
+        rate=[RATES[SHAPES[shape]] for shape in shapes],
         shape=shapes,
         kind=int(Kind.WORKFLOW),
         workflows=dict(enumerate(graphs)),

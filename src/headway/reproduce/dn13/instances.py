@@ -15,7 +15,7 @@ from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.model.workload import FloatArray
 from headway.pictures import Mean, Point
-from headway.reproduce.chang16.experiment import Result, Statement, range_of
+from headway.reproduce.chang16.experiment import Result, Statement, range_of, ratio
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import run
@@ -126,8 +126,8 @@ def result(ran: Runs, asked: Asked) -> Result:
     first = (asked.kinds[0], asked.seeds[0])
     return Result(
         about=(
-            f"{len(bounds)} instances of {asked.jobs} workflows at five sites ({dn13.SIZES[asked.sites]}). RR and LB are "
-            "the paper's: jobs in turn, or to the site with the fewest, and best holes at each site. The others show "
+            f"{len(bounds)} instances of {asked.jobs} workflows at five sites, {dn13.SIZES[asked.sites]}. "
+            "RR and LB are the paper's: jobs in turn, or to the site with the fewest, and best holes at each site. The others show "
             "what our ideas give: soonest ends instead of best holes, tasks by latest start (due), the most efficient "
             "site with room first (fill)."
         ),
@@ -155,8 +155,7 @@ def differences(numbers: Mapping[str, FloatArray], among: Sequence[str]) -> dict
     """
     best = np.minimum.reduce([numbers[name] for name in among])
     return {
-        name: 100
-        * np.divide(numbers[name] - best, best, out=np.where(numbers[name] > best, 1.0, 0.0), where=best > 0)
+        name: 100 * np.divide(numbers[name] - best, best, out=np.where(numbers[name] > best, 1.0, 0.0), where=best > 0)
         for name in among
     }
 
@@ -164,7 +163,13 @@ def differences(numbers: Mapping[str, FloatArray], among: Sequence[str]) -> dict
 def _differences(numbers: Mapping[str, FloatArray]) -> Table:
     both = differences(numbers, PAPERS)
     rows = [
-        (name, *(f"{published:g} / {ours:.1f}" for published, ours in zip(PUBLISHED[name], both[name].mean(0), strict=True)))
+        (
+            name,
+            *(
+                f"{published:g} / {ours:.1f}"
+                for published, ours in zip(PUBLISHED[name], both[name].mean(0), strict=True)
+            ),
+        )
         for name in PAPERS
     ]
     columns = ("", *(f"{WORDS[measure]}, %" for measure in MEASURES))
@@ -175,13 +180,13 @@ def _beside(numbers: Mapping[str, FloatArray], bounds: FloatArray, asked: Asked)
     base = numbers["RR"]
     rows = []
     for name in asked.methods:
-        relative = numbers[name] / base
-        worst = relative.max(axis=0)
+        relative = ratio(numbers[name], base)
+        worst = np.nanmax(relative, axis=0)
         rows.append(
             (
                 name,
                 f"{(numbers[name][:, 0] / bounds).mean():.3f}",
-                *(f"{mean:.3f} ({most:.2f})" for mean, most in zip(relative.mean(axis=0), worst, strict=True)),
+                *(f"{mean:.3f} ({most:.2f})" for mean, most in zip(np.nanmean(relative, axis=0), worst, strict=True)),
             )
         )
     columns = ("method", "makespan / bound", *(f"{WORDS[measure]} / RR" for measure in MEASURES))
@@ -197,7 +202,7 @@ def _by_kind(numbers: Mapping[str, FloatArray], bounds: FloatArray, asked: Asked
             (
                 kind,
                 *(f"{(numbers[name][part, 0] / bounds[part]).mean():.3f}" for name in (*PAPERS, OURS)),
-                *(f"{mean:.3f}" for mean in (ours / base).mean(axis=0)[1:]),
+                *(f"{mean:.3f}" for mean in np.nanmean(ratio(ours, base), axis=0)[1:]),
             )
         )
     columns = ("kind", *(f"{name}: makespan / bound" for name in (*PAPERS, OURS)), "energy / RR", "penalty / RR")
@@ -236,9 +241,7 @@ def _statements(numbers: Mapping[str, FloatArray]) -> tuple[Statement, ...]:
 
 
 def _draw_instance(measures: Mapping[str, tuple[float, ...]], which: tuple[str, int], path: Path) -> None:
-    points = {
-        name: Point(Mean(one[0] / 3600, 0.0), Mean(one[1] / 3.6e6, 0.0)) for name, one in measures.items()
-    }
+    points = {name: Point(Mean(one[0] / 3600, 0.0), Mean(one[1] / 3.6e6, 0.0)) for name, one in measures.items()}
     pictures.plane(
         {f"{which[0]}, seed {which[1]}": points},
         path,
@@ -259,7 +262,7 @@ def _draw_front(numbers: Mapping[str, FloatArray], asked: Asked, path: Path) -> 
     panels = {}
     for place, kind in enumerate(asked.kinds):
         part = slice(place * seeds, (place + 1) * seeds)
-        relative = {name: numbers[name][part] / numbers["RR"][part] for name in asked.methods}
+        relative = {name: numbers[name][part, :2] / numbers["RR"][part, :2] for name in asked.methods}
         panels[kind] = {name: Point(mean(one[:, 0]), mean(one[:, 1])) for name, one in relative.items()}
     pictures.plane(
         panels,

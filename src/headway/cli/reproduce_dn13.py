@@ -1,0 +1,103 @@
+"""The experiments of DN13, repeated: published numbers beside ours, tables, pictures, every run as CSV."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, cast
+
+import click
+
+from headway import policy_files
+from headway.cli.output import make_folder
+from headway.cli.progress import progress
+from headway.cli.report import Report
+
+KINDS: Final = ("series-parallel", "heterogeneous-parallel", "homogeneous-parallel", "single-task", "mix")
+"""As in `headway.workloads.dn13`; that takes long to import."""
+
+SIZES: Final = ("alike", "drawn", "equal")
+STATED: Final = ("words", "published", "ours", "low", "high")
+"""What JSON says of a statement, besides its verdict."""
+
+
+@click.command(short_help="Workflows over several sites, with energy and penalties (2013).")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only instances of this kind.")
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Instances of each kind; the paper has 5.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first; others follow.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Workflows of an instance, as in the paper.",
+)
+@click.option(
+    "--sites",
+    type=click.Choice(SIZES),
+    default="alike",
+    show_default=True,
+    help="How many processors the sites have: all as many; drawn; or all of equal capacity.",
+)
+@click.option("--policy", "added", multiple=True, help="One more policy: NAME[:KEY=VALUE,...].")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
+)
+@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
+def dn13(
+    kinds: tuple[str, ...],
+    samples: int,
+    seed: int,
+    jobs: int,
+    sites: str,
+    added: tuple[str, ...],
+    processes: int | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Repeat the experiments of DN13, and compare its published numbers with ours.
+
+    25 instances of 1,000 workflows at five sites, under the paper's two schedulers and under Headway's: makespan, energy
+    and penalties (table 1, figure 1).
+    """
+    from headway.reproduce.chang16.experiment import table
+    from headway.reproduce.dn13 import instances
+    from headway.workloads.dn13 import Size
+
+    for text in added:
+        policy_files.find(text)
+    report = Report("dn13", None if out is None else Path(out), as_json)
+    if report.folder is not None:
+        make_folder(report.folder)
+    asked = instances.Asked(
+        range(seed, seed + samples), jobs, cast(Size, sites), kinds or KINDS, tuple(dict.fromkeys(added)), processes
+    )
+    ended = [0]
+    with progress({"instances": instances.runs(asked)}, lambda: ended):
+        result = instances.perform(asked, lambda runs: ended.__setitem__(0, runs))
+    report.say(result.about)
+    tables = (*result.tables, table(result.statements))
+    for each in tables:
+        report.heading(each.title)
+        report.table(each.columns, each.rows, right=each.columns[1:])
+    if folder := report.drawing():
+        for name, draw in result.pictures.items():
+            draw(folder / name)
+            report.written.append(name)
+    report.rows("instances.csv", result.columns, result.rows)
+    report.told["instances"] = {
+        "statements": [
+            {name: value for name, value in asdict(one).items() if name in STATED} | {"verdict": one.verdict}
+            for one in result.statements
+        ],
+        "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
+    }
+    report.text("tables.md", "\n".join(each.markdown() for each in tables))
+    report.end({"sites": sites, "jobs": jobs, "samples": samples, "seed": seed})
