@@ -13,7 +13,17 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.model.actions import Kill, Launch
-from headway.model.events import JobSubmitted, NodeDrained, NodeJoined, NodeResized, PolicyChosen, TaskEnded, Woke
+from headway.model.events import (
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeResized,
+    NodeUp,
+    PolicyChosen,
+    TaskEnded,
+    Woke,
+)
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
@@ -293,3 +303,30 @@ def test_the_top_level_of_the_page_deals() -> None:
         jobs = list(range(parity, 150, 2))
         alone = Simulation(made(columns, jobs), [NodeSpec("a", 2)], registry.find, "easy").run()
         assert alone.start.tolist() == whole.start[jobs].tolist()
+
+
+def test_what_has_not_started_at_a_site_that_goes_down_is_dealt_anew() -> None:
+    core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
+    for name, site in (("a", "east"), ("b", "west"), ("c", "west")):
+        core.handle(NodeJoined(0, NodeSpec(name, 1, site=site)))
+    for number in range(8):  # 0, 2, 4 and 6 go east, of which 0 runs; 1, 3, 5 and 7 go west, of which 1 runs
+        core.handle(JobSubmitted(0, job(number, tasks=2, estimate=9)))
+
+    def where() -> list[str]:
+        return [core.state.jobs[number].pool.name for number in sorted(core.state.jobs)]
+
+    assert where() == ["east", "west"] * 4
+    core.handle(NodeDown(1, "b"))
+    assert where() == ["east", "west"] * 4, "a part of a site is down: the rest goes on"
+    core.handle(TaskEnded(2, 1, 1, 1))
+    core.handle(NodeDown(3, "c"))
+    core.check()
+    # A task of job 1 has ended in the west; it stays. What was lost with the nodes starts anew elsewhere.
+    assert where() == ["east", "west", *["east"] * 6]
+    core.handle(NodeDown(4, "a"))
+    core.check()
+    assert where() == ["east", "west", *["east"] * 6], "nothing is up: all wait"
+    core.handle(NodeUp(5, "b"))
+    core.check()
+    assert where() == ["west"] * 8
+    assert core.explain(7).reason is Reason.BEHIND_OTHERS

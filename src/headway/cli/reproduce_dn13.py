@@ -64,8 +64,8 @@ def dn13(
 ) -> None:
     """Repeat the experiments of DN13, and compare its published numbers with ours.
 
-    25 instances of 1,000 workflows at five sites, under the paper's two schedulers and under Headway's: makespan, energy
-    and penalties (table 1, figure 1).
+    25 instances of 1,000 workflows at five sites, under the two schedulers of the paper and under ours: makespan,
+    energy and penalties (table 1, figure 1).
     """
     from headway.reproduce.chang16.experiment import table
     from headway.reproduce.dn13 import instances

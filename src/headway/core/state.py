@@ -288,11 +288,18 @@ class State(Pool):
         """Slots of whatever pools can be allocated from now on."""
         for pool, part in self.parts(slots):
             pool.open_slots(part)
+        self._let_top_level_look()
+
+    def _let_top_level_look(self) -> None:
+        """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
+        if self.others:
+            self.look_at_everything()
 
     def close_all(self, slots: Slots) -> None:
         """Slots of whatever pools are not allocated any more, and cannot be. What runs there continues."""
         for pool, part in self.parts(slots):
             pool.close_slots(part)
+        self._let_top_level_look()
 
     def lose_all(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
         """Slots of whatever pools are gone, with what ran there; see `Pool.lose`."""

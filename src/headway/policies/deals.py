@@ -10,7 +10,6 @@ from typing import Final
 
 from headway.model.instant import Duration
 from headway.model.job import Kind
-from headway.model.slots import NO_SLOTS
 from headway.model.snapshot import JobView, NodeView, Snapshot
 
 ROOM: Final = 0.9
@@ -27,7 +26,7 @@ class Site:
     Attributes:
         name, nodes: as given.
         dealt: how many jobs it was dealt so far.
-        is_up: whether a slot there is up.
+        is_up: whether one of them is up.
         capacity: slots times speed factor.
         fastest: the speed factor of its fastest node.
         watts: what its nodes draw at their peak for each unit of capacity; 0 if that is not known.
@@ -39,7 +38,7 @@ class Site:
         self.name = name
         self.nodes = nodes
         self.dealt = 0 if pool is None else pool.dealt
-        self.is_up = pool is None or pool.up != NO_SLOTS
+        self.is_up = any(node.up for node in nodes)
         specs = [node.spec for node in nodes]
         self.slots = sum(spec.slots for spec in specs)
         self.capacity = sum(spec.slots * spec.speed for spec in specs)

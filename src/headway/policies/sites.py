@@ -11,7 +11,7 @@ from headway.errors import InvalidInput
 from headway.model.plan import Plan, Reason
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
-from headway.model.snapshot import NodeView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, WEIGHS, Order, Site
 
@@ -21,7 +21,7 @@ class Sites:
     """Each site has its own slots, jobs and policy; jobs are dealt to the sites when they come.
 
     A site is what nodes have in common that name the same `site`. A job goes only to a site that can hold it, and stays
-    there. Jobs that can be held nowhere wait.
+    there. If all of a site is down, what has not started there is dealt anew. Jobs that can be held nowhere wait.
 
     Args:
         top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
@@ -60,11 +60,13 @@ class Sites:
         lent = self._lend(view, plan) if view.slots else []
         names = list(dict.fromkeys((*view.pools, *lent)))
         jobs = [job for job in view.in_order(by_order) if not job.attempts and not job.held]  # also where none is ready
-        if jobs:
-            for job, site in RULES[self.top](jobs, _sites(view, names, weigh=self.top in WEIGHS), view.last):
+        stranded = _stranded(view)
+        if jobs or stranded:
+            sites = _sites(view, names, weigh=self.top in WEIGHS)
+            for job, site in RULES[self.top]([*jobs, *stranded], sites, view.last):
                 if site is None:
                     plan.pass_over(job.id, Reason.NEVER_FITS)
-                else:
+                elif site.name != job.pool.name and (site.is_up or not job.pool.name):
                     plan.deal(site.name, job.id)
         return plan
 
@@ -98,6 +100,17 @@ class Sites:
 def _site_of(node: NodeView) -> str:
     """The name of its pool, which is never empty."""
     return node.spec.site or "unnamed"
+
+
+def _stranded(view: Snapshot) -> list[JobView]:
+    """The jobs of sites that are down of which nothing runs, is held or has ended."""
+    return [
+        job
+        for pool in view.pools.values()
+        if not any(node.up and not node.draining for node in pool.nodes.values())
+        for job in pool.jobs.values()
+        if not (job.attempts or job.held or job.ended or job.cancelled)
+    ]
 
 
 def _sites(view: Snapshot, names: Sequence[str], *, weigh: bool) -> list[Site]:

@@ -127,9 +127,9 @@ def result(ran: Runs, asked: Asked) -> Result:
     return Result(
         about=(
             f"{len(bounds)} instances of {asked.jobs} workflows at five sites, {dn13.SIZES[asked.sites]}. "
-            "RR and LB are the paper's: jobs in turn, or to the site with the fewest, and best holes at each site. The others show "
-            "what our ideas give: soonest ends instead of best holes, tasks by latest start (due), the most efficient "
-            "site with room first (fill)."
+            "RR and LB are the paper's: jobs in turn, or to the site with the fewest, and best holes at each site. "
+            "The others show what our ideas give: soonest ends instead of best holes, tasks by latest start (due), the "
+            "most efficient site with room first (fill)."
         ),
         tables=(_differences(numbers), _beside(numbers, bounds, asked), _by_kind(numbers, bounds, asked)),
         statements=_statements(numbers),
