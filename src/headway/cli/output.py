@@ -209,7 +209,9 @@ def make_folder(folder: Path) -> None:
 
 def file_for(path: Path, policy: str) -> Path:
     """A file name with the policy before its ending: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    bare = path.name.removesuffix(ending)
+    return path.with_name(f"{bare}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{ending}")
 
 
 def _write_metrics(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> tuple[Path, Path]:

@@ -14,11 +14,11 @@ import click
 import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
-from headway.cli.output import file_for, output_to, subject
+from headway.cli.output import PART_ATTEMPTS_MAX, file_for, output_to, subject
 from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
-from headway.errors import HeadwayError
-from headway.metrics import summarise, to_json, write_schedule
+from headway.errors import HeadwayError, InvalidInput
+from headway.metrics import summarise, to_json, write_schedule, write_tasks
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
@@ -93,6 +93,16 @@ QUIET_SECONDS: Final = 0.5
     "--warm-up", type=float, help=f"Share of the jobs, from the start, that such means leave out; default {WARM_UP}."
 )
 @click.option("--schedule", type=click.Path(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
+@click.option(
+    "--schedule-tasks",
+    type=click.Path(dir_okay=False),
+    help="Write a CSV file with a line for each task: job,task,node,start,end,slots.",
+)
+@click.option(
+    "--wfformat",
+    type=click.Path(dir_okay=False),
+    help="Write what ran of each workflow as WfFormat 1.5 (.json, .json.gz), for tools of WfCommons.",
+)
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
 @click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
@@ -112,15 +122,21 @@ def simulate(
     batches: int | None,
     warm_up: float | None,
     schedule: str | None,
+    schedule_tasks: str | None,
+    wfformat: str | None,
     out: str | None,
     start: str | None,
     end: str | None,
     as_json: bool,
 ) -> None:
-    """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
+    """Run a log (.swf, .swf.gz), a table of jobs (.csv), or workflows under one or more policies.
 
-    Several policies get the same jobs on the same cluster. With several, --schedule writes a file for each, with the
-    policy's name before its ending. CPU use and the costs of migrations and kills matter only to policies that put jobs
+    Workflows are files of WfFormat (.json), DAX (.xml) or STG (.stg), plain or gzipped, or a .tar.gz of them. Several
+    FILEs are as many workflows, all released at once.
+
+    Several policies get the same jobs on the same cluster. With several, --schedule, --schedule-tasks and --wfformat
+    write a file for each, with the policy's name before its ending; --wfformat writes one for each workflow, with the
+    workflow's name there if there are several. CPU use and the costs of migrations and kills matter only to policies that put jobs
     in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown
     with the half width of their confidence interval, without the jobs of the warm-up.
 
@@ -153,10 +169,13 @@ def simulate(
         means_of_batches(workload.release, batches, warm_up)
     if out is None and (start is not None or end is not None):
         raise HeadwayError("--from and --to are for pictures, and none is drawn", "Say where to with --out FOLDER.")
-    name = Path(trace.file).name if trace.recipe is None else f"{Path(trace.file).name} ({trace.recipe})"
-    to = None if out is None else output_to(out, subject(name, workload, held), held, workload, start, end)
-    if schedule is not None and not Path(schedule).parent.is_dir():
-        raise HeadwayError(f"cannot write {schedule}: there is no folder {Path(schedule).parent}")
+    to = None if out is None else output_to(out, subject(trace.name, workload, held), held, workload, start, end)
+    for path in filter(None, (schedule, schedule_tasks, wfformat)):
+        if not Path(path).parent.is_dir():
+            raise HeadwayError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    by_task = schedule_tasks is not None or wfformat is not None
+    if by_task:
+        check_tasks(workload, wfformat)
     schedules = {}
     for text in policies:
         with RunProgress(text) as progress:
@@ -166,17 +185,15 @@ def simulate(
                 text,
                 world=world,
                 decider=decider or "",
-                record=to is not None and to.records(text),
+                record=by_task or (to is not None and to.records(text)),
                 progress=progress,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
-    written = []
-    if schedule is not None:
-        paths = [file_for(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
-        for path, done in zip(paths, schedules.values(), strict=True):
-            write_schedule(done, path)
-        written.append(f"Written: {', '.join(map(str, paths))}.")
+    files: list[Path] = []
+    for text, done in schedules.items():
+        files += write_files(done, text if len(schedules) > 1 else "", schedule, schedule_tasks, wfformat)
+    written = [f"Written: {', '.join(map(str, files))}."] if files else []
     if to is not None:
         written += to.write(schedules, metrics)
     if as_json:
@@ -199,6 +216,56 @@ def simulate(
             click.echo(line)
     for sentence in undecided(workload, schedules, held):
         click.echo(sentence, err=True)
+
+
+def check_tasks(workload: Workload, wfformat: str | None) -> None:
+    """Refuse to record what ran where if that is too much, or to write workflows where there are none.
+
+    Raises:
+        HeadwayError: it is so.
+    """
+    tasks = int(workload.tasks.sum())
+    if tasks > PART_ATTEMPTS_MAX:
+        raise HeadwayError(
+            f"{tasks:,} tasks are too many to record what ran where",
+            f"At most {PART_ATTEMPTS_MAX:,} can be: leave jobs out with --first.",
+        )
+    if wfformat is not None and not workload.workflows:
+        raise InvalidInput("--wfformat", wfformat, "an option for workflows, and no job is one")
+
+
+def write_files(
+    done: Schedule, policy: str, schedule: str | None, schedule_tasks: str | None, wfformat: str | None
+) -> list[Path]:
+    """Write a run to the files that are wanted of it.
+
+    Args:
+        policy: stands before the endings of the files; empty: nothing does.
+        schedule, schedule_tasks, wfformat: where to; None: not wanted.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        HeadwayError: one cannot be written.
+    """
+    from headway.traces.instances import write_wfformat
+
+    def named(path: str, *parts: str) -> Path:
+        return file_for(Path(path), " ".join(filter(None, parts))) if any(parts) else Path(path)
+
+    written = []
+    if schedule is not None:
+        written.append(named(schedule, policy))
+        write_schedule(done, written[-1])
+    if schedule_tasks is not None:
+        written.append(named(schedule_tasks, policy))
+        write_tasks(done, written[-1])
+    for job in done.workflows if wfformat is not None else ():
+        assert wfformat is not None
+        written.append(named(wfformat, policy, str(done.label[job]) if len(done.workflows) > 1 else ""))
+        write_wfformat(done, job, written[-1])
+    return written
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
@@ -239,7 +306,14 @@ def _processors_of(file: str) -> int:
     found = processors_of(file)
     if found is not None:
         return found
-    widest = int(read_workload(file).width.max())
+    workload = read_workload(file)
+    if workload.workflows:
+        widest = max(task.cores for graph in workload.workflows.values() for task in graph)
+        raise HeadwayError(
+            f"{file} does not say on what it is to run",
+            f"Say it with --slots N, at least {widest} for its widest task, or with --cluster FILE.toml.",
+        )
+    widest = int(workload.width.max())
     raise HeadwayError(
         f"{file} does not say how large its machine is",
         f"Say it with --slots N, at least {widest} for its widest job, or with --cluster FILE.toml. "

@@ -117,6 +117,8 @@ def _slot_by_slot(attempts: Attempts) -> Attempts:
     first = attempts.first[rows] + np.arange(len(rows)) - np.searchsorted(rows, rows)
     return Attempts(
         job=attempts.job[rows],
+        task=attempts.task[rows],
+        node=attempts.node[rows],
         first=first,
         count=np.where(behind, 1, attempts.count)[rows],
         start=attempts.start[rows],
