@@ -7,18 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
 import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
-from headway.cli.output import PART_ATTEMPTS_MAX, file_for, output_to, subject
+from headway.cli.output import output_to, subject
 from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
-from headway.errors import HeadwayError, InvalidInput
-from headway.metrics import summarise, to_json, write_schedule, write_tasks
+from headway.cli.written import Files, names_files
+from headway.errors import HeadwayError
+from headway.metrics import summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
@@ -92,17 +92,7 @@ QUIET_SECONDS: Final = 0.5
 @click.option(
     "--warm-up", type=float, help=f"Share of the jobs, from the start, that such means leave out; default {WARM_UP}."
 )
-@click.option("--schedule", type=click.Path(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
-@click.option(
-    "--schedule-tasks",
-    type=click.Path(dir_okay=False),
-    help="Write a CSV file with a line for each task: job,task,node,start,end,slots.",
-)
-@click.option(
-    "--wfformat",
-    type=click.Path(dir_okay=False),
-    help="Write what ran of each workflow as WfFormat 1.5 (.json, .json.gz), for tools of WfCommons.",
-)
+@names_files
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
 @click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
@@ -111,6 +101,7 @@ QUIET_SECONDS: Final = 0.5
 )
 def simulate(
     trace: Trace,
+    files: Files,
     texts: tuple[str, ...],
     decider: str | None,
     slots: int | None,
@@ -121,9 +112,6 @@ def simulate(
     noise: float,
     batches: int | None,
     warm_up: float | None,
-    schedule: str | None,
-    schedule_tasks: str | None,
-    wfformat: str | None,
     out: str | None,
     start: str | None,
     end: str | None,
@@ -136,9 +124,9 @@ def simulate(
 
     Several policies get the same jobs on the same cluster. With several, --schedule, --schedule-tasks and --wfformat
     write a file for each, with the policy's name before its ending; --wfformat writes one for each workflow, with the
-    workflow's name there if there are several. CPU use and the costs of migrations and kills matter only to policies that put jobs
-    in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown
-    with the half width of their confidence interval, without the jobs of the warm-up.
+    workflow's name there if there are several. CPU use and the costs of migrations and kills matter only to policies
+    that put jobs in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and
+    slowdown are shown with the half width of their confidence interval, without the jobs of the warm-up.
 
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
@@ -170,12 +158,7 @@ def simulate(
     if out is None and (start is not None or end is not None):
         raise HeadwayError("--from and --to are for pictures, and none is drawn", "Say where to with --out FOLDER.")
     to = None if out is None else output_to(out, subject(trace.name, workload, held), held, workload, start, end)
-    for path in filter(None, (schedule, schedule_tasks, wfformat)):
-        if not Path(path).parent.is_dir():
-            raise HeadwayError(f"cannot write {path}: there is no folder {Path(path).parent}")
-    by_task = schedule_tasks is not None or wfformat is not None
-    if by_task:
-        check_tasks(workload, wfformat)
+    files.check(workload)
     schedules = {}
     for text in policies:
         with RunProgress(text) as progress:
@@ -185,15 +168,13 @@ def simulate(
                 text,
                 world=world,
                 decider=decider or "",
-                record=by_task or (to is not None and to.records(text)),
+                record=files.by_task or (to is not None and to.records(text)),
                 progress=progress,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
-    files: list[Path] = []
-    for text, done in schedules.items():
-        files += write_files(done, text if len(schedules) > 1 else "", schedule, schedule_tasks, wfformat)
-    written = [f"Written: {', '.join(map(str, files))}."] if files else []
+    paths = [path for text, done in schedules.items() for path in files.write(done, text if len(schedules) > 1 else "")]
+    written = [f"Written: {', '.join(map(str, paths))}."] if paths else []
     if to is not None:
         written += to.write(schedules, metrics)
     if as_json:
@@ -216,56 +197,6 @@ def simulate(
             click.echo(line)
     for sentence in undecided(workload, schedules, held):
         click.echo(sentence, err=True)
-
-
-def check_tasks(workload: Workload, wfformat: str | None) -> None:
-    """Refuse to record what ran where if that is too much, or to write workflows where there are none.
-
-    Raises:
-        HeadwayError: it is so.
-    """
-    tasks = int(workload.tasks.sum())
-    if tasks > PART_ATTEMPTS_MAX:
-        raise HeadwayError(
-            f"{tasks:,} tasks are too many to record what ran where",
-            f"At most {PART_ATTEMPTS_MAX:,} can be: leave jobs out with --first.",
-        )
-    if wfformat is not None and not workload.workflows:
-        raise InvalidInput("--wfformat", wfformat, "an option for workflows, and no job is one")
-
-
-def write_files(
-    done: Schedule, policy: str, schedule: str | None, schedule_tasks: str | None, wfformat: str | None
-) -> list[Path]:
-    """Write a run to the files that are wanted of it.
-
-    Args:
-        policy: stands before the endings of the files; empty: nothing does.
-        schedule, schedule_tasks, wfformat: where to; None: not wanted.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        HeadwayError: one cannot be written.
-    """
-    from headway.traces.instances import write_wfformat
-
-    def named(path: str, *parts: str) -> Path:
-        return file_for(Path(path), " ".join(filter(None, parts))) if any(parts) else Path(path)
-
-    written = []
-    if schedule is not None:
-        written.append(named(schedule, policy))
-        write_schedule(done, written[-1])
-    if schedule_tasks is not None:
-        written.append(named(schedule_tasks, policy))
-        write_tasks(done, written[-1])
-    for job in done.workflows if wfformat is not None else ():
-        assert wfformat is not None
-        written.append(named(wfformat, policy, str(done.label[job]) if len(done.workflows) > 1 else ""))
-        write_wfformat(done, job, written[-1])
-    return written
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
