@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "restore": ("headway.cli.journal", "Put a backup in place as a data directory."),
     "history": ("headway.cli.history", "Measure what a server has run, and write it to files."),
     "check": ("headway.cli.journal", "Check that a data directory or a backup is as it was written."),
-    "simulate": ("headway.cli.simulate", "Run a log, a table of jobs or workflows under one or more policies."),
+    "simulate": ("headway.cli.simulate", "Run a log, table or workflows under one or more policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
     "reproduce": ("headway.cli.reproduce", "Repeat the experiments of a paper and compare the figures."),
