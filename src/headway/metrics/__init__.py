@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from headway.metrics.batches import Interval, batch_means
-from headway.metrics.collect import frame, intervals, penalties, penalty_by_user, summarise, to_json, write_schedule
+from headway.metrics.collect import (
+    frame,
+    intervals,
+    penalties,
+    penalty_by_user,
+    summarise,
+    to_json,
+    write_schedule,
+    write_tasks,
+)
+from headway.metrics.energy import Energy, energy_of
 
 __all__ = [
     "summarise",
@@ -11,8 +21,11 @@ __all__ = [
     "batch_means",
     "Interval",
     "write_schedule",
+    "write_tasks",
     "to_json",
     "frame",
     "penalties",
     "penalty_by_user",
+    "energy_of",
+    "Energy",
 ]

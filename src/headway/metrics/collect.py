@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from headway.errors import HeadwayError
 from headway.metrics import measures
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, batch_means
+from headway.metrics.energy import energy_of
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
 from headway.model.job import SHAPES
-from headway.model.schedule import NOT_YET, STATUSES, Schedule
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, task_runs
 from headway.model.workload import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, float | int]
 SCHEDULE_COLUMNS: Final = ("job", "release", "start", "end", "slots")
+TASK_COLUMNS: Final = ("job", "task", "node", "start", "end", "slots")
 
 
 def summarise(schedule: Schedule) -> Metrics:
@@ -76,7 +78,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
         "refusals": schedule.refusals,
         "services_penalty": sum([service.penalty for service in schedule.services]),
-        **({} if schedule.energy is None else {"energy_joules": schedule.energy.joules}),
+        **({} if (energy := energy_of(schedule)) is None else {"energy_joules": energy.joules}),
     }
 
 
@@ -177,6 +179,30 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 lines = csv.writer(text, lineterminator="\n")
                 lines.writerow(SCHEDULE_COLUMNS)
                 lines.writerows(_lines(schedule))
+    except OSError as error:
+        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_tasks(schedule: Schedule, path: str | Path) -> None:
+    """Write a CSV file with `job,task,node,start,end,slots` for each task that ran, by job, then task.
+
+    Times are seconds as in `write_schedule`. Attempts whose work was lost are left out. A task that moved with its work
+    has a line for each place; of a rigid job on several nodes `node` names all, with `;` between them.
+
+    Raises:
+        HeadwayError: the file cannot be written, or the schedule has no attempts.
+    """
+    path = Path(path)
+    if schedule.attempts is None:
+        hint = "Let the simulation record attempts (record=True)."
+        raise HeadwayError("the schedule does not say what ran where", hint)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as text:
+            lines = csv.writer(text, lineterminator="\n")
+            lines.writerow(TASK_COLUMNS)
+            for run in task_runs(schedule):
+                of = schedule.label[run.job], schedule.task_label(run.job, run.task), ";".join(run.nodes)
+                lines.writerow((*of, seconds_text(run.start), seconds_text(run.end), run.slots))
     except OSError as error:
         raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
 

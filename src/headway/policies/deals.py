@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from headway.model.instant import Duration
+from headway.model.graph import length_of
 from headway.model.job import Kind
 from headway.model.snapshot import JobView, NodeView, Snapshot
 
@@ -93,7 +93,7 @@ class Order:
         self.demand = demand_of(job)
         self.parts: dict[int, float] = {}
         if job.kind is Kind.WORKFLOW:
-            self.path = critical_path(job)
+            self.path = length_of(job.graph)
             share = job.unfinished / job.tasks
             for task in job.graph:
                 self.parts[task.cores] = self.parts.get(task.cores, 0.0) + share * task.cores * task.estimate
@@ -114,14 +114,6 @@ def demand_of(job: JobView) -> int:
     if job.kind is Kind.WORKFLOW:
         return max(task.cores for task in job.graph)
     return job.width
-
-
-def critical_path(job: JobView) -> Duration:
-    """How long a workflow takes at speed factor 1 with as many slots as it can use."""
-    ends: list[Duration] = []
-    for task in job.graph:
-        ends.append(task.estimate + max((ends[before] for before in task.after), default=0))
-    return max(ends)
 
 
 Deal = tuple[JobView, Site | None]

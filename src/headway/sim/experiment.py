@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, cast
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from headway import policy_files
 from headway.errors import HeadwayError, InvalidInput
-from headway.metrics.energy import energy_of
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
 from headway.model.network import NO_NETWORK, Network
@@ -128,7 +127,6 @@ def run(
     if decider and not isinstance(policy, str):
         raise InvalidInput("policy", text, "the name of a policy that the decider has")
     slots = sum(node.slots for node in nodes)
-    draws = all(node.power is not None for node in nodes)
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
@@ -140,12 +138,11 @@ def run(
             estimate_default=from_seconds(seconds_of(estimate_default, "estimate_default")),
             period=None if period is None else from_seconds(seconds_of(period, "period")),
             decider=asked,
-            record=record or draws,
+            record=record or all(node.power is not None for node in nodes),  # for their energy
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
             network=network,
         )
-        schedule = simulation.run(progress)
-    return replace(schedule, energy=energy_of(schedule, nodes)) if draws else schedule
+        return simulation.run(progress)
 
 
 def _only(policy: object) -> tuple[PolicySource, str]:

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from headway.errors import InvalidInput, did_you_mean
+from headway.model.graph import length_of
 from headway.model.instant import Duration, from_seconds
 from headway.model.job import SHAPES, Kind, PenaltyShape, TaskSpec
 from headway.model.node import NodeSpec, Power
@@ -165,7 +166,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpe
         one = kind if kind != MIX else str(chance.choice(tuple(KINDS), p=MIXED))
         draw.widest = draw.whole(1, WIDEST)
         graphs.append(tuple(KINDS[one](draw)))
-    paths = [path_of(graph) for graph in graphs]
+    paths = [length_of(graph) for graph in graphs]
     bound = lower_bound(graphs, cluster(kind, seed) if nodes is None else nodes)
     shapes = chance.integers(0, len(SHAPES), jobs).tolist()
     due = [round(1.5 * path + chance.uniform(0, 1.2) * bound) for path in paths]
@@ -229,14 +230,6 @@ def cluster(kind: str, seed: int = 0, size: Size = "alike", processors: int | No
     )
 
 
-def path_of(graph: Sequence[TaskSpec]) -> Duration:
-    """The critical path of a workflow at speed factor 1, in microseconds."""
-    ends: list[Duration] = []
-    for task in graph:
-        ends.append(task.estimate + max([ends[before] for before in task.after], default=0))
-    return max(ends)
-
-
 def lower_bound(graphs: Sequence[Sequence[TaskSpec]], nodes: Sequence[NodeSpec]) -> float:
     """No schedule on these sites has a shorter makespan, in microseconds; all jobs are there at the start.
 
@@ -265,7 +258,7 @@ def lower_bound(graphs: Sequence[Sequence[TaskSpec]], nodes: Sequence[NodeSpec])
     times = np.zeros((widest + 1, widest))  # by least demand of the job and by cores of the task
     for graph, demand in zip(graphs, demands, strict=True):
         fastest = max(node.speed for node in sites.values() if node.slots >= demand)
-        bound = max(bound, path_of(graph) / fastest)
+        bound = max(bound, length_of(graph) / fastest)
         for task in graph:
             times[: demand + 1, task.cores - 1] += task.estimate
     for weights in _rising(widest, widest):

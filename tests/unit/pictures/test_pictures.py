@@ -43,7 +43,7 @@ def run(*rows: tuple[int, int, float, float, bool], jobs: int, capacity: int, **
     terms = {"release": [0] * jobs} | terms
     workload = workload_us(runtime=[SECOND] * jobs, width=width, kind=1, **terms)
     ran = attempts_of(
-        (job, slots, round(begins * SECOND), round(ends * SECOND), wasted, False)
+        (job, 0, 0, slots, round(begins * SECOND), round(ends * SECOND), wasted, False)
         for job, slots, begins, ends, wasted in rows
     )
     return schedule_of(workload, Course(start, end, slots=width, attempts=ran), capacity)
