@@ -193,14 +193,12 @@ def write_tasks(schedule: Schedule, path: str | Path) -> None:
         HeadwayError: the file cannot be written, or the schedule has no attempts.
     """
     path = Path(path)
-    if schedule.attempts is None:
-        hint = "Let the simulation record attempts (record=True)."
-        raise HeadwayError("the schedule does not say what ran where", hint)
+    found = task_runs(schedule)
     try:
         with path.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text, lineterminator="\n")
             lines.writerow(TASK_COLUMNS)
-            for run in task_runs(schedule):
+            for run in found:
                 of = schedule.label[run.job], schedule.task_label(run.job, run.task), ";".join(run.nodes)
                 lines.writerow((*of, seconds_text(run.start), seconds_text(run.end), run.slots))
     except OSError as error:

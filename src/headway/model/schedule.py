@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds
 from headway.model.job import Kind, Service, TaskSpec
@@ -219,14 +220,18 @@ class TaskRun:
 
 
 def task_runs(schedule: Schedule, job: int | None = None) -> list[TaskRun]:
-    """What ran of each task and was not lost, in order of job, task and start; nothing where it was not recorded.
+    """What ran of each task and was not lost, in order of job, task and start.
 
     Args:
         job: only of the job at this position; None: of all.
+
+    Raises:
+        HeadwayError: it was not recorded.
     """
     attempts = schedule.attempts
     if attempts is None:
-        return []
+        hint = "Let the simulation record attempts (record=True)."
+        raise HeadwayError("the schedule does not say what ran where", hint)
     kept = np.flatnonzero(~attempts.wasted if job is None else ~attempts.wasted & (attempts.job == job))
     order = kept[np.lexsort((attempts.first[kept], attempts.start[kept], attempts.task[kept], attempts.job[kept]))]
     columns = (attempts.job, attempts.task, attempts.start, attempts.end, attempts.node, attempts.count)

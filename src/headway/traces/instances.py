@@ -31,21 +31,23 @@ def write_wfformat(schedule: Schedule, job: int, path: str | Path) -> None:
     """Write a workflow and how it ran; gzipped if the name ends in .gz.
 
     - An edge that carries bytes is a file, which the one task writes and the other reads.
-    - The run time of a task is that from its start to its end, on the node that is named; of a task that moved with its
-      work, in all places together. Tasks of which nothing ran have none: they are missing among those executed.
+    - The run time of a task is that from its start to its end, on the node that is named, with what it waited there for
+      its inputs; of a task that moved with its work, in all places together. Tasks of which nothing ran are missing
+      among those executed.
     - Points in time are on the clock of the schedule, whose zero is written as 1970. The makespan counts from the
       release.
     - Ids have only letters, digits and `._-`, as the format wants; a task keeps its label as its name.
 
     Args:
-        job: the position of the workflow in the schedule, which must have recorded attempts.
+        job: the position of the workflow in the schedule.
 
     Raises:
         InvalidInput: the job is no workflow.
-        HeadwayError: the file cannot be written.
+        HeadwayError: the file cannot be written, or it was not recorded what ran where.
     """
+    written = msgspec.json.encode(instance(schedule, job))
     with writing(Path(path)) as text:
-        text.write(msgspec.json.format(msgspec.json.encode(instance(schedule, job)), indent=1).decode())
+        text.write(msgspec.json.format(written, indent=1).decode())
         text.write("\n")
 
 
@@ -54,6 +56,7 @@ def instance(schedule: Schedule, job: int) -> Written:
 
     Raises:
         InvalidInput: the job is no workflow.
+        HeadwayError: it was not recorded what ran where.
     """
     tasks = schedule.workflows.get(job)
     label = str(schedule.label[job])

@@ -151,6 +151,8 @@ class _Reader:
             raise not_readable(Path(self._source), "JSON") from error
         except msgspec.DecodeError as error:
             raise self._malformed(error) from error
+        except UnicodeDecodeError as error:
+            raise self._undecoded(error) from error
         except RecursionError as error:
             raise self._refuse("JSON", "something of many layers", "a workflow, which has few") from error
         return self._decoded(msgspec.json.Decoder(_Workflow), whole.workflow, "workflow")
@@ -172,12 +174,15 @@ class _Reader:
             return decoder.decode(raw)
         except msgspec.ValidationError as error:
             said, within = _PLACE.fullmatch(str(error)).groups("")  # type: ignore[union-attr]  # it fits any line
-            value: Any = msgspec.json.decode(raw)
-            for key, index in _STEP.findall(within):
-                value = value[int(index)] if index else value[key]
-            raise self._refuse(place + within, value, said[:1].lower() + said[1:].replace("`", "")) from error
+            allowed = said[:1].lower() + said[1:].replace("`", "")
+            raise self._refuse(place + within, _value_at(raw, within), allowed) from error
         except msgspec.DecodeError as error:
             raise self._malformed(error) from error
+        except UnicodeDecodeError as error:
+            raise self._undecoded(error, place) from error
+
+    def _undecoded(self, error: UnicodeDecodeError, place: str = "JSON") -> InvalidInput:
+        return self._refuse(place, error.object[:20], "text in utf-8")
 
     def _add(self, task: _Task, number: int, runs: Mapping[str, tuple[float, float]]) -> None:
         field = f"{_SPECIFIED}[{number}].id"
@@ -249,3 +254,14 @@ class _Reader:
                 if parent not in written:
                     written[parent] = frozenset(writes[parent])
                 self._graph.link(parent, child, sum([sizes[file] for file in read & written[parent]]))
+
+
+def _value_at(raw: msgspec.Raw, within: str) -> object:
+    """The value at a place within a part of the file, for an error."""
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return "something that cannot be shown"
+    for key, index in _STEP.findall(within):
+        value = value[int(index)] if index else value[key]
+    return value

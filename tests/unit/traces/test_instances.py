@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import __version__
-from headway.errors import InvalidInput
+from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import write_tasks
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
@@ -176,6 +176,14 @@ def test_only_workflows_are_written() -> None:
         instance(ran(), 0)
 
 
+def test_what_ran_where_must_have_been_recorded(tmp_path: Path) -> None:
+    done = run(flow(), CLUSTER, "fcfs")
+    for write in (lambda path: write_wfformat(done, 1, path), lambda path: write_tasks(done, path)):
+        with pytest.raises(HeadwayError, match="the schedule does not say what ran where"):
+            write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_times_beyond_the_calendar_are_its_end() -> None:
     late = ran(flow(release=10**18))
     assert instance(late, 1)["createdAt"] == "9999-12-31T00:00:00+00:00"
@@ -194,3 +202,14 @@ def test_tasks_that_were_lost_are_counted_once(tmp_path: Path) -> None:
         "flow,a_b,a,10,16,2\n"
         "flow,join,a,16,17,1\n"
     )
+
+
+def test_the_example_of_the_how_to_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "workflows.md"
+    *_, example = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    write_wfformat(ran(), 1, "montage.json")
+    Path("epigenomics.xml").write_text('<adag><job id="one" runtime="2"/></adag>')
+    exec(example, {})
+    assert len(read_workload("ran.json").workflows[0]) == len(TASKS)
+    assert Path("tasks.csv").read_text().splitlines()[-1] == "epigenomics,one,big,0,2,1"
