@@ -26,6 +26,7 @@ latency = 0.1      # seconds, or a duration in quotes; default 0
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.instant import from_seconds
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.network import BANDWIDTH_RANGE, Line, Link, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.times import seconds_of, span_of
@@ -169,6 +170,51 @@ def read_network(path: str | Path) -> Network:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
     return parse_network(_text(path), source=str(path))
+
+
+def write_cluster(nodes: Sequence[NodeSpec], path: str | Path) -> None:
+    """Write a cluster file that declares these nodes; alike ones that are numbered from 1 stand in one table.
+
+    Raises:
+        HeadwayError: the file cannot be written.
+    """
+    tables: list[tuple[NodeSpec, str, int]] = []
+    for node in nodes:
+        stem, _, number = node.name.rpartition("-")
+        if tables and stem:
+            first, name, count = tables[-1]
+            if name == stem and number == str(count + 1) and replace(first, name=node.name) == node:
+                tables[-1] = first, name, count + 1
+                continue
+        tables.append((node, stem, 1) if number == "1" and stem else (node, node.name, 0))
+    try:
+        Path(path).write_text("\n".join(_table(*table) for table in tables), encoding="utf-8")
+    except OSError as error:
+        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _table(node: NodeSpec, name: str, count: int) -> str:
+    """A node, or so many of a name, as a table."""
+    fields: list[tuple[str, object]] = [
+        ("name", name),
+        ("slots", node.slots),
+        ("speed", node.speed),
+        ("site", node.site),
+    ]
+    if node.cores is not None:
+        fields.append(("cores", node.cores))
+    if node.kind:
+        fields.append(("kind", node.kind))
+    if node.power is not None:
+        fields += [("idle_watts", node.power.idle), ("peak_watts", node.power.peak)]
+    if node.capabilities.lacking:
+        fields.append(("cannot", list(node.capabilities.lacking)))
+    if node.lease is not None:
+        fields.append(("lease", to_seconds(node.lease)))
+    if count:
+        fields.append(("count", count))
+    # Names and lists of names are written in JSON as in TOML.
+    return "[[node]]\n" + "".join(f"{field} = {json.dumps(value, ensure_ascii=False)}\n" for field, value in fields)
 
 
 def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]:

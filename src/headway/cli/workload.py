@@ -11,10 +11,13 @@ from typing import Any, Final
 import click
 
 from headway.cli.show import SpanType, print_json, print_table, seconds_in, span
+from headway.config import write_cluster
 from headway.errors import InvalidInput
+from headway.model.instant import SECOND
 from headway.model.workload import Workload
 from headway.traces import is_log, read_workload, write_workload
 from headway.traces.swf import processors_of
+from headway.workloads import dn13 as dn
 from headway.workloads import feitelson96 as feitelson
 from headway.workloads import jann97 as jann
 from headway.workloads import lublin99 as lublin
@@ -238,6 +241,70 @@ def tsafrir(
     made = with_estimates(jobs, largest=largest_estimate, hints=known, seed=seed)
     told = {"model": "tsafrir", "seed": seed, "log": log, "largest_estimate": largest_estimate, "hints": known}
     _finish(made, processors or _machine(log, made), told, out, as_json)
+
+
+@workload.command(short_help="Workflows with due dates, for five sites of many-core machines.")
+@click.option(
+    "--kind", type=click.Choice(dn.NAMES), default=dn.MIX, show_default=True, help="What the workflows are like."
+)
+@click.option("--jobs", type=int, default=dn.JOBS, show_default=True, help="How many workflows.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
+@click.option(
+    "--sites", type=click.Choice(tuple(dn.SIZES)), default="alike", show_default=True, help="How large the sites are."
+)
+@click.option("--processors", type=int, help="The most processors of a site.  [default: 100, for single tasks 10]")
+@click.option("--cluster", type=click.Path(dir_okay=False), help="Write the sites to this TOML file.")
+@click.option(
+    "-o", "--out", type=click.Path(dir_okay=False), help="Write the workflows to this .json or .json.gz file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
+def dn13(
+    kind: str,
+    jobs: int,
+    seed: int,
+    sites: dn.Size,
+    processors: int | None,
+    cluster: str | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """An instance of DN13: 1,000 workflows with due dates and penalties, and the five sites that they are for."""
+    nodes = dn.cluster(kind, seed, sites, processors)
+    made = dn.instance(kind, seed, jobs, nodes)
+    if out is not None:
+        write_workload(made, out)
+    if cluster is not None:
+        write_cluster(nodes, cluster)
+    tasks = made.workflows.values()
+    bound = dn.lower_bound(list(tasks), nodes) / SECOND
+    told: dict[str, Any] = {
+        "model": "dn13",
+        "kind": kind,
+        "seed": seed,
+        "jobs": len(made),
+        "tasks": int(made.tasks.sum()),
+        "tasks_max": int(made.tasks.max()),
+        "cores_max": max(task.cores for graph in tasks for task in graph),
+        "critical_path_max": float(made.seconds("runtime").max()),
+        "due_max": float(made.seconds("due").max()),
+        "makespan_bound": bound,
+    }
+    if as_json:
+        print_json({**told, "sites": sites, "written": out, "cluster": cluster})
+        return
+    shown = [
+        ("workflows", f"{told['jobs']:,}, {kind}"),
+        ("tasks", f"{told['tasks']:,}"),
+        ("most tasks of one", f"{told['tasks_max']}"),
+        ("most cores of a task", f"{told['cores_max']}"),
+        ("longest critical path", span(told["critical_path_max"])),
+        ("last due date", span(told["due_max"])),
+        ("makespan, at least", span(bound)),
+    ]
+    print_table(("", "dn13"), shown, right=("dn13",))
+    for path in (out, cluster):
+        if path is not None:
+            click.echo(f"Written: {path}.")
 
 
 def _machine(log: str, jobs: Workload) -> int:

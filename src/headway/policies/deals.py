@@ -208,3 +208,6 @@ RULES: Final[dict[str, Rule]] = {"rr": in_turn, "lb": fewest_jobs, "fill": effic
 
 WEIGHS: Final = frozenset({"fill"})
 """Those that need to know what work the sites have."""
+
+SORTS: Final = frozenset({"lb", "fill"})
+"""Those that sort the jobs that come at once."""

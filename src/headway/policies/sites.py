@@ -13,7 +13,7 @@ from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, WEIGHS, Order, Site
+from headway.policies.deals import RULES, SORTS, WEIGHS, Order, Site
 
 
 @value
@@ -27,7 +27,8 @@ class Sites:
         top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
             takes the least energy, as long as its work can be done in time.
         each: the policy of each site; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
-        per_instant: one round for all events of an instant, here and at each site, instead of one after each event.
+        per_instant: one round for all events of an instant, here and at each site, instead of one after each event. lb
+            and fill always do so, because they sort the jobs that come at once.
     """
 
     top: str = "rr"
@@ -37,6 +38,8 @@ class Sites:
     def __post_init__(self) -> None:
         if self.top not in RULES:
             raise InvalidInput("top", self.top, ", ".join(RULES))
+        if self.top in SORTS:
+            object.__setattr__(self, "per_instant", True)
         from headway.policies.registry import find  # it knows this module
 
         if is_top_level(find(self.each.replace(";", ","))):

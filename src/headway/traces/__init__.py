@@ -79,18 +79,26 @@ def processors_of(path: str | Path) -> int | None:
 
 
 def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:
-    """Write a workload as a log or a table, depending on the file name.
+    """Write a workload as a log, as a table, or workflows with their terms (.json), depending on the file name.
 
     Args:
-        header: as in `write_swf`; a table has no place for it.
+        header: as in `write_swf`; other files have no place for it.
 
     Raises:
-        InvalidInput: the name is that of neither, or the workload contains workflows.
+        InvalidInput: the name is of none of these, or the workload has workflows and the file is not for them, or other
+            jobs and it is.
         HeadwayError: the file cannot be written.
     """
     named = named_format(Path(path).name)
+    if named is Format.WFFORMAT:
+        from headway.traces.own import write_own
+
+        write_own(workload, path)
+        return
     if named not in (Format.LOG, Format.TABLE):
-        raise InvalidInput("file name", Path(path).name, "a name that ends in .swf, .swf.gz, .csv or .csv.gz")
+        raise InvalidInput(
+            "file name", Path(path).name, "a name that ends in .swf, .csv or .json, or in .gz after that"
+        )
     if named is Format.LOG:
         write_swf(workload, path, header)
     else:
@@ -124,10 +132,11 @@ def is_log(path: str | Path) -> bool:
 
 
 def read_workflows(paths: Sequence[str | Path]) -> Workload:
-    """The workflows in files, as jobs that are all released at 0, in the order given.
+    """The workflows in files, as jobs in the order given. They are released at 0, unless a file tells their terms.
 
-    A file is WfFormat (.json), DAX (.xml, .dax) or STG (.stg), plain or gzipped; or a tar archive of such files. A job
-    is labelled by the name of its file without its endings; of several with one name the others get a number. Its
+    A file is WfFormat (.json), DAX (.xml, .dax) or STG (.stg), plain or gzipped; a tar archive of such files; or
+    workflows with their terms, as `write_workload` writes them. Of those without, a job is labelled by the name of its
+    file without its endings; of several with one name the others get a number. Its
     `runtime` is the length of its critical path.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path, PurePath
@@ -12,8 +13,8 @@ from headway.traces.files import opened
 
 READABLE: Final = (
     "a log in the Standard Workload Format (.swf, .swf.gz), a table with a heading (.csv, .csv.gz), such as "
-    "job,release,width,runtime,due, or workflows: WfFormat (.json), DAX (.xml), STG (.stg), each also as .gz, or many "
-    "of them in a .tar.gz"
+    "job,release,width,runtime,due, or workflows: WfFormat or Headway's own (.json), DAX (.xml), STG (.stg), each also "
+    "as .gz, or many of them in a .tar.gz"
 )
 """The formats that can be read, in words."""
 
@@ -23,6 +24,7 @@ class Format(Enum):
 
     LOG = "a log"
     TABLE = "a table"
+    OWN = "workflows with their terms"
     WFFORMAT = "a workflow of WfCommons"
     DAX = "a workflow of Pegasus"
     STG = "a task graph of the Standard Task Graph Set"
@@ -41,6 +43,9 @@ _ENDINGS: Final = {
 }
 
 _BOM: Final = b"\xef\xbb\xbf"
+
+_OWN: Final = re.compile(rb'\{\s*"headway"\s*:')
+"""How a file with workflows and their terms begins."""
 
 _SIGNS: Final = (
     (b"\x80\x04\x95", "a pickle of Python"),
@@ -89,6 +94,8 @@ def format_of(path: Path) -> Format:
     bare = first.removeprefix(_BOM).lstrip()
     if first[257:262] == b"ustar":
         return Format.TAR
+    if _OWN.match(bare):
+        return Format.OWN
     for sign, found in ((b"{", Format.WFFORMAT), (b"<", Format.DAX)):
         if bare.startswith(sign):
             return found

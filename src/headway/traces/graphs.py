@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.instant import from_seconds
-from headway.model.job import BYTES_MAX, TaskSpec
+from headway.model.instant import NEVER, Instant, from_seconds
+from headway.model.job import BYTES_MAX, PenaltyShape, TaskSpec
 from headway.model.node import COUNT_MAX
 from headway.traces.swf import LARGEST
 
@@ -28,18 +28,35 @@ _CYCLE_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTerms:
+    """The terms of a workflow that its file tells, as in `Workload`."""
+
+    release: Instant = 0
+    due: Instant = NEVER
+    priority: float = 0.0
+    rate: float = 1.0
+    shape: PenaltyShape = PenaltyShape.LINEAR
+    user: str = ""
+
+
+NO_TERMS: Final = ReadTerms()
+
+
+@dataclass(frozen=True, slots=True)
 class ReadWorkflow:
     """A workflow of a file.
 
     Attributes:
-        name: what the job is called: the name of its file without endings.
-        labels: what the file calls each task.
+        name: what the job is called: the name of its file without endings, unless the file says it.
+        labels: what the file calls each task; empty: their numbers.
         tasks: in an order in which each comes after those that it waits for; else in that of the file.
+        terms: those that the file tells.
     """
 
     name: str
     labels: tuple[str, ...]
     tasks: tuple[TaskSpec, ...]
+    terms: ReadTerms = NO_TERMS
 
 
 class Graph:

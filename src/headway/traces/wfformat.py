@@ -6,17 +6,17 @@ and development", Future Generation Computer Systems 128, 2022).
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.traces.formats import not_readable
 from headway.traces.graphs import BYTES, CORES, TIME, Graph, ReadWorkflow, bytes_of, is_cores, is_time
+from headway.traces.parts import JSONFile
 
 VERSIONS: Final = ("1.5", "1.6")
 """The versions that can be read; 1.6 only adds to 1.5."""
@@ -25,9 +25,6 @@ _SPECIFIED: Final = "workflow.specification.tasks"
 _RAN: Final = "workflow.execution.tasks"
 _FILES: Final = "workflow.specification.files"
 _HINT_TASKS_MAX: Final = 10_000  # among more, to look for a similar id would take long
-_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
-_PLACE: Final = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$")
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _OLDER: Final = (
     "WfCommons has a program that changes older files: wfcommons-migrate-instance.py in its repository WfFormat."
 )
@@ -73,9 +70,6 @@ class _Run(msgspec.Struct, gc=False):
     coreCount: float | None = None
 
 
-T = TypeVar("T")
-
-
 def read_wfformat(text: bytes, source: str, name: str) -> ReadWorkflow:
     """The workflow in a file of WfFormat.
 
@@ -101,7 +95,7 @@ class _Reader:
     """Reads one file."""
 
     def __init__(self, text: bytes, source: str) -> None:
-        self._text = text
+        self._file = JSONFile(text, source)
         self._source = source
         self._graph = Graph(source)
 
@@ -117,7 +111,7 @@ class _Reader:
         named: list[tuple[list[str], list[str]]] = []
         decoder = msgspec.json.Decoder(_Task)
         for number, raw in enumerate(specification.tasks):
-            task = self._decoded(decoder, raw, f"{_SPECIFIED}[{number}]")
+            task = self._file.decode(decoder, raw, f"{_SPECIFIED}[{number}]")
             self._add(task, number, runs)
             named.append((task.parents, task.children))
             for which, name_of, into in (
@@ -126,71 +120,32 @@ class _Reader:
             ):
                 into.append(self._files(name_of, files, sizes, f"{_SPECIFIED}[{number}].{which}"))
         if not len(self._graph):
-            raise self._refuse(_SPECIFIED, [], "one task or more")
+            raise self._file.refuse(_SPECIFIED, [], "one task or more")
         for number, (parents, children) in enumerate(named):
             self._link(number, parents, children)
         by_number = array("q", [0 if sizes is None else sizes[file] for file in files])
         self._send(reads, writes, by_number)
 
         def refuse(position: int, way: str) -> InvalidInput:
-            return self._refuse(f"{_SPECIFIED}[{position}].parents", way, "tasks that do not wait for it")
+            return self._file.refuse(f"{_SPECIFIED}[{position}].parents", way, "tasks that do not wait for it")
 
         return self._graph.finish(name, refuse)
 
-    def _refuse(self, field: str, value: object, allowed: str, hint: str = "") -> InvalidInput:
-        return InvalidInput(field, value, allowed, source=self._source, hint=hint)
-
     def _decoded_whole(self) -> _Workflow:
-        try:
-            whole = msgspec.json.decode(self._text, type=_Versioned)
-            if whole.schemaVersion not in VERSIONS:
-                if whole.schemaVersion is None:
-                    raise not_readable(Path(self._source), "JSON")
-                raise self._refuse("schemaVersion", whole.schemaVersion, " or ".join(VERSIONS), _OLDER)
-        except msgspec.ValidationError as error:
-            raise not_readable(Path(self._source), "JSON") from error
-        except msgspec.DecodeError as error:
-            raise self._malformed(error) from error
-        except UnicodeDecodeError as error:
-            raise self._undecoded(error) from error
-        except RecursionError as error:
-            raise self._refuse("JSON", "something of many layers", "a workflow, which has few") from error
-        return self._decoded(msgspec.json.Decoder(_Workflow), whole.workflow, "workflow")
-
-    def _malformed(self, error: msgspec.DecodeError) -> InvalidInput:
-        said = str(error)
-        at = _BYTE.search(said)
-        line = None if at is None else self._text.count(b"\n", 0, int(at[1])) + 1
-        said = _BYTE.sub("", said).removeprefix("JSON is malformed: ")
-        return InvalidInput("JSON", said, "well-formed JSON", source=self._source, line=line)
-
-    def _decoded(self, decoder: msgspec.json.Decoder[T], raw: msgspec.Raw, place: str) -> T:
-        """A part of the file as what it is to be.
-
-        Raises:
-            InvalidInput: it is something else.
-        """
-        try:
-            return decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            said, within = _PLACE.fullmatch(str(error)).groups("")  # type: ignore[union-attr]  # it fits any line
-            allowed = said[:1].lower() + said[1:].replace("`", "")
-            raise self._refuse(place + within, _value_at(raw, within), allowed) from error
-        except msgspec.DecodeError as error:
-            raise self._malformed(error) from error
-        except UnicodeDecodeError as error:
-            raise self._undecoded(error, place) from error
-
-    def _undecoded(self, error: UnicodeDecodeError, place: str = "JSON") -> InvalidInput:
-        return self._refuse(place, error.object[:20], "text in utf-8")
+        whole = self._file.decode(msgspec.json.Decoder(_Versioned))
+        if whole.schemaVersion is None:
+            raise not_readable(Path(self._source), "JSON")
+        if whole.schemaVersion not in VERSIONS:
+            raise self._file.refuse("schemaVersion", whole.schemaVersion, " or ".join(VERSIONS), _OLDER)
+        return self._file.decode(msgspec.json.Decoder(_Workflow), whole.workflow, "workflow")
 
     def _add(self, task: _Task, number: int, runs: Mapping[str, tuple[float, float]]) -> None:
         field = f"{_SPECIFIED}[{number}].id"
         if not task.id or task.id in self._graph.numbers:
-            raise self._refuse(field, task.id, "an id that no other task has")
+            raise self._file.refuse(field, task.id, "an id that no other task has")
         if task.id not in runs:
             hint = "The run time of every task must be known, as runtimeInSeconds."
-            raise self._refuse(field, task.id, f"a task that {_RAN} has, too", hint)
+            raise self._file.refuse(field, task.id, f"a task that {_RAN} has, too", hint)
         self._graph.add(task.id, *runs[task.id])
 
     def _runs(self, raws: Sequence[msgspec.Raw]) -> dict[str, tuple[float, float]]:
@@ -199,14 +154,14 @@ class _Reader:
         decoder = msgspec.json.Decoder(_Run)
         for number, raw in enumerate(raws):
             place = f"{_RAN}[{number}]"
-            run = self._decoded(decoder, raw, place)
+            run = self._file.decode(decoder, raw, place)
             seconds, cores = run.runtimeInSeconds, 1.0 if run.coreCount is None else max(run.coreCount, 0)
             if run.id in found:
-                raise self._refuse(f"{place}.id", run.id, "an id that no other task has")
+                raise self._file.refuse(f"{place}.id", run.id, "an id that no other task has")
             if seconds is None or not is_time(seconds):
-                raise self._refuse(f"{place}.runtimeInSeconds", seconds, TIME)
+                raise self._file.refuse(f"{place}.runtimeInSeconds", seconds, TIME)
             if not is_cores(-(-cores // 1)):
-                raise self._refuse(f"{place}.coreCount", run.coreCount, CORES)
+                raise self._file.refuse(f"{place}.coreCount", run.coreCount, CORES)
             found[run.id] = seconds, cores
         return found
 
@@ -216,12 +171,12 @@ class _Reader:
         decoder = msgspec.json.Decoder(_File)
         for number, raw in enumerate(raws):
             place = f"{_FILES}[{number}]"
-            file = self._decoded(decoder, raw, place)
+            file = self._file.decode(decoder, raw, place)
             size = bytes_of(file.sizeInBytes)
             if file.id in found:
-                raise self._refuse(f"{place}.id", file.id, "an id that no other file has")
+                raise self._file.refuse(f"{place}.id", file.id, "an id that no other file has")
             if size is None:
-                raise self._refuse(f"{place}.sizeInBytes", file.sizeInBytes, BYTES)
+                raise self._file.refuse(f"{place}.sizeInBytes", file.sizeInBytes, BYTES)
             found[file.id] = size
         return found
 
@@ -231,7 +186,7 @@ class _Reader:
         """The numbers of these files, each once; new files get the next ones."""
         for number, name in enumerate(names):
             if sizes is not None and name not in sizes:
-                raise self._refuse(f"{place}[{number}]", name, f"the id of a file that {_FILES} has")
+                raise self._file.refuse(f"{place}[{number}]", name, f"the id of a file that {_FILES} has")
         return array("q", [files.setdefault(name, len(files)) for name in dict.fromkeys(names)])
 
     def _link(self, number: int, parents: Sequence[str], children: Sequence[str]) -> None:
@@ -242,7 +197,7 @@ class _Reader:
                 if other is None:
                     field = f"{_SPECIFIED}[{number}].{which}[{index}]"
                     hint = did_you_mean(label, graph.numbers) if len(graph) <= _HINT_TASKS_MAX else ""
-                    raise self._refuse(field, label, "the id of a task", hint)
+                    raise self._file.refuse(field, label, "the id of a task", hint)
                 graph.link(*((other, number) if which == "parents" else (number, other)))
 
     def _send(self, reads: Sequence[array[int]], writes: Sequence[array[int]], sizes: Sequence[int]) -> None:
@@ -254,14 +209,3 @@ class _Reader:
                 if parent not in written:
                     written[parent] = frozenset(writes[parent])
                 self._graph.link(parent, child, sum([sizes[file] for file in read & written[parent]]))
-
-
-def _value_at(raw: msgspec.Raw, within: str) -> object:
-    """The value at a place within a part of the file, for an error."""
-    try:
-        value: Any = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return "something that cannot be shown"
-    for key, index in _STEP.findall(within):
-        value = value[int(index)] if index else value[key]
-    return value

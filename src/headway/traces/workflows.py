@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
+import numpy as np
+
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.graph import length_of
-from headway.model.job import Kind
+from headway.model.job import SHAPES, Kind
 from headway.model.workload import Workload, workload_us
 from headway.traces.dax import read_dax
 from headway.traces.files import Bounded, decoded, opened, unzipped
 from headway.traces.formats import Format, format_of, named_format, not_readable
 from headway.traces.graphs import TASKS_MAX, ReadWorkflow
+from headway.traces.own import read_own
 from headway.traces.stg import read_stg
 from headway.traces.wfformat import read_wfformat
 
@@ -37,13 +40,18 @@ def read(paths: Sequence[Path]) -> Workload:
             if tasks > TASKS_MAX:
                 raise HeadwayError(f"the workflows have more than {TASKS_MAX:,} tasks in all", "Give fewer files.")
     return workload_us(
-        release=[0] * len(found),
+        release=[workflow.terms.release for workflow in found],
         runtime=[length_of(workflow.tasks) for workflow in found],
+        due=[workflow.terms.due for workflow in found],
+        priority=[workflow.terms.priority for workflow in found],
+        rate=[workflow.terms.rate for workflow in found],
+        shape=[SHAPES.index(workflow.terms.shape) for workflow in found],
+        user=np.array([workflow.terms.user for workflow in found], dtype=object),
         tasks=[len(workflow.tasks) for workflow in found],
         kind=[int(Kind.WORKFLOW)] * len(found),
         label=list(_unique(workflow.name for workflow in found)),
         workflows={number: workflow.tasks for number, workflow in enumerate(found)},
-        task_labels={number: workflow.labels for number, workflow in enumerate(found)},
+        task_labels={number: workflow.labels for number, workflow in enumerate(found) if workflow.labels},
     )
 
 
@@ -57,6 +65,8 @@ def _workflows(path: Path) -> Iterator[ReadWorkflow]:
     with opened(path) as whole:
         if found is Format.TAR:
             yield from _members(path, whole)
+        elif found is Format.OWN:
+            yield from read_own(io.BufferedReader(Bounded(whole, FILE_MAX, str(path))).read(), str(path))
         else:
             yield _workflow(whole, found, str(path), path.name)
 

@@ -23,11 +23,11 @@ from headway.workloads import dn13
 
 METHODS: Final[dict[str, str]] = {
     "RR": "sites:top=rr,each=heft:holes=best,per_instant=true",
-    "LB": "sites:top=lb,each=heft:holes=best,per_instant=true",
+    "LB": "sites:top=lb,each=heft:holes=best",
     "RR, soonest": "sites:top=rr,each=heft,per_instant=true",
     "RR, due": "sites:top=rr,each=heft:order=due,per_instant=true",
-    "fill, soonest": "sites:top=fill,each=heft,per_instant=true",
-    "fill, due": "sites:top=fill,each=heft:order=due,per_instant=true",
+    "fill, soonest": "sites:top=fill,each=heft",
+    "fill, due": "sites:top=fill,each=heft:order=due",
 }
 """Those of the paper, the first two; then what each idea of ours gives by itself, and last all of them."""
 
