@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
@@ -25,6 +25,7 @@ from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.forecasts import UNKNOWN, Outlook
 from headway.live.prospects import seconds
+from headway.live.served import short_of
 from headway.live.store import checks
 from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
@@ -32,7 +33,7 @@ from headway.model.events import Incident
 from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
-from headway.model.plan import TIER_WORDS
+from headway.model.plan import TIER_WORDS, Reason
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
@@ -180,18 +181,25 @@ async def costs(driver: Driver) -> wire.Costs:
             users[job.user] = with_job(users.get(job.user, wire.Cost()), job)
             if row.spec.kind is Kind.SERVICE:
                 services[job.name] = with_job(services.get(job.name, wire.Cost()), job)
-    total = wire.Cost(
-        sum(one.jobs for one in users.values()),
-        math.fsum(one.penalty for one in users.values()),
-        math.fsum(one.expected for one in users.values()),
-        sum(one.unknown for one in users.values()),
+    return wire.Costs(total_of(users), dict(sorted(users.items())), dict(sorted(services.items())))
+
+
+def total_of(costs: Mapping[str, wire.Cost]) -> wire.Cost:
+    """The sum of costs."""
+    return wire.Cost(
+        sum(one.jobs for one in costs.values()),
+        math.fsum(one.penalty for one in costs.values()),
+        math.fsum(one.expected for one in costs.values()),
+        sum(one.unknown for one in costs.values()),
     )
-    return wire.Costs(total, dict(sorted(users.items())), dict(sorted(services.items())))
 
 
-async def open_costs(driver: Driver) -> wire.Cost:
-    """What the open jobs cost so far and are expected to; jobs that come and go meanwhile may be missed."""
-    outlook, cost = await driver.forecasts.outlook(), wire.Cost()
+async def open_costs(driver: Driver) -> dict[str, wire.Cost]:
+    """What the open jobs of each user cost so far and are expected to; those that come and go meanwhile may be missed.
+
+    Users without a job that may cost something are left out.
+    """
+    outlook, users = await driver.forecasts.outlook(), dict[str, wire.Cost]()
     for place, view in enumerate(list(driver.core.state.jobs.values())):
         if place % LOOKED_AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -199,8 +207,9 @@ async def open_costs(driver: Driver) -> wire.Cost:
             continue
         found = prospects.of_open(view, outlook, driver.now())
         expected = found.penalty if found.penalty_expected is None else found.penalty_expected
-        cost = wire.Cost(cost.jobs + 1, cost.penalty + found.penalty, cost.expected + expected)
-    return cost
+        cost = users.get(view.spec.user, wire.Cost())
+        users[view.spec.user] = wire.Cost(cost.jobs + 1, cost.penalty + found.penalty, cost.expected + expected)
+    return users
 
 
 def with_job(cost: wire.Cost, job: wire.JobReport) -> wire.Cost:
@@ -288,7 +297,7 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     """By the present estimate, if it was given or observed; the core's default estimate would tell nothing."""
     job = attempt.job
-    if not job.is_estimated or attempt.tier is Tier.BACKGROUND:
+    if job.kind is Kind.SERVICE or not job.is_estimated or attempt.tier is Tier.BACKGROUND:
         return None
     run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
@@ -350,14 +359,16 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         kept = row(driver, job)
         status = kept.status or JobStatus.RUNNING
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{_why(driver, kept)}", None)
-    view, reason = driver.core.state.jobs[job], said.reason
+    view, reason, text = driver.core.state.jobs[job], said.reason, said.text
+    if reason is Reason.NO_SHARE and view.kind is Kind.SERVICE:
+        text = short_of(driver, view) or text
     expected = outlook.jobs.get(job, Expected(job))
     prospect = prospects.of_open(view, outlook, driver.now())
     return wire.Explanation(
         job,
         driver.core.status(job),
         reason.name,
-        said.text,
+        text,
         seconds(said.start),
         by,
         note,
@@ -365,6 +376,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         start_assumes=expected.start_assumes,
         assumed=to_seconds(driver.core.state.estimate_default),
         due=None if view.due >= NEVER else to_seconds(view.due),
+        kind=view.kind.name.lower(),
         **prospect.told(),
     )
 
@@ -372,6 +384,8 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
 def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.AwaitedReport, ...]:
     """What a job with ready tasks waits for: by the forecast, else what still runs on its slots."""
     names = partial(slot_names, driver)
+    if job.kind is Kind.SERVICE:  # its own instances never end
+        return ()
     if expected.awaits or not job.held:
         return prospects.told(expected, names)
     others = prospects.on_held_slots(job, names, partial(_expected_end, driver))
