@@ -16,7 +16,7 @@ from headway.model.slots import Slots, count
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
-from headway.policies.layout import Flow, Give, Layout, first_start, follow, lacking
+from headway.policies.layout import Agenda, Flow, Give, Layout, first_start, follow, lacking, layout_of
 from headway.policies.order import workflows_first, workflows_last
 
 HOLES: Final = ("soonest", "best")
@@ -191,18 +191,20 @@ def list_schedule(view: Snapshot, give: Give) -> Plan:
             break
         else:
             free = _start_other(view, plan, job, free, taken)
-    agenda = view.agenda
+    agenda: Agenda = view.agenda
     flows = lacking(view)
     if flows:
-        layout = Layout(view, flows, taken)
+        layout = layout_of(view, flows, taken)
         give(layout, flows)
+        agenda = layout.agenda()
         layout.promise_all(plan)
-        agenda = layout.placed
     free = follow(view, plan, free, agenda)
     for job in late:
         if not (free or view.recording):
             break
         free = _start_other(view, plan, job, free, taken)
+    if flows:
+        layout.keep(plan, agenda)
     if view.recording:
         _explain(view, plan)
     return plan
