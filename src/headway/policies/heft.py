@@ -90,10 +90,9 @@ def upward_ranks(layout: Layout, job: JobView, line: tuple[float, float]) -> lis
     """
     latency, byte = line
     ways = [0.0] * job.tasks
-    mean = layout.mean_of(1)
     for task in range(job.tasks - 1, -1, -1):  # what comes after it has been added already
         spec = job.graph[task]
-        ways[task] = rank = spec.estimate * mean + ways[task]
+        ways[task] = rank = layout.mean_of(spec.estimate) + ways[task]
         if job.sends and spec.sends:
             for before, size in zip(spec.after, spec.sends, strict=True):
                 ways[before] = max(ways[before], rank + (latency + size * byte if size else 0.0))

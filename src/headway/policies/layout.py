@@ -151,6 +151,7 @@ class Layout:
         self._speeds = np.array([node.spec.speed for node in self.nodes])
         self.speeds, self._class, found = np.unique(self._speeds, return_inverse=True, return_counts=True)
         self._share = found / max(1, len(self.nodes))
+        self._mean = float((1 / self._speeds).mean())
         self._alike = bool((self._speeds == 1.0).all())
         self._rows: dict[int | Place, tuple[Any, Any]] = {}
         kept = sorted(entry for agenda in view.agenda.values() for entry in agenda)
@@ -280,12 +281,12 @@ class Layout:
                 np.array([np.inf if line.bandwidth is None else line.bandwidth for line in lines]),
             )
         latency, bandwidth = found
-        sent = np.ceil(size / bandwidth * SECOND)
+        sent = np.ceil(float(size * SECOND) / bandwidth)
         return latency + np.minimum(sent, LONGEST_PLANNED).astype(np.int64)
 
     def mean_of(self, estimate: Duration) -> float:
         """The mean run time of a task over the nodes, in microseconds."""
-        return estimate * float((1 / self._speeds).mean())
+        return estimate * self._mean
 
     def mean_line(self, *, distinct: bool) -> tuple[float, float]:
         """Latency and microseconds for a byte, averaged as `Routes.mean` does."""
