@@ -208,10 +208,10 @@ def test_running_follows_the_static_schedule(ties: bool) -> None:
         assert follow(graph, speeds) == static(graph, speeds), f"seed {seed}: {graph} on {speeds}"
 
 
-@pytest.mark.parametrize(("order", "starts"), [("workflow", [0, 10]), ("pooled", [0, 0])])
-def test_workflows_one_after_the_other_or_all_tasks_by_rank(order: str, starts: list[int]) -> None:
-    """One after the other, the second workflow gets what the first leaves: its task fits into the gap before the first
-    one's last task. By rank, its task of 15 s comes before the first one's task of 10 s and the last one.
+@pytest.mark.parametrize(("order", "ends"), [("workflow", [30, 45]), ("pooled", [35, 25])])
+def test_workflows_one_after_the_other_or_all_tasks_by_rank(order: str, ends: list[int]) -> None:
+    """One after the other, the second workflow gets what the first leaves: its task of 1 s fits into the gap before the
+    first one's last task, that of 15 s does not. By rank, that comes before the first one's last task.
     """
     first = (TaskSpec(10 * SECOND), TaskSpec(20 * SECOND), TaskSpec(10 * SECOND, 2, (0, 1)))
     workload = workload_us(
@@ -219,12 +219,12 @@ def test_workflows_one_after_the_other_or_all_tasks_by_rank(order: str, starts: 
         runtime=[0, 0],
         tasks=[3, 2],
         kind=[Kind.WORKFLOW] * 2,
-        workflows={0: first, 1: (TaskSpec(10 * SECOND), TaskSpec(1 * SECOND))},
+        workflows={0: first, 1: (TaskSpec(15 * SECOND), TaskSpec(1 * SECOND))},
     )
     policy, nodes = f"heft:order={order}", [NodeSpec("n", slots=2)]
     schedule = Simulation(workload, nodes, registry.find, policy, audit=Scheduler.check).run()
     assert (schedule.start // SECOND).tolist() == [0, 10]
-    assert (schedule.end // SECOND).tolist() == [30, 31]
+    assert (schedule.end // SECOND).tolist() == ends
 
 
 def test_tasks_that_can_never_start_keep_no_room() -> None:
@@ -311,17 +311,15 @@ def test_the_best_hole_is_the_tightest_one() -> None:
 
 
 def test_holes_on_some_of_the_cores() -> None:
-    """Two cores. One is taken from 10 to 20: tasks of one core still fit there, in what is no hole of one core's width
-    on that node, because that is free throughout.
-    """
+    """A node of two cores, and one of one core. From 10 to 20 one core of the first is taken, from 12 to 16 both."""
     holes = Holes([2, 1], {1: [1, 1], 2: [2, 2]}, 0)
     holes.take(0, 10, 20, 1)
     assert holes.soonest(2, 10, 5) == (0, 20, 30), "the second node is too small"
     assert holes.best_hole(2, 10, 0) == (0, 0, 10)
-    assert holes.best_hole(1, 10, 0) == (0, 0, 10)
+    assert holes.best_hole(1, 10, 0) == (0, 0, 10), "one core of the first is free for ever: that is no hole"
     holes.take(0, 12, 16, 1)
-    assert holes.best_hole(1, 10, 0) == (0, 0, 10)
-    assert holes.soonest(1, 30, 0) == (1, 0, 30)
+    assert holes.best_hole(1, 10, 0) == (0, 0, 10), "now it is free from 0 to 12"
+    assert holes.best_hole(1, 10, 3) == (1, 3, 13)
 
 
 @pytest.fixture(scope="module")

@@ -332,10 +332,9 @@ def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
     is late, lets others go first. Returns the slots that stay free.
     """
     now, jobs, wake = view.now, view.jobs, NEVER
-    for name, planned in agenda.items():
-        node = view.nodes[name]
-        here = free & node.slots
-        if not here:
+    for name, node in view.nodes.items() if agenda and free else ():
+        planned, here = agenda.get(name, ()), free & node.slots
+        if not planned or not here:
             continue
         for start, number, task in planned:
             job = jobs[number]
