@@ -119,9 +119,7 @@ class Pool(Snapshot):
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
         self.plans = plans_tasks(policy)
         self.layout = None
-        self.unplanned = {
-            number: job for number, job in self.jobs.items() if job.pool is self and self._is_unplanned(job)
-        }
+        self.look_at_all_plans()
         serves = serves_of(policy)
         if serves != self.serves:
             self._serve(serves)
@@ -281,6 +279,16 @@ class Pool(Snapshot):
                 job = self.jobs[number]
                 del job.planned[task]
                 self.look_at_plan(job)
+
+    def look_at_all_plans(self) -> None:
+        """Any job may have tasks that have no place in the plan."""
+        jobs = self.jobs.items() if self.plans else ()
+        self.unplanned = {number: job for number, job in jobs if job.pool is self and self._is_unplanned(job)}
+
+    def plan_anew(self) -> None:
+        """There may be better places than those that are promised, and places for what had none."""
+        self.unplan_all()
+        self.look_at_all_plans()
 
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
@@ -846,7 +854,7 @@ class Pool(Snapshot):
             slots &= ~leaving
         self.up |= slots
         self.free |= slots & ~self.busy & ~self.allocated
-        self.unplan_all()  # there may be better places now
+        self.plan_anew()
         self.look_at_everything()
 
     def close_slots(self, slots: Slots) -> None:
