@@ -1,6 +1,6 @@
-"""HEFT (Topcuoglu, Hariri and Wu 2002) without communication: by hand, compared with a static twin, and with a peer.
+"""HEFT (Topcuoglu, Hariri and Wu 2002): by hand, compared with a static twin, and with a peer.
 
-Headway computes the schedule again in every round. In a simulation it must follow the one schedule of the paper's
+Headway plans once and follows the plan round by round. In a simulation the result must be the schedule of the paper's
 static algorithm.
 """
 
@@ -14,14 +14,19 @@ import numpy as np
 import pytest
 
 from headway.core.scheduler import Scheduler
+from headway.core.views import view_of
 from headway.model.actions import Conclude, JobStatus, Launch, Settle
-from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
-from headway.model.instant import SECOND
+from headway.model.events import JobSubmitted, NetworkChosen, NodeJoined, Outcome, TaskEnded, Woke
+from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind, TaskSpec
+from headway.model.network import Line, Link, Network
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import workload_us
 from headway.policies import registry
+from headway.policies.heft import Heft, upward_ranks
+from headway.policies.holes import Holes, Times
+from headway.policies.layout import Flow, Layout
 from headway.sim.kernel import Simulation
 from headway.testing import job
 
@@ -44,9 +49,31 @@ Placed = dict[int, tuple[int, int, int]]
 """By task, its node, its start and its end."""
 
 
-def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, int] | None = None) -> Placed:
-    """Run the graph under the policy. Returns the place and time of every attempt."""
-    plan = tuple(TaskSpec(cost, (cores or {}).get(task, 1), before) for task, (cost, before) in graph.items())
+Sends = dict[tuple[int, int], int]
+"""By edge, bytes."""
+Bandwidths = dict[tuple[int, int], int]
+"""By pair of nodes, the smaller number first, bytes per microsecond."""
+
+
+def follow(
+    graph: Graph,
+    speeds: list[int],
+    *,
+    slots: int = 1,
+    cores: dict[int, int] | None = None,
+    sends: Sends | None = None,
+    bandwidths: Bandwidths | None = None,
+    policy: str = "heft",
+) -> Placed:
+    """Run the graph under a policy. Returns the place and time of every attempt."""
+    sizes = {
+        task: tuple((sends or {}).get((other, task), 0) for other in before) for task, (_, before) in graph.items()
+    }
+    plan = tuple(
+        TaskSpec(cost, (cores or {}).get(task, 1), before, sizes[task]) for task, (cost, before) in graph.items()
+    )
+    lines = {pair: Line(bandwidth=speed * 1e6) for pair, speed in (bandwidths or {}).items()}
+    network = Network(links=tuple(Link(f"n{one}", f"n{other}", line) for (one, other), line in lines.items()))
     workload = workload_us(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec(f"n{number}", slots=slots, speed=speed) for number, speed in enumerate(speeds)]
     placed: Placed = {}
@@ -58,7 +85,7 @@ def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, 
                 node = (attempt.slots.bit_length() - 1) // slots
                 placed[task] = (node, attempt.start, attempt.expected_end)
 
-    simulation = Simulation(workload, nodes, registry.find, "heft", audit=audit)
+    simulation = Simulation(workload, nodes, registry.find, policy, audit=audit, network=network)
     schedule: Schedule = simulation.run()
     assert placed.keys() == graph.keys()
     assert schedule.end[0] == max(end for _, _, end in placed.values())
@@ -181,19 +208,23 @@ def test_running_follows_the_static_schedule(ties: bool) -> None:
         assert follow(graph, speeds) == static(graph, speeds), f"seed {seed}: {graph} on {speeds}"
 
 
-def test_workflows_are_served_in_order_of_submission() -> None:
-    """The second workflow gets what the first leaves: its task fits into the gap before the first one's last task."""
+@pytest.mark.parametrize(("order", "ends"), [("workflow", [30, 45]), ("pooled", [35, 25])])
+def test_workflows_one_after_the_other_or_all_tasks_by_rank(order: str, ends: list[int]) -> None:
+    """One after the other, the second workflow gets what the first leaves: its task of 1 s fits into the gap before the
+    first one's last task, that of 15 s does not. By rank, that comes before the first one's last task.
+    """
     first = (TaskSpec(10 * SECOND), TaskSpec(20 * SECOND), TaskSpec(10 * SECOND, 2, (0, 1)))
     workload = workload_us(
         release=[0, 0],
         runtime=[0, 0],
         tasks=[3, 2],
         kind=[Kind.WORKFLOW] * 2,
-        workflows={0: first, 1: (TaskSpec(10 * SECOND), TaskSpec(1 * SECOND))},
+        workflows={0: first, 1: (TaskSpec(15 * SECOND), TaskSpec(1 * SECOND))},
     )
-    schedule = Simulation(workload, [NodeSpec("n", slots=2)], registry.find, "heft", audit=Scheduler.check).run()
+    policy, nodes = f"heft:order={order}", [NodeSpec("n", slots=2)]
+    schedule = Simulation(workload, nodes, registry.find, policy, audit=Scheduler.check).run()
     assert (schedule.start // SECOND).tolist() == [0, 10]
-    assert (schedule.end // SECOND).tolist() == [30, 31]
+    assert (schedule.end // SECOND).tolist() == ends
 
 
 def test_tasks_that_can_never_start_keep_no_room() -> None:
@@ -208,6 +239,89 @@ def test_tasks_that_can_never_start_keep_no_room() -> None:
     scheduler.check()
 
 
+COSTS = [
+    *((14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10)),
+    *((13, 16, 9), (7, 15, 11), (5, 11, 14), (18, 12, 20), (21, 7, 16)),
+]
+"""Of the paper's figure 2: by task, its time on each of the three processors."""
+
+SENDS = {
+    1: {0: 18},
+    2: {0: 12},
+    3: {0: 9},
+    4: {0: 11},
+    5: {0: 14},
+    6: {2: 23},
+    7: {1: 19, 3: 27, 5: 15},
+    8: {1: 16, 3: 23, 4: 13},
+    9: {6: 17, 7: 11, 8: 13},
+}
+"""By task, the time that each task before it takes to send it what it needs."""
+
+
+class OfTheFigure(Layout):
+    """Processors that are faster for some tasks and slower for others. A task's estimate is its number and 1."""
+
+    def lasts(self, estimate: Duration) -> Times:
+        return np.array(COSTS[estimate - 1], dtype=np.int64)
+
+    def mean_of(self, estimate: Duration) -> float:
+        return sum(COSTS[estimate - 1]) / 3
+
+
+def example() -> tuple[Scheduler, OfTheFigure, Flow]:
+    """The paper's graph, to be laid out on its three processors; a byte takes a microsecond."""
+    scheduler = Scheduler(registry.find, "edf")
+    scheduler.handle(NetworkChosen(0, Network(Line(bandwidth=1e6))))
+    for number in range(3):
+        scheduler.handle(NodeJoined(0, NodeSpec(f"p{number}")))
+    graph = [
+        TaskSpec(task + 1, 1, tuple(SENDS.get(task, {})), tuple(SENDS.get(task, {}).values())) for task in range(10)
+    ]
+    flow = Flow(view_of(job(1, graph=tuple(graph)), 1), 0, lambda cores: True)
+    return scheduler, OfTheFigure(scheduler.state, [flow], []), flow
+
+
+def test_the_example_of_the_paper_takes_80() -> None:
+    """Figure 3a: the schedule of HEFT; table 3: its upward ranks."""
+    _, layout, flow = example()
+    ranks = upward_ranks(layout, flow.job, layout.mean_line(distinct=True))
+    assert [round(rank, 3) for rank in ranks] == [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
+    Heft()._give(layout, [flow])
+    assert max(flow.end.values()) == 80
+    assert {name: [(task, start) for start, _, task in sorted(tasks)] for name, tasks in layout.placed.items()} == {
+        "p0": [(1, 27), (7, 57)],
+        "p1": [(3, 18), (5, 26), (8, 56), (9, 73)],
+        "p2": [(0, 0), (2, 9), (4, 28), (6, 38)],
+    }
+
+
+def test_the_best_hole_is_the_tightest_one() -> None:
+    """One node: two holes of 30 and 20 hold a task of 20, and the tighter one, which is later, gets it. One of 25 takes
+    the other, one of 40 comes last.
+    """
+    holes = Holes([1], {1: [1]}, 0)
+    holes.take(0, 30, 40, 1)
+    holes.take(0, 60, 70, 1)
+    assert holes.soonest(1, 20, 0) == (0, 0, 20)
+    assert holes.best_hole(1, 20, 0) == (0, 40, 60)
+    assert holes.best_hole(1, 25, 0) == (0, 0, 25)
+    assert holes.best_hole(1, 40, 0) == holes.soonest(1, 40, 0) == (0, 70, 110)
+    assert holes.best_hole(1, 20, 45) == (0, 70, 90), "it would not end before the next task"
+
+
+def test_holes_on_some_of_the_cores() -> None:
+    """A node of two cores, and one of one core. From 10 to 20 one core of the first is taken, from 12 to 16 both."""
+    holes = Holes([2, 1], {1: [1, 1], 2: [2, 2]}, 0)
+    holes.take(0, 10, 20, 1)
+    assert holes.soonest(2, 10, 5) == (0, 20, 30), "the second node is too small"
+    assert holes.best_hole(2, 10, 0) == (0, 0, 10)
+    assert holes.best_hole(1, 10, 0) == (0, 0, 10), "one core of the first is free for ever: that is no hole"
+    holes.take(0, 12, 16, 1)
+    assert holes.best_hole(1, 10, 0) == (0, 0, 10), "now it is free from 0 to 12"
+    assert holes.best_hole(1, 10, 3) == (1, 3, 13)
+
+
 @pytest.fixture(scope="module")
 def saga() -> Any:
     """The peer. Warnings of its imports are ignored."""
@@ -219,27 +333,33 @@ def saga() -> Any:
 
 
 @pytest.mark.peers
-def test_makespans_are_those_of_anrg_saga(saga: Any) -> None:
-    """On nodes of one core, without communication. Speeds differ and costs are large random numbers: no ties.
+@pytest.mark.parametrize("amount", [0, 10**6, 10**9], ids=["free", "little", "much"])
+def test_schedules_are_those_of_anrg_saga(saga: Any, amount: int) -> None:
+    """500 graphs on nodes of one core. Speeds differ and costs are large random numbers: no ties.
 
-    With ties, the peer takes the first node of a Python set, so makespans could differ.
+    With ties, the peer takes the first node of a Python set, so schedules could differ. All times are whole.
+
+    Args:
+        amount: the most bytes that a task sends; a byte takes a microsecond at most.
     """
     scheduler = saga.schedulers.heft.HeftScheduler()
-    for seed in range(40):
+    for seed in range(100 if not amount else 200):
         chance = Random(seed)
         graph = draw(chance, tasks=chance.randint(3, 30), ties=False)
         speeds = chance.sample([1, 2, 3, 4, 5], chance.randint(1, 5))
-        names = [f"n{number}" for number in range(len(speeds))]
+        sends = {(other, task): 60 * chance.randint(0, amount // 60) for task in graph for other in graph[task][1]}
+        pairs = [(one, other) for one in range(len(speeds)) for other in range(one + 1, len(speeds))]
+        bandwidths = {pair: chance.randint(1, 5) for pair in pairs}
         network = saga.Network.create(
-            nodes=list(zip(names, map(float, speeds), strict=True)),
-            edges=[(one, other, 1.0) for one in names for other in names if one < other],
+            nodes=[(f"n{number}", float(speed)) for number, speed in enumerate(speeds)],
+            edges=[(f"n{one}", f"n{other}", float(speed)) for (one, other), speed in bandwidths.items()],
         )
         tasks = saga.TaskGraph.create(
             tasks=[(f"t{task}", float(cost)) for task, (cost, _) in graph.items()],
-            dependencies=[(f"t{other}", f"t{task}", 0.0) for task in graph for other in graph[task][1]],
+            dependencies=[(f"t{other}", f"t{task}", float(size)) for (other, task), size in sends.items()],
         )
         theirs = scheduler.schedule(network, tasks)
-        ours = follow(graph, speeds)
+        ours = follow(graph, speeds, sends=sends, bandwidths=bandwidths, policy="heft:average=all")
         assert max(end for _, _, end in ours.values()) == theirs.makespan, f"seed {seed}: {graph} on {speeds}"
         for name, placed in theirs.items():
             for task in placed:

@@ -24,7 +24,8 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
-from headway.model.job import Kind
+from headway.model.job import Kind, TaskSpec, Workflow
+from headway.model.network import NO_NETWORK, Line, Link, Network, Routes, place_of
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
 from headway.model.slots import of_numbers
@@ -72,10 +73,30 @@ def mixed_workload(seed: int, jobs: int, widest: int = 7) -> Workload:
     )
 
 
+def workflows(seed: int, jobs: int) -> Workload:
+    """Workflows whose tasks send to each other."""
+    chance = np.random.default_rng(seed)
+    graphs: dict[int, tuple[TaskSpec, ...]] = {}
+    for position in range(jobs):
+        tasks: list[TaskSpec] = []
+        for task in range(int(chance.integers(1, 8))):
+            after = tuple(sorted({int(chance.integers(task)) for _ in range(2)})) if task else ()
+            sends = tuple(int(chance.integers(4)) * 1000 for _ in after)
+            tasks.append(TaskSpec(int(chance.integers(1, 20)) * SECOND, int(chance.integers(1, 4)), after, sends))
+        graphs[position] = tuple(tasks)
+    return workload_us(
+        release=np.sort(chance.integers(0, 60, jobs)) * SECOND,
+        runtime=[0] * jobs,
+        tasks=[len(graph) for graph in graphs.values()],
+        kind=[Kind.WORKFLOW] * jobs,
+        workflows=graphs,
+    )
+
+
 class TimedEngine(FakeEngine):
     """Ends each attempt when the workload says, with its progress on two tiers as in the simulator."""
 
-    def __init__(self, workload: Workload, clock: ManualClock) -> None:
+    def __init__(self, workload: Workload, clock: ManualClock, network: Network = NO_NETWORK) -> None:
         super().__init__()
         world, jobs = World(), len(workload)
         cpu, losses = world.tiers.cpu_use(workload, world.seed).tolist(), world.tiers.losses(jobs, world.seed)
@@ -86,6 +107,9 @@ class TimedEngine(FakeEngine):
         self._timed: dict[base.AttemptKey, Running] = {}
         self._kept: dict[tuple[int, int], tuple[int, int]] = {}
         self._changes: dict[base.AttemptKey, Tier] = {}
+        self._routes = Routes(network)
+        self._where: dict[tuple[int, int], NodeSpec] = {}
+        self._ended: dict[tuple[int, int], int] = {}
 
     def next_end(self) -> tuple[int, base.AttemptKey]:
         """The next attempt to end, and when."""
@@ -99,6 +123,13 @@ class TimedEngine(FakeEngine):
         seats = [FIRST[member.node] + slot for member in assignment.members for slot in member.slots]
         speed = min(node.speed for member in assignment.members for node in CLUSTER if node.name == member.node)
         lasts, now = round(int(self._workload.runtime[job - 1]) / speed), self._clock.now()
+        graph = self._workload.workflows.get(job - 1)
+        if graph is not None:
+            lasts = -int(-graph[task].estimate // speed)
+            here = self._where[job, task] = next(node for node in CLUSTER if node.name == assignment.members[0].node)
+            for before, size in zip(graph[task].after, graph[task].sends, strict=True):
+                sent = self._routes.time(size, place_of(self._where[job, before]), place_of(here))
+                now = max(now, self._ended[job, before] + sent)
         running = Running(job - 1, task, attempt, of_numbers(seats), assignment.tier, now, lasts)
         if (job, task) in self._kept:
             left, total = self._kept[job, task]
@@ -134,6 +165,7 @@ class TimedEngine(FakeEngine):
     def succeed(self, key: base.AttemptKey) -> None:
         """Report that it has ended by itself."""
         self._over(*key)
+        self._ended[key[:2]] = self._clock.now()
         self.end(*key)
 
     def _over(self, job: int, task: int, attempt: int) -> Running:
@@ -171,16 +203,22 @@ async def asked(url: str, snapshot: StateRecord, *, explain: bool = False) -> Pl
 
 
 async def run_live(
-    workload: Workload, policy: str, folder: Path, *, decider: str = "", nodes: tuple[NodeSpec, ...] = CLUSTER
+    workload: Workload,
+    policy: str,
+    folder: Path,
+    *,
+    decider: str = "",
+    nodes: tuple[NodeSpec, ...] = CLUSTER,
+    network: Network = NO_NETWORK,
 ) -> list[Event]:
     clock = ManualClock()
-    engine = TimedEngine(workload, clock)
+    engine = TimedEngine(workload, clock, network)
     driver = Driver(
         Journal(folder), engine, clock, registry.find, DriverSettings(policy=policy, decider=decider), asking=asked
     )
-    await driver.start(nodes)
+    await driver.start(nodes, network=network)
     jobs = list(specs(workload, movable=True))
-    while jobs or engine.running:
+    while jobs or driver.open:
         wakes = (from_seconds(seconds) for seconds in clock.alarms)
         at = min(
             jobs[0].release if jobs else NEVER,
@@ -201,6 +239,10 @@ async def run_live(
                 priority=spec.priority,
                 cpu=spec.cpu,
                 movable=spec.movable,
+                plan=tuple(
+                    wire.PlannedTask(to_seconds(task.estimate), task.cores, task.after, task.sends)
+                    for task in (spec.graph if isinstance(spec, Workflow) else ())
+                ),
             )
             submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
         while engine.next_end()[0] == at:
@@ -260,6 +302,19 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
     Simulation(workload, IN_SITES, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=IN_SITES))
     assert told(live, first=1) == told(simulated, first=0)
+
+
+@sizes
+@pytest.mark.parametrize("decider", ["", "http://there"])
+@pytest.mark.parametrize("policy", ["heft", "heft:holes=best", "peft", "edf"])
+def test_workflows_and_what_they_send_are_alike_too(policy: str, decider: str, jobs: int, tmp_path: Path) -> None:
+    """The network reaches the live driver at its start, and deciders with each question."""
+    workload, network = workflows(4, jobs // 3), Network(Line(SECOND, 1e3), links=(Link("slow", "fast", Line(0, 500)),))
+    simulated: list[Event] = []
+    Simulation(workload, CLUSTER, registry.find, policy, journal=simulated, network=network).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, network=network))
+    assert told(live, first=1) == told(simulated, first=0)
+    assert len(told(live, first=1)) == int(workload.tasks.sum()) + len(workload)
 
 
 @sizes

@@ -10,6 +10,7 @@ from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord
 from headway.errors import Contradiction
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind, Workflow, flaw
+from headway.model.network import BANDWIDTH_RANGE, Network
 from headway.model.node import node_flaw
 
 SLOTS_MAX: Final = 100_000
@@ -28,6 +29,9 @@ def check_snapshot(snapshot: StateRecord) -> None:
     _must(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
     _must(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
     exist, usable = _check_nodes(snapshot)
+    _check_network(snapshot.network)
+    up = _nodes_by_pool(snapshot, usable)
+    homes = {job: pool.name for pool in snapshot.pools for job in pool.jobs}
     busy, behind, owned, ids = set[int](), set[int](), set[int](), set[int]()
     for place, job in enumerate(snapshot.jobs):
         path = f"jobs[{place}]."
@@ -38,6 +42,7 @@ def check_snapshot(snapshot: StateRecord) -> None:
         ids.add(job.spec.id)
         _check_progress(job, path)
         _check_left(job, path)
+        _check_planned(job, path, up.get(homes.get(job.spec.id, ""), ()))
         for number, attempt in enumerate(job.attempts):
             place_path = f"{path}attempts[{number}]."
             _check_attempt(job, attempt, place_path, exist, busy if attempt.tier == "foreground" else behind)
@@ -65,6 +70,49 @@ def check_snapshot(snapshot: StateRecord) -> None:
     _check_pools(snapshot, exist)
     for number in snapshot.arrived or ():
         _must(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
+
+
+def _check_network(network: Network) -> None:
+    """Check that lines have sensible values, and that links name each pair once."""
+    pairs = {frozenset((link.one, link.other)) for link in network.links}
+    right = len(pairs) == len(network.links) and all(len(pair) == 2 for pair in pairs)
+    _must(right, "network.", "links", len(network.links), "pairs of two names, each pair once")
+    for line in (network.within, network.between, *(link.line for link in network.links)):
+        _must(0 <= line.latency < NEVER, "network.", "latency", line.latency, _AMOUNT)
+        right = line.bandwidth is None or BANDWIDTH_RANGE[0] <= line.bandwidth <= BANDWIDTH_RANGE[1]
+        _must(right, "network.", "bandwidth", line.bandwidth, "{:g} to {:g}, or none".format(*BANDWIDTH_RANGE))
+
+
+def _nodes_by_pool(snapshot: StateRecord, usable: set[int]) -> dict[str, set[str]]:
+    """The names of the nodes that have slots that can be allocated, by the pool of these slots."""
+    pools = {slot: pool.name for pool in snapshot.pools for slot in pool.slots}
+    records: list[StateRecord | PoolRecord] = [snapshot, *snapshot.pools]
+    leaving = {slot for pool in records for _, slots in pool.leaving for slot in slots}
+    found: dict[str, set[str]] = {}
+    for node, places in placed(snapshot):
+        for slot in places:
+            if slot in usable and slot not in leaving:
+                found.setdefault(pools.get(slot, ""), set()).add(node.spec.name)
+    return found
+
+
+def _check_planned(job: JobRecord, path: str, up: Collection[str]) -> None:
+    """Check what tasks are promised, and where those that have succeeded send from.
+
+    Args:
+        up: the names of the nodes of its pool that are up.
+    """
+    spec, running = job.spec, {attempt.task for attempt in job.attempts}
+    tasks = spec.tasks if spec.kind is Kind.WORKFLOW else 0
+    for kept in job.planned:
+        can_wait = 0 <= kept.task < tasks and kept.task not in running and kept.task not in job.dropped
+        _must(can_wait and not job.cancelled, path, "planned", kept.task, "tasks of the workflow that wait")
+        _must(-NEVER < kept.start < NEVER, path, "planned", kept.start, _TIME)
+        _must(kept.node in up, path, "planned", kept.node, "names of nodes of its pool that are up")
+    _must(len({kept.task for kept in job.planned}) == len(job.planned), path, "planned", len(job.planned), "one a task")
+    for sent in job.outputs:
+        _must(0 <= sent.task < tasks, path, "outputs", sent.task, "tasks of the workflow")
+        _must(-NEVER < sent.at < NEVER, path, "outputs", sent.at, _TIME)
 
 
 def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:

@@ -234,7 +234,7 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
     source.forget_counts()
     target.forget_counts()
     source.unplan_all(slots)
-    target.unplan_all()
+    target.plan_anew()
     source.slots &= ~slots
     source.up &= ~slots
     source.free &= ~slots

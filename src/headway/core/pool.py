@@ -118,9 +118,8 @@ class Pool(Snapshot):
         self.profile = None
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
         self.plans = plans_tasks(policy)
-        self.unplanned = {
-            number: job for number, job in self.jobs.items() if job.pool is self and self._is_unplanned(job)
-        }
+        self.layout = None
+        self.look_at_all_plans()
         serves = serves_of(policy)
         if serves != self.serves:
             self._serve(serves)
@@ -249,13 +248,17 @@ class Pool(Snapshot):
     def plan_task(self, job: JobView, task: int, start: Instant, node: str) -> None:
         """Promise a task a start on a node instead of what it was promised; `NEVER`: promise it none."""
         if task in job.planned:
-            self.unplan(job, task)
+            self._leave_agenda(job, task)
         if start < NEVER:
             job.planned[task] = start, node
             insort(self.agenda.setdefault(node, []), (start, job.id, task))
 
     def unplan(self, job: JobView, task: int) -> None:
         """A task is not promised a start on a node any more."""
+        self.layout = None
+        self._leave_agenda(job, task)
+
+    def _leave_agenda(self, job: JobView, task: int) -> None:
         start, node = job.planned.pop(task)
         agenda = self.agenda[node]
         del agenda[bisect_left(agenda, (start, job.id, task))]
@@ -270,11 +273,22 @@ class Pool(Snapshot):
 
     def unplan_all(self, slots: Slots = -1) -> None:
         """Nothing is promised any more on the nodes of these slots; -1: on no node."""
+        self.layout = None
         for node in [node for node in self.agenda if slots == -1 or self.state.nodes[node].slots & slots]:
             for _, number, task in self.agenda.pop(node):
                 job = self.jobs[number]
                 del job.planned[task]
                 self.look_at_plan(job)
+
+    def look_at_all_plans(self) -> None:
+        """Any job may have tasks that have no place in the plan."""
+        jobs = self.jobs.items() if self.plans else ()
+        self.unplanned = {number: job for number, job in jobs if job.pool is self and self._is_unplanned(job)}
+
+    def plan_anew(self) -> None:
+        """There may be better places than those that are promised, and places for what had none."""
+        self.unplan_all()
+        self.look_at_all_plans()
 
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
@@ -336,8 +350,12 @@ class Pool(Snapshot):
                 self.profile = None
         if job.promise is not None:
             self.promise(job, None)
-        if task in job.planned:
-            self.unplan(job, task)
+        if self.plans:
+            start, _ = job.planned.get(task, (NEVER, ""))
+            if start != self.now:
+                self.layout = None
+            if start < NEVER:
+                self._leave_agenda(job, task)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
             before, was_busy = self.free, self.busy
@@ -374,7 +392,7 @@ class Pool(Snapshot):
 
     def begin(self, attempt: AttemptView) -> None:
         """A launched attempt that is not queued has begun to run now."""
-        self.profile = None
+        self.profile = self.layout = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
         attempt.start = attempt.since = attempt.saved = self.now
@@ -387,7 +405,7 @@ class Pool(Snapshot):
     def change_tiers(self, attempts: list[AttemptView]) -> None:
         """Move each of these attempts to the other place of its slots; they may take each other's."""
         vacated = NO_SLOTS
-        self.profile = None
+        self.profile = self.layout = None
         for attempt in attempts:
             if attempt.tier is FOREGROUND:
                 self._leave_running(attempt)
@@ -418,7 +436,7 @@ class Pool(Snapshot):
 
     def leave_place(self, attempt: AttemptView) -> None:
         """An attempt goes to another pool, with its slots."""
-        self.profile = None
+        self.profile = self.layout = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
             self.busy ^= self.busy & attempt.slots
@@ -431,7 +449,7 @@ class Pool(Snapshot):
         insort(self.ahead.setdefault(attempt.slots.bit_length() - 1, []), attempt, key=_by_task)
 
     def _run(self, attempt: AttemptView) -> None:
-        self.profile = None
+        self.profile = self.layout = None
         attempt.frees = -1
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
         self.busy |= attempt.slots
@@ -474,6 +492,8 @@ class Pool(Snapshot):
             self.background.remove(attempt)
         if self.state.touched is not None:
             self.state.touched.append(job)
+        if outcome is not SUCCEEDED or attempt.expected_end != self.now:
+            self.layout = None
         if job.kind is SERVICE:
             outcome = lifecycle.end_of_instance(job, attempt, outcome, self.now)
         succeeded = outcome is SUCCEEDED
@@ -776,7 +796,7 @@ class Pool(Snapshot):
 
     def own(self, job: JobView, slots: Slots) -> None:
         """Allocate slots that are not allocated."""
-        self.profile = None
+        self.profile = self.layout = None
         job.held |= slots
         self.allocated |= slots
         self.free ^= self.free & slots
@@ -787,7 +807,7 @@ class Pool(Snapshot):
 
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; running tasks continue."""
-        self.profile = None
+        self.profile = self.layout = None
         job.held ^= job.held & slots
         job.seats = ()
         self.allocated ^= self.allocated & slots
@@ -823,7 +843,7 @@ class Pool(Snapshot):
 
     def forget_counts(self) -> None:
         """Other slots are up than before, or attempts lose some: what was counted by them is void."""
-        self.profile = None
+        self.profile = self.layout = None
         for _, _, _, attempt in self.running:
             attempt.frees = -1
 
@@ -834,7 +854,7 @@ class Pool(Snapshot):
             slots &= ~leaving
         self.up |= slots
         self.free |= slots & ~self.busy & ~self.allocated
-        self.unplan_all()  # there may be better places now
+        self.plan_anew()
         self.look_at_everything()
 
     def close_slots(self, slots: Slots) -> None:

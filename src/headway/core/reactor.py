@@ -236,7 +236,7 @@ def on_network_chosen(state: State, event: NetworkChosen) -> bool:
     routes = Routes(event.network)
     for pool in state.each():
         pool.routes = routes
-        pool.unplan_all()
+        pool.plan_anew()
         pool.look_at_everything()
     return True
 

@@ -42,7 +42,7 @@ def ask(pool: Pool, policy: Policy, *, added: bool) -> tuple[Plan, Exception | N
         if added:
             check_types(plan)
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
-        pool.profile = None
+        pool.profile = pool.layout = None
         return Plan(), raised
     return plan, None
 
@@ -107,6 +107,8 @@ def carry_out(
         commit(pool, plan.allocations, refusals)
     pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
     planned = keep_places(pool, plan)
+    if plan.layout is not None and not pool.refused:
+        pool.layout = plan.layout
     changed = []
     for promised_to, begin in promised(plan).items():
         job = pool.jobs.get(promised_to)
@@ -131,7 +133,7 @@ def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
         node = pool.nodes.get(kept.node)
         start = kept.start
         if node is None or not node.slots & pool.up:
-            start = NEVER
+            start, plan.layout = NEVER, None
             pool.look_at_plan(job)
         if job.planned.get(task, (NEVER,))[0] != start or (start < NEVER and job.planned[task][1] != kept.node):
             pool.plan_task(job, task, start, kept.node)
@@ -144,6 +146,7 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
     pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
+    pool.layout = None
     for number, task, start, node in decision.planned:
         if number in pool.jobs:
             pool.plan_task(pool.jobs[number], task, start, node)

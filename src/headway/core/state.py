@@ -230,7 +230,7 @@ class State(Pool):
             suspicion.waits += by
         for pool in self.each():
             pool.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in pool.running]
-            pool.profile = None
+            pool.profile = pool.layout = None
             pool.look_at_everything()
 
     # All pools

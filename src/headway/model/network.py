@@ -33,7 +33,7 @@ class Line:
         >>> Line(5, 2e6).time(3)
         7
         """
-        sent = 0 if self.bandwidth is None else math.ceil(size / self.bandwidth * SECOND)
+        sent = 0 if self.bandwidth is None else math.ceil(size * SECOND / self.bandwidth)
         return min(self.latency + sent, LONGEST)
 
 
@@ -127,22 +127,22 @@ class Routes:
         """The mean latency in microseconds, and the mean time in microseconds for a byte, over all pairs of places.
 
         Args:
-            distinct: leave out the pairs of a place with itself. Topcuoglu, Hariri and Wu 2002 average over the lines
-                of the network; that counts the others, too, as some programs do.
+            distinct: only pairs of two places, as in Topcuoglu, Hariri and Wu 2002; otherwise each place makes a pair
+                with itself, too, in which sending takes no time.
         """
-        pairs = len(places) * (len(places) - 1 if distinct else len(places))
+        pairs = len(places) * (len(places) - 1 if distinct else len(places) + 1) / 2
         if self.is_free or pairs == 0:
             return 0.0, 0.0
         lines = Counter[Line]()
         if self._links:  # they may be of single nodes
             for number, one in enumerate(places):
                 for other in places[:number]:
-                    lines[self.line(one, other)] += 2
+                    lines[self.line(one, other)] += 1
         else:
             sites = Counter(site for _, site in places)
-            inside = sum(nodes * (nodes - 1) for nodes in sites.values())
+            inside = sum(nodes * (nodes - 1) // 2 for nodes in sites.values())
             lines[self.network.within] += inside
-            lines[self.network.between] += len(places) * (len(places) - 1) - inside
+            lines[self.network.between] += len(places) * (len(places) - 1) // 2 - inside
         latency = sum(count * line.latency for line, count in lines.items())
         byte = sum(count * SECOND / line.bandwidth for line, count in lines.items() if line.bandwidth is not None)
         return latency / pairs, byte / pairs

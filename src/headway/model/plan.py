@@ -172,6 +172,7 @@ class Plan:
         wake: the instant at which the policy wants another round even if nothing happens.
         lends, deals: slots and jobs that change their pool. Only a top level may say so, see `TopLevel`; its plan is
             carried out in this order: lends, deals, allocations, promises.
+        layout: what the policy wants to find in `Snapshot.layout` in its next round.
     """
 
     recording: bool
@@ -182,6 +183,7 @@ class Plan:
     wake: Instant | None
     lends: Sequence[Lend]
     deals: Sequence[Deal]
+    layout: object | None
 
     def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
         self.recording = recording
@@ -191,6 +193,7 @@ class Plan:
         self.waiting = []
         self.wake = wake
         self.lends = self.deals = ()
+        self.layout = None
 
     def lend(self, pool: str, slots: Slots, claim: Claim = Claim.FREE) -> None:
         """Let a pool have these slots from now on."""

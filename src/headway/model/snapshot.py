@@ -488,6 +488,8 @@ class Snapshot:
         promised: the waiting jobs that are promised a start, by id.
         agenda: the tasks that are promised a start on a node, by its name, soonest first, as `(start, job id, task)`;
             no entry where there are none.
+        layout: what a policy keeps of its plan from one round to the next, so that it need not derive it again from the
+            promises; None as soon as a task of a plan starts or ends at another time than planned, or places change.
         unplanned: jobs of which a task may wait without such a promise; only for policies that plan so, see
             `plans_tasks`.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
@@ -535,6 +537,7 @@ class Snapshot:
         "given",
         "jobs",
         "last",
+        "layout",
         "leaving",
         "limits",
         "measured",
@@ -582,6 +585,7 @@ class Snapshot:
         self.promised: dict[JobId, JobView] = {}
         self.agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
         self.unplanned: dict[JobId, JobView] = {}
+        self.layout: object | None = None
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS
@@ -641,6 +645,11 @@ class Snapshot:
         """
         self.profile = KeptProfile(self.now, self.room(), self.expected_ends(), places)
         return self.profile
+
+    def take_layout(self) -> object | None:
+        """What was kept in `layout`. It is the caller's, who may change it and keep it again with its plan."""
+        found, self.layout = self.layout, None
+        return found
 
     def expected_ends(self) -> list[tuple[Instant, int]]:
         """When slots become free by estimates, and how many, in order of running; an estimate of 0 counts as a

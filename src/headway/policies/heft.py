@@ -16,7 +16,7 @@ from headway.model.slots import Slots, count
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
-from headway.policies.layout import Flow, Give, Layout, first_start, follow, lacking
+from headway.policies.layout import Agenda, Flow, Give, Layout, first_start, follow, lacking, layout_of
 from headway.policies.order import workflows_first, workflows_last
 
 HOLES: Final = ("soonest", "best")
@@ -94,10 +94,9 @@ def upward_ranks(layout: Layout, job: JobView, line: tuple[float, float]) -> lis
     """
     latency, byte = line
     ways = [0.0] * job.tasks
-    mean = layout.mean_of(1)
     for task in range(job.tasks - 1, -1, -1):  # what comes after it has been added already
         spec = job.graph[task]
-        ways[task] = rank = spec.estimate * mean + ways[task]
+        ways[task] = rank = layout.mean_of(spec.estimate) + ways[task]
         if job.sends and spec.sends:
             for before, size in zip(spec.after, spec.sends, strict=True):
                 ways[before] = max(ways[before], rank + (latency + size * byte if size else 0.0))
@@ -195,18 +194,20 @@ def list_schedule(view: Snapshot, give: Give) -> Plan:
             break
         else:
             free = _start_other(view, plan, job, free, taken)
-    agenda = view.agenda
+    agenda: Agenda = view.agenda
     flows = lacking(view)
     if flows:
-        layout = Layout(view, flows, taken)
+        layout = layout_of(view, flows, taken)
         give(layout, flows)
+        agenda = layout.agenda()
         layout.promise_all(plan)
-        agenda = layout.placed
     free = follow(view, plan, free, agenda)
     for job in late:
         if not (free or view.recording):
             break
         free = _start_other(view, plan, job, free, taken)
+    if flows:
+        layout.keep(plan, agenda)
     if view.recording:
         _explain(view, plan)
     return plan

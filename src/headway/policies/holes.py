@@ -71,6 +71,19 @@ class _Level:
             self.vacant.append(row)
             del starts[place], rows[place]
 
+    def advance(self, now: Instant) -> None:
+        """Forget the holes before an instant."""
+        for starts, rows in zip(self.starts, self.rows, strict=True):
+            gone = 0
+            while gone < len(rows) and self.end[rows[gone]] <= now:
+                self.end[rows[gone]] = -1
+                gone += 1
+            if gone:
+                self.vacant += rows[:gone]
+                del starts[:gone], rows[:gone]
+            if starts and starts[0] < now:
+                starts[0] = self.start[rows[0]] = now
+
     def _new_row(self) -> int:
         if self.vacant:
             return self.vacant.pop()
@@ -91,13 +104,26 @@ class Holes:
         begin: the instant; it is the left bound of the first holes.
     """
 
-    __slots__ = ("_begin", "_free", "_levels", "_times")
+    __slots__ = ("_free", "_levels", "_times")
 
     def __init__(self, sizes: Sequence[int], needs: dict[int, list[int]], begin: Instant) -> None:
-        self._begin = begin
         self._times: list[list[Instant]] = [[begin] for _ in sizes]
         self._free: list[list[int]] = [[size] for size in sizes]
         self._levels = {cores: _Level(needed, sizes, begin) for cores, needed in needs.items()}
+
+    def has(self, widths: set[int]) -> bool:
+        """Whether tasks of all these numbers of cores can be looked for."""
+        return widths <= self._levels.keys()
+
+    def advance(self, now: Instant) -> None:
+        """Forget what was before an instant: it is the left bound of the first holes then."""
+        for times, free in zip(self._times, self._free, strict=True):
+            gone = bisect_right(times, now) - 1
+            if gone > 0:
+                del times[:gone], free[:gone]
+            times[0] = now
+        for level in self._levels.values():
+            level.advance(now)
 
     def soonest(self, cores: int, lasts: Times, ready: Times, costs: Any = None) -> Fit:
         """Where a task ends first, holes between others included; ties by order of nodes, then of time.

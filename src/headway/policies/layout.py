@@ -7,7 +7,8 @@ and all tasks that come after these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,9 @@ from headway.policies.holes import Fit, Holes, Times
 
 LONGEST_PLANNED: Final[Duration] = 2**45
 """Tasks count as no longer than this, more than a year, so that sums of many of them stay instants."""
+
+Agenda = Mapping[str, Sequence[tuple[Instant, JobId, int]]]
+"""What is planned on each node, by its name, soonest first: the start, the job and the task."""
 
 
 class Flow:
@@ -105,6 +109,21 @@ def lacking(view: Snapshot) -> list[Flow]:
     return flows
 
 
+def layout_of(view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> Layout:
+    """The plan so far, to which places for these workflows are added.
+
+    As long as all goes as planned, that of the last round is taken up: then a new one would be the same.
+
+    Args:
+        taken: slots that this round has given to other jobs, and for how long.
+    """
+    kept = None if view.recording else view.take_layout()
+    if isinstance(kept, Layout) and not taken and kept.is_true(view, flows):
+        kept.go_on(view, flows)
+        return kept
+    return Layout(view, flows, taken)
+
+
 class Layout:
     """Nodes over time, with all that runs there and is planned; new tasks are laid out in it.
 
@@ -112,7 +131,8 @@ class Layout:
         nodes: those that are up, in order of joining.
         speeds: the distinct speed factors of the nodes, rising: their classes.
         flows: the workflows of which tasks need a place, by id.
-        placed: for every task that has a place, new or kept: its start, its job and its number, by name of the node.
+        placed: for every task that has a place, new or kept: its start, its job and its number, by name of the node;
+            where the plan goes on as it was, only for nodes on which something is new.
     """
 
     def __init__(self, view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> None:
@@ -131,6 +151,7 @@ class Layout:
         self._speeds = np.array([node.spec.speed for node in self.nodes])
         self.speeds, self._class, found = np.unique(self._speeds, return_inverse=True, return_counts=True)
         self._share = found / max(1, len(self.nodes))
+        self._mean = float((1 / self._speeds).mean())
         self._alike = bool((self._speeds == 1.0).all())
         self._rows: dict[int | Place, tuple[Any, Any]] = {}
         kept = sorted(entry for agenda in view.agenda.values() for entry in agenda)
@@ -153,6 +174,43 @@ class Layout:
             fit = self.holes.on(node, flow.job.graph[task].cores, self._lasts_on(flow, task, node), ready)
             latest[name] = fit[1]
             self.put(flow, task, fit)
+        self._goes_on = False
+
+    def is_true(self, view: Snapshot, flows: list[Flow]) -> bool:
+        """Whether all has gone as planned until now, and these workflows are new."""
+        is_late = bool(view.running) and view.running[0][0] <= view.now
+        is_late = is_late or any(planned[0][0] < view.now for planned in view.agenda.values())
+        are_new = not any(flow.job.planned or flow.job.attempts for flow in flows)
+        widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
+        return are_new and not is_late and self.holes.has(widths)
+
+    def go_on(self, view: Snapshot, flows: list[Flow]) -> None:
+        """Lay out these workflows too."""
+        self._view, self._goes_on = view, True
+        self.flows, self._others, self.placed = {flow.job.id: flow for flow in flows}, {}, {}
+        self.holes.advance(view.now)
+
+    def agenda(self) -> Agenda:
+        """What is planned on each node now, soonest first."""
+        if self._goes_on:
+            before = self._view.agenda
+            new = {name: sorted([*before.get(name, ()), *planned]) for name, planned in self.placed.items()}
+            return {**before, **new}
+        for planned in self.placed.values():
+            planned.sort()
+        return self.placed
+
+    def keep(self, plan: Plan, agenda: Agenda) -> None:
+        """Keep this for the next round, if all that the plan starts is laid out to start now."""
+        due = {entry[1:] for planned in agenda.values() for entry in takewhile(self._is_due, planned)}
+        jobs = [flow.job for flow in self.flows.values()]
+        plain = not any(job.times or any(spec.estimate > LONGEST_PLANNED for spec in job.graph) for job in jobs)
+        if plain and not self._view.recording and due.issuperset((to.job, to.task) for to in plan.allocations):
+            self.flows, self._others, self.placed = {}, {}, {}
+            plan.layout = self
+
+    def _is_due(self, entry: tuple[Instant, JobId, int]) -> bool:
+        return entry[0] <= self._view.now
 
     def _flow_of(self, number: JobId) -> Flow:
         if number in self.flows:
@@ -223,12 +281,12 @@ class Layout:
                 np.array([np.inf if line.bandwidth is None else line.bandwidth for line in lines]),
             )
         latency, bandwidth = found
-        sent = np.ceil(size / bandwidth * SECOND)
+        sent = np.ceil(float(size * SECOND) / bandwidth)
         return latency + np.minimum(sent, LONGEST_PLANNED).astype(np.int64)
 
     def mean_of(self, estimate: Duration) -> float:
         """The mean run time of a task over the nodes, in microseconds."""
-        return estimate * float((1 / self._speeds).mean())
+        return estimate * self._mean
 
     def best_end(self, flows: Sequence[Flow], ways: Sequence[Sequence[float]]) -> float:
         """When all that is to be laid out has ended at the best: its work shared evenly, or its longest way.
@@ -270,7 +328,6 @@ class Layout:
         """Promise all tasks their places, where these are not what they are promised already."""
         jobs = self._view.jobs
         for name, agenda in self.placed.items():
-            agenda.sort()
             spec = self._view.nodes[name].spec
             for start, number, task in agenda:
                 job = jobs[number]
@@ -283,17 +340,16 @@ class Layout:
                     plan.promise(flow.job.id, NEVER, 0, task, node)
 
 
-def follow(view: Snapshot, plan: Plan, free: Slots, agenda: dict[str, list[tuple[Instant, JobId, int]]]) -> Slots:
+def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
     """Start what is due: on each node the tasks in the order of the plan, each as soon as it can.
 
     Where all goes as planned, that is the promised start. A task whose promised start has passed, because one before it
     is late, lets others go first. Returns the slots that stay free.
     """
     now, jobs, wake = view.now, view.jobs, NEVER
-    for name, planned in agenda.items():
-        node = view.nodes[name]
-        here = free & node.slots
-        if not here:
+    for name, node in view.nodes.items() if agenda and free else ():
+        planned, here = agenda.get(name, ()), free & node.slots
+        if not planned or not here:
             continue
         for start, number, task in planned:
             job = jobs[number]

@@ -101,7 +101,8 @@ class Machines:
             lasts = plain[job]
         else:
             lasts = self._timing.run_time(job, task, launch.attempt, slots, state.slot_nodes)
-            start = max(start, self._inputs_at(state.jobs[job], task, slots, state))
+            if not state.routes.is_free:
+                start = max(start, self._inputs_at(state.jobs[job], task, slots, state))
         running = Running(job, task, launch.attempt, slots, launch.tier, start, lasts)
         self._running[job, task] = running
         if self._places is None and launch.tier is FOREGROUND and not self._saved and not self._killed:

@@ -114,8 +114,11 @@ class Stopwatch:
             run_time = self._bag_time(self._bags[position], position, task, nodes[slots.bit_length() - 1].spec)
         else:
             workflow = self._workflows.get(position)
-            work = self._work[position] if workflow is None else workflow[task].estimate
-            run_time = work / min(nodes[slot].spec.speed for slot in numbers(slots))
+            speed = min(nodes[slot].spec.speed for slot in numbers(slots))
+            if workflow is None:
+                run_time = self._work[position] / speed
+            else:
+                run_time = -(-workflow[task].estimate // speed)  # as the core rounds it: plans hold to the microsecond
         return round(run_time * self._world.factor(job, task, attempt))
 
     def _bag_time(self, times: BagTimes, job: int, task: int, node: NodeSpec) -> float:

@@ -23,13 +23,16 @@ _NAMES: Final[dict[str, dict[str, Any]]] = {
 
 
 _COUNT: Final = {"type": "integer", "minimum": 0, "maximum": COUNT_MAX}
-_TERMS: Final = {
+_TERMS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "Line": {
+        "latency": {"minimum": 0, "maximum": NEVER - 1},
+    },
     "TaskSpec": {
         "estimate": {"minimum": 0, "maximum": NEVER - 1},
         "cores": {"minimum": 1, "maximum": COUNT_MAX},
         "after": {"items": _COUNT},
         "sends": {"items": {"type": "integer", "minimum": 0, "maximum": BYTES_MAX}},
-    }
+    },
 }
 """What the types of the model do not say of their values."""
 

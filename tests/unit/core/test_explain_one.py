@@ -17,7 +17,20 @@ from headway.testing import job, node
 Lines = Callable[[Callable[[], object]], int]
 
 MIXED = sorted(registry.BUILT_IN.keys() - {"heft"})
-SCANNING = {"conservative", "heft", "proportion", "anneal", "atc", "greedy", "hprf", "lst", "lstr", "wspt", "services"}
+SCANNING = {
+    "conservative",
+    "heft",
+    "proportion",
+    "anneal",
+    "atc",
+    "greedy",
+    "hprf",
+    "lst",
+    "lstr",
+    "wspt",
+    "services",
+    "peft",
+}
 """Their rounds themselves look at every job that waits."""
 
 

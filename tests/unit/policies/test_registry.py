@@ -13,7 +13,7 @@ from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.snapshot import Policy
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
-from headway.policies.heft import Heft
+from headway.policies.heft import Heft, Peft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
 from headway.policies.tiered import TieredEasy
 from headway.testing import job, node
@@ -21,7 +21,7 @@ from headway.testing import job, node
 NAMES = [
     *("anneal", "atc", "conservative", "deadline", "easy", "edf", "fcfs", "greedy", "heft", "hprf", "instances"),
     "keasy",
-    *("lst", "lstr", "measy", "priority", "proportion", "reasy", "services", "sites", "sjf"),
+    *("lst", "lstr", "measy", "peft", "priority", "proportion", "reasy", "services", "sites", "sjf"),
     *("tempo", "workload", "wspt"),
 ]
 
@@ -49,6 +49,8 @@ NAMES = [
         ("workload:period=2.5", Workload(2.5)),
         ("deadline", Deadline("due")),
         ("heft:per_instant=false", Heft(per_instant=False)),
+        ("heft:holes=best,order=workflow,average=all", Heft("best", "workflow", "all")),
+        ("peft", Peft()),
     ],
 )
 def test_found_by_text(text: str, policy: Policy | None) -> None:
@@ -120,7 +122,8 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False)],
         "edf": [("per_instant", True)],
         "fcfs": [("order", "release"), ("per_instant", False)],
-        "heft": [("per_instant", True)],
+        "heft": [("holes", "soonest"), ("order", "pooled"), ("average", "distinct"), ("per_instant", True)],
+        "peft": [("per_instant", True)],
         "keasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "measy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
