@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
@@ -26,13 +26,20 @@ from headway.services.queue import Queue
 from headway.services.queue import Request as Waiting
 from headway.services.terms import Answer
 from headway.web.bodies import owner_of, read_body
-from headway.web.line import HttpConnection
+from headway.web.line import HttpConnection, Taken
 
 _BEFORE: Final = f"{wire.SERVICES.path}/"
 _AFTER: Final = wire.REQUEST.path.rpartition("}")[2]
 
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+_END: Final = b"\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
+
+HEADS_MAX: Final = 1_000
+"""Heads of requests that are remembered."""
+
+HEAD_MAX: Final = 1 << 10
+"""Bytes of a head that is remembered."""
 
 _LARGE: Final = "The service may take larger ones: `headway serve --request-max`."
 
@@ -44,8 +51,27 @@ def service_of(path: str) -> str | None:
     return None
 
 
+class _Head(NamedTuple):
+    """What is to be known of the head of a request.
+
+    Attributes:
+        queue: of the service.
+        kind: media type of the body.
+        size: bytes of the body.
+        packed: whether errors are told in MessagePack.
+    """
+
+    queue: Queue
+    kind: str
+    size: int
+    packed: bool
+
+
 class Desk:
     """Takes requests to services from their connections.
+
+    A caller sends nearly the same head with each request. So heads that were parsed and taken are remembered, as they
+    are, with the token in them: the same bytes mean the same. Only the service may have ended since.
 
     Args:
         services: answer them.
@@ -58,6 +84,7 @@ class Desk:
     ) -> None:
         self._services = services
         self._owners = owners
+        self._heads: dict[bytes, _Head] = {}  # the oldest first
         self.refused = refused
 
     def take(self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> Asking | None:
@@ -79,28 +106,44 @@ class Desk:
         if int(size) > queue.settings.request_max:
             return None
         packed = wire.MSGPACK.encode() in given.get(b"accept", b"")
-        return Asking(self, line, queue, given.get(b"content-type", b"").decode("latin-1"), packed)
+        return Asking(self, line, _Head(queue, given.get(b"content-type", b"").decode("latin-1"), int(size), packed))
+
+    def take_again(self, line: HttpConnection, data: bytes) -> Asking | None:
+        """Take a request that is whole, and whose head is one that was taken before."""
+        end = data.find(_END) + len(_END)
+        head = self._heads.get(data[:end])
+        if head is None or len(data) != end + head.size or head.queue.ended:
+            return None
+        return Asking(self, line, head, data[end:])
+
+    def learn(self, taken: Taken, data: bytes) -> None:
+        """Remember the head of a request."""
+        assert isinstance(taken, Asking)
+        end = data.find(_END) + len(_END)
+        if end == len(data) - taken.head.size and end <= HEAD_MAX:
+            if len(self._heads) >= HEADS_MAX:
+                del self._heads[next(iter(self._heads))]
+            self._heads[data[:end]] = taken.head
 
 
 class Asking:
     """A request that the desk has taken, from its head to its answer: the caller of its queue.
 
     Attributes:
+        head: of it.
         keep_alive: whether its connection goes on after the answer.
         response_complete: False, for uvicorn.
     """
 
-    __slots__ = ("_body", "_desk", "_kind", "_line", "_packed", "_queue", "_waiting", "keep_alive")
+    __slots__ = ("_body", "_desk", "_line", "_waiting", "head", "keep_alive")
 
     response_complete: Final = False
 
-    def __init__(self, desk: Desk, line: HttpConnection, queue: Queue, kind: str, packed: bool) -> None:
+    def __init__(self, desk: Desk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
         self._desk = desk
         self._line = line
-        self._queue = queue
-        self._kind = kind
-        self._packed = packed
-        self._body: bytes | bytearray = b""
+        self.head = head
+        self._body: bytes | bytearray = body
         self._waiting: Waiting | None = None
         self.keep_alive = True
 
@@ -119,14 +162,14 @@ class Asking:
         """Its body is complete."""
         body, self._body = bytes(self._body), b""
         try:
-            self._waiting = self._queue.put(body, self._kind, self)
+            self._waiting = self.head.queue.put(body, self.head.kind, self)
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
             self.failed(error)
 
     def gone(self) -> None:
         """Nobody waits for the answer any more."""
         if self._waiting is not None:
-            self._queue.abandon(self._waiting)
+            self.head.queue.abandon(self._waiting)
             self._waiting = None
 
     # For the queue
@@ -140,7 +183,7 @@ class Asking:
     def failed(self, error: Exception) -> None:
         """Write an error."""
         self._waiting = None
-        response = self._desk.refused(error, self._packed)
+        response = self._desk.refused(error, self.head.packed)
         head = b"".join([b"%b: %b\r\n" % header for header in response.raw_headers])
         close = b"" if self.keep_alive else _CLOSE
         self._line.reply(self, b"%b%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, close, bytes(response.body)))

@@ -204,6 +204,12 @@ class Desk(Protocol):
         It may only take requests of callers with a valid token, whose body is bounded by its announced length.
         """
 
+    def take_again(self, line: HttpConnection, data: bytes) -> Taken | None:
+        """Take a request that is whole, and whose head is byte for byte one that `learn` has seen."""
+
+    def learn(self, taken: Taken, data: bytes) -> None:
+        """These bytes, and no others, were the request that was taken just now."""
+
 
 class _Flow(FlowControl):
     """uvicorn's switch for reading, and what to do when it is switched on again."""
@@ -295,8 +301,29 @@ class HttpConnection(HttpToolsProtocol):
             self._read_past(len(data))
             return
         self._rested = None
+        if self._desk is not None and not (self._cycles or self._fed or self._held or self.flow.write_paused):
+            taken = self._desk.take_again(self, data)
+            if taken is None:
+                self._read(data)
+                self._learn(self._desk, data)
+            else:
+                self._room.busy(self)
+                self._unwatch()
+                self._accept(taken)
+                taken.whole()
+            return
         if self._held:
             data, self._held = self._held + data, b""
+        self._read(data)
+
+    def _learn(self, desk: Desk, data: bytes) -> None:
+        if self._part is _Part.NONE and len(self._cycles) == 1:
+            [only] = self._cycles
+            if not isinstance(only, RequestResponseCycle):
+                desk.learn(only, data)
+
+    def _read(self, data: bytes) -> None:
+        """Parse what was sent, as far as it may be parsed already."""
         if self.trusted:
             self._parse(data)
             return
@@ -387,9 +414,8 @@ class HttpConnection(HttpToolsProtocol):
         self._unwatch()
         taken = None if self._cycles or self._desk is None else self._offered(self._desk)
         if taken is not None:
-            self.trusted = True
-            self._taken, self.cycle = taken, cast(RequestResponseCycle, taken)
-            self._cycles.append(taken)
+            self._taken = taken
+            self._accept(taken)
             return
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()  # makes what the application is told
@@ -397,6 +423,12 @@ class HttpConnection(HttpToolsProtocol):
         self.scope["line"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self._cycles.append(self.cycle)
+
+    def _accept(self, taken: Taken) -> None:
+        """A desk has taken the only request of this connection."""
+        self.trusted = True
+        self.cycle = cast(RequestResponseCycle, taken)
+        self._cycles.append(taken)
 
     def _offered(self, desk: Desk) -> Taken | None:
         """What a desk makes of a request that is alone on its connection and has nothing unusual."""
