@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,7 +21,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway import wire
 from headway.errors import HeadwayError
-from headway.live.services import Services
 from headway.services.queue import Queue
 from headway.services.queue import Request as Waiting
 from headway.services.terms import Answer
@@ -49,6 +48,18 @@ def service_of(path: str) -> str | None:
     if path.startswith(_BEFORE) and path.endswith(_AFTER) and len(path) > len(_BEFORE) + len(_AFTER):
         return unquote(path[len(_BEFORE) : -len(_AFTER)])
     return None
+
+
+class Queues(Protocol):
+    """The queues of all services."""
+
+    def queue(self, name: str) -> Queue:
+        """The requests of a service."""
+        ...
+
+    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+        """Have a request answered, see `Broker.ask`."""
+        ...
 
 
 class _Head(NamedTuple):
@@ -80,7 +91,7 @@ class Desk:
     """
 
     def __init__(
-        self, services: Services, owners: Mapping[bytes, object], refused: Callable[[Exception, bool], Response]
+        self, services: Queues, owners: Mapping[bytes, object], refused: Callable[[Exception, bool], Response]
     ) -> None:
         self._services = services
         self._owners = owners
@@ -189,7 +200,7 @@ class Asking:
         self._line.reply(self, b"%b%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, close, bytes(response.body)))
 
 
-async def answered(services: Services, name: str, request: Request, receive: Receive) -> Answer:
+async def answered(services: Queues, name: str, request: Request, receive: Receive) -> Answer:
     """Have a request answered that the application has got.
 
     Raises:
