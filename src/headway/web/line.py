@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
@@ -240,6 +239,12 @@ class HttpConnection(HttpToolsProtocol):
         trusted: whether its caller has shown a valid token.
     """
 
+    # Thousands of callers may wait: with slots, the dict of uvicorn's attributes stays small.
+    __slots__ = (
+        *("_body", "_body_before", "_chunks", "_cycles", "_deadline", "_desk", "_ending", "_fed", "_gone", "_head"),
+        *("_held", "_part", "_past", "_rested", "_room", "_stalled", "_taken", "trusted"),
+    )
+
     def __init__(
         self,
         room: Room,
@@ -255,7 +260,7 @@ class HttpConnection(HttpToolsProtocol):
         self._part = _Part.NONE
         self._desk = desk
         # Requests whose head is read and whose answer is not sent. A desk takes only one that is alone.
-        self._cycles = deque[RequestResponseCycle | Taken]()
+        self._cycles: list[RequestResponseCycle | Taken] = []
         self._taken: Taken | None = None  # whose body is read
         self._fed = self._body = self._head = 0  # bytes of the request that is read
         self._chunks = 0  # of its body
@@ -288,7 +293,7 @@ class HttpConnection(HttpToolsProtocol):
         for cycle in self._cycles:  # each that waits for its caller learns of it, not only the last
             _forsake(cycle)
         if self._cycles and not isinstance(self._cycles[0], RequestResponseCycle):
-            self._let_go(self._cycles.popleft())
+            self._let_go(self._cycles.pop(0))
         super().connection_lost(exc)
         if not self._cycles:  # freed with the last reference: the garbage collector rarely visits old objects
             assert isinstance(self.flow, _Flow)
@@ -475,7 +480,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """A request is answered."""
-        self._cycles.popleft()
+        del self._cycles[0]
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import pytest
 import uvloop
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from headway.live.driver import Driver
 from headway.services.broker import Broker
@@ -24,7 +26,7 @@ from headway.web.asking import HEADS_MAX, Asking, Desk
 from headway.web.serving import BoundedServer, listen
 
 from ...waiting import LIMIT, becomes
-from ..services.acting import KEY, Actor, Noted
+from ..services.acting import KEY, Actor, Noted, settle, virtual
 
 PATH = b"/v1/services/s/requests"
 KNOWN = b"Authorization: Bearer t\r\n"
@@ -328,25 +330,88 @@ def test_a_server_that_ends_says_so_and_closes_the_connection(run: Run) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_connection_is_closed_when_it_was_idle_for_long_and_not_before(
-    run: Run, is_known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line, "STRANGER_SECONDS", 0.05 if is_known else 0.5)
-    monkeypatch.setattr(line, "IDLE_SECONDS", 0.5 if is_known else 0.05)
-    text = request() if is_known else request(path=b"/nowhere").replace(KNOWN, b"")
+class Clockwork:
+    """A loop that only tells the time and keeps timers."""
 
-    async def test(rig: Rig) -> None:
-        caller, now = await rig.caller(), asyncio.get_running_loop().time
-        began = now()
-        while now() < began + 1.0:  # for longer than it may be idle
-            await caller.asked(text)
-            await asyncio.sleep(0.02)
-        idle = now()
-        assert await caller.is_over()
-        assert now() - idle >= 0.4
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
-    run(test)
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> Any:
+        timer = (self.now + delay, callback, arguments)
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: timer in self.timers and self.timers.remove(timer))
+
+    def go_on_to(self, now: float) -> None:
+        while self.timers and (due := min(each[0] for each in self.timers)) <= now:
+            self.now = due
+            [timer] = [each for each in self.timers if each[0] == due]
+            self.timers.remove(timer)
+            timer[1](*timer[2])
+        self.now = now
+
+
+class Wire(asyncio.Transport):
+    """A transport that notes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.sent.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@virtual
+async def test_a_connection_is_closed_when_it_was_idle_for_long_and_requests_set_no_timers() -> None:
+    broker, clockwork, transport = Broker(Noted()), Clockwork(), Wire()
+    broker.serve("s", KEY, "1", ServiceSettings())
+    instance = cast(Echo, await Echo.started(broker))
+    config = Config(cast(Any, print), interface="asgi3", loop="none", log_config=None, ws="none", lifespan="off")
+    desk = Desk(broker, {b"t": "me"}, cast(Any, None))
+    connection = line.HttpConnection(
+        line.Room(1, 1), desk, config, ServerState(), {}, cast(asyncio.AbstractEventLoop, clockwork)
+    )
+    connection.connection_made(transport)
+    rest = line.IDLE_SECONDS
+    for number in range(5):
+        clockwork.go_on_to(0.9 * number * rest)
+        for _ in range(10):
+            connection.data_received(request())
+            await settle()
+        assert len(transport.sent) == 10 * number + 10
+        assert len(clockwork.timers) == 1
+    clockwork.go_on_to(4.59 * rest)
+    assert not transport.is_closed
+    instance.busy = True
+    connection.data_received(request())
+    await settle()
+    clockwork.go_on_to(9 * rest)  # a request is under way
+    assert not transport.is_closed
+    assert clockwork.timers == []
+    instance.reply()
+    await settle()
+    clockwork.go_on_to(10 * rest - 1)
+    assert not transport.is_closed
+    clockwork.go_on_to(10 * rest)
+    assert transport.is_closed
+    assert clockwork.timers == []
 
 
 def test_a_connection_that_has_ended_goes_without_the_collector(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
