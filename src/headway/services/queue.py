@@ -344,15 +344,16 @@ class Queue:
         now = self._clock()
         if now >= self._meter.due:
             self._roll(now)
-        if len(message.body) > self.settings_of(instance.version).answer_max:
-            raise frames.Junk(f"an answer of {len(message.body)} bytes")
-        if not (message.kind.isascii() and message.kind.isprintable()):
-            raise frames.Junk(f"an answer of type {message.kind!r}")
+        body, kind = message.body, message.kind
+        if len(body) > self.settings_of(instance.version).answer_max:
+            raise frames.Junk(f"an answer of {len(body)} bytes")
+        if not (kind.isascii() and kind.isprintable()):
+            raise frames.Junk(f"an answer of type {kind!r}")
         spent = self._spent(instance, message.spent, now)
         if not request.ended:
             request.ended = True
             self._meter.answered(request.tally, now - request.arrived, spent)
-            request.caller.answered(Answer(message.body, message.kind))
+            request.caller.answered(Answer(body, kind))
         del self._busy[instance]
         self._free(instance, now)
 
@@ -451,9 +452,10 @@ class Queue:
 
     def _spent(self, instance: Instance, said: float, now: float) -> float:
         """How long a request took the instance: what it says, if that can be."""
-        most = max(0.0, now - instance.since)
-        spent = said if 0.0 <= said <= most else most
-        self._paced = min(self._paced + 1, _RECENT)
+        most = now - instance.since
+        spent = said if 0.0 <= said <= most else max(0.0, most)
+        if self._paced < _RECENT:
+            self._paced += 1
         self._pace += (spent - self._pace) / self._paced
         return spent
 

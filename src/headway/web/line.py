@@ -5,6 +5,8 @@ depth. Here each has a bound. A head that is too long, too slow or no HTTP is an
 body that stops arriving. Data after an answer that did not need it is read and dropped for a while: a caller that still
 sends would not see the answer if the connection broke. When there is no room, connections without a request under way
 are closed: first those that never showed a token, and of these the one that has been idle the longest.
+
+Some requests, those to services, are taken by a desk before the application sees them (`headway.web.asking`).
 """
 
 from __future__ import annotations
@@ -336,9 +338,8 @@ class HttpConnection(HttpToolsProtocol):
             if not self._parse(data[start : start + SLICE]):
                 self._read_past(len(data) - start)
                 return
-            if (
-                self._part is _Part.BODY and self._cycles and not self.trusted
-            ):  # whose body it is the application has to say first
+            # Whose body it is the application has to say first, unless a desk knows.
+            if self._part is _Part.BODY and self._cycles and not self.trusted:
                 self._held = data[start + SLICE :]
                 self.flow.pause_reading()
                 return
