@@ -178,13 +178,14 @@ class Taken(Protocol):
 
     Attributes:
         keep_alive: whether its connection goes on after the answer.
-        response_complete: False, for uvicorn.
     """
 
     keep_alive: bool
 
     @property
-    def response_complete(self) -> bool: ...
+    def response_complete(self) -> bool:
+        """False, for uvicorn."""
+        ...
 
     def more(self, part: bytes) -> None:
         """A part of its body."""
