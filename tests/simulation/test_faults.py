@@ -227,7 +227,9 @@ def test_a_job_that_no_set_of_nodes_can_hold_is_refused_before_the_run() -> None
         experiment.run(workload, nodes_of(1.0) * 2, "fcfs")
     plan = (TaskSpec(1), TaskSpec(1, 3, (0,)))
     workflow = workload_us(release=[0], runtime=[0], tasks=2, kind=Kind.WORKFLOW, workflows={0: plan}, label=["wide"])
-    with pytest.raises(InvalidInput, match=r"job wide: plan\[1\]\.cores is 3; allowed: those of one node at most"):
+    with pytest.raises(
+        InvalidInput, match=r"job wide: plan\[1\]\.cores is 3; allowed: at most 2, those of the largest node"
+    ):
         experiment.run(workflow, nodes_of(1.0, 1.0), "heft")
 
 

@@ -16,7 +16,7 @@ import click
 
 from headway.cli.show import seconds_in, span
 from headway.errors import HeadwayError, InvalidInput
-from headway.metrics import to_json, write_schedule
+from headway.metrics import to_json, write_schedule, write_tasks
 from headway.model.schedule import Schedule
 from headway.model.snapshot import uses_tiers
 from headway.model.workload import Workload
@@ -28,6 +28,12 @@ GANTT_JOBS_MAX: Final = 300
 
 ATTEMPTS_MAX: Final = 200_000
 """Runs with more tasks have none either, because recording what ran where takes memory."""
+
+GRAPHS_MAX: Final = 10
+"""Of more workflows no graphs are drawn."""
+
+GRAPH_TASKS_MAX: Final = 300
+"""Nor is that of a workflow of more tasks: its lines could not be distinguished."""
 
 PART_ATTEMPTS_MAX: Final = 2_000_000
 """Nor a part of runs of more tasks."""
@@ -82,12 +88,16 @@ class Output:
         for text, done in schedules.items():
             written.append(file_for(self.folder / "schedule.csv", text))
             write_schedule(done, written[-1])
+            if done.workflows and done.attempts is not None:
+                written.append(file_for(self.folder / "tasks.csv", text))
+                write_tasks(done, written[-1])
         said = []
         if find_spec("matplotlib") is None:
             click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
         else:
             for text, done in schedules.items():
                 written += self._draw(text, done)
+            written += self._draw_graphs(next(iter(schedules.values())))
             if len(metrics) > 1:
                 from headway import pictures
 
@@ -113,6 +123,18 @@ class Output:
             pictures.gantt(done, gantt, slots=self.slots, title=title, **span)
             pictures.allocation(done, allocation, title=title, **span)
             written += [gantt, allocation]
+        return written
+
+    def _draw_graphs(self, done: Schedule) -> list[Path]:
+        """Draw the graphs of workflows, which are the same in all runs. Returns the names of the files."""
+        from headway import pictures
+
+        written = []
+        for job, graph in done.workflows.items() if len(done.workflows) <= GRAPHS_MAX else ():
+            if len(graph) <= GRAPH_TASKS_MAX:
+                label = str(done.label[job])
+                written.append(file_for(self.folder / "workflow.png", label))
+                pictures.workflow(graph, written[-1], labels=done.task_labels.get(job, ()), title=label)
         return written
 
     def _is_drawn(self, done: Schedule) -> bool:
@@ -209,7 +231,9 @@ def make_folder(folder: Path) -> None:
 
 def file_for(path: Path, policy: str) -> Path:
     """A file name with the policy before its ending: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    bare = path.name.removesuffix(ending)
+    return path.with_name(f"{bare}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{ending}")
 
 
 def _write_metrics(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> tuple[Path, Path]:

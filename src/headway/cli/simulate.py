@@ -7,18 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
 import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
-from headway.cli.output import file_for, output_to, subject
+from headway.cli.output import output_to, subject
 from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
+from headway.cli.written import Files, names_files
 from headway.errors import HeadwayError
-from headway.metrics import summarise, to_json, write_schedule
+from headway.metrics import summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
@@ -92,7 +92,7 @@ QUIET_SECONDS: Final = 0.5
 @click.option(
     "--warm-up", type=float, help=f"Share of the jobs, from the start, that such means leave out; default {WARM_UP}."
 )
-@click.option("--schedule", type=click.Path(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
+@names_files
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
 @click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
@@ -101,6 +101,7 @@ QUIET_SECONDS: Final = 0.5
 )
 def simulate(
     trace: Trace,
+    files: Files,
     texts: tuple[str, ...],
     decider: str | None,
     slots: int | None,
@@ -111,18 +112,21 @@ def simulate(
     noise: float,
     batches: int | None,
     warm_up: float | None,
-    schedule: str | None,
     out: str | None,
     start: str | None,
     end: str | None,
     as_json: bool,
 ) -> None:
-    """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
+    """Run a log (.swf, .swf.gz), a table of jobs (.csv), or workflows under one or more policies.
 
-    Several policies get the same jobs on the same cluster. With several, --schedule writes a file for each, with the
-    policy's name before its ending. CPU use and the costs of migrations and kills matter only to policies that put jobs
-    in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown
-    with the half width of their confidence interval, without the jobs of the warm-up.
+    Workflows are files of WfFormat (.json), DAX (.xml) or STG (.stg), plain or gzipped, or a .tar.gz of them. Several
+    FILEs are as many workflows, all released at once.
+
+    Several policies get the same jobs on the same cluster. With several, --schedule, --schedule-tasks and --wfformat
+    write a file for each, with the policy's name before its ending; --wfformat writes one for each workflow, with the
+    workflow's name there if there are several. CPU use and the costs of migrations and kills matter only to policies
+    that put jobs in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and
+    slowdown are shown with the half width of their confidence interval, without the jobs of the warm-up.
 
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
@@ -153,10 +157,8 @@ def simulate(
         means_of_batches(workload.release, batches, warm_up)
     if out is None and (start is not None or end is not None):
         raise HeadwayError("--from and --to are for pictures, and none is drawn", "Say where to with --out FOLDER.")
-    name = Path(trace.file).name if trace.recipe is None else f"{Path(trace.file).name} ({trace.recipe})"
-    to = None if out is None else output_to(out, subject(name, workload, held), held, workload, start, end)
-    if schedule is not None and not Path(schedule).parent.is_dir():
-        raise HeadwayError(f"cannot write {schedule}: there is no folder {Path(schedule).parent}")
+    to = None if out is None else output_to(out, subject(trace.name, workload, held), held, workload, start, end)
+    files.check(workload)
     schedules = {}
     for text in policies:
         with RunProgress(text) as progress:
@@ -166,17 +168,13 @@ def simulate(
                 text,
                 world=world,
                 decider=decider or "",
-                record=to is not None and to.records(text),
+                record=files.by_task or (to is not None and to.records(text)),
                 progress=progress,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
-    written = []
-    if schedule is not None:
-        paths = [file_for(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
-        for path, done in zip(paths, schedules.values(), strict=True):
-            write_schedule(done, path)
-        written.append(f"Written: {', '.join(map(str, paths))}.")
+    paths = [path for text, done in schedules.items() for path in files.write(done, text if len(schedules) > 1 else "")]
+    written = [f"Written: {', '.join(map(str, paths))}."] if paths else []
     if to is not None:
         written += to.write(schedules, metrics)
     if as_json:
@@ -239,7 +237,14 @@ def _processors_of(file: str) -> int:
     found = processors_of(file)
     if found is not None:
         return found
-    widest = int(read_workload(file).width.max())
+    workload = read_workload(file)
+    if workload.workflows:
+        widest = max(task.cores for graph in workload.workflows.values() for task in graph)
+        raise HeadwayError(
+            f"{file} does not say on what it is to run",
+            f"Say it with --slots N, at least {widest} for its widest task, or with --cluster FILE.toml.",
+        )
+    widest = int(workload.width.max())
     raise HeadwayError(
         f"{file} does not say how large its machine is",
         f"Say it with --slots N, at least {widest} for its widest job, or with --cluster FILE.toml. "

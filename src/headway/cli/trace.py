@@ -1,15 +1,16 @@
-"""Which jobs a command runs: a file, and what is made of it; alike for commands that simulate and that replay."""
+"""Which jobs a command runs: files, and what is made of it; alike for commands that simulate and that replay."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from headway.cli.show import span
+from headway.cli.show import counted, span
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
 from headway.model.workload import Workload
@@ -19,10 +20,10 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A file of jobs, and what is made of it.
+    """Files of jobs, and what is made of them.
 
     Attributes:
-        file: a log or a table.
+        files: a log, a table or workflows; several of workflows.
         kind: what a job with several processors is; None: as the file or the recipe has it.
         recipe: turns a log into a workload as a paper did.
         first: only this many jobs.
@@ -32,7 +33,7 @@ class Trace:
         due_factor: jobs without a due date get one: their release plus this factor times their run time; None: none.
     """
 
-    file: str
+    files: tuple[str, ...]
     kind: Literal["rigid", "bags"] | None
     recipe: str | None
     first: int | None
@@ -40,6 +41,18 @@ class Trace:
     seed: int
     cut: bool | None = None
     due_factor: float | None = None
+
+    @property
+    def file(self) -> str:
+        """The first file."""
+        return self.files[0]
+
+    @property
+    def name(self) -> str:
+        """What is run, in a few words."""
+        more = len(self.files) - 1
+        others = f" and {more} others" if more > 1 else " and another" if more else ""
+        return f"{Path(self.file).name}{others}{f' ({self.recipe})' if self.recipe is not None else ''}"
 
     def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
         """The jobs to be run on this many slots: read, then recipe, then first, then load, then due dates.
@@ -52,11 +65,14 @@ class Trace:
             InvalidInput: the file's content or an option is wrong, or there are no jobs.
             HeadwayError: the file cannot be read.
         """
-        from headway.traces import read_workload, transforms
+        from headway.traces import read_workflows, read_workload, transforms
 
         machine = slots if drop_wider else None
         kind = self.kind or ("bags" if self.recipe else None)
-        workload = read_workload(self.file, machine=machine, cut_at_estimate=self.cut, as_kind=kind)
+        if len(self.files) > 1:
+            workload = read_workflows(self.files)
+        else:
+            workload = read_workload(self.file, machine=machine, cut_at_estimate=self.cut, as_kind=kind)
         if self.recipe is not None:
             workload = transforms.by_recipe(workload, self.recipe, seed=self.seed)
         if self.kind == "rigid" and self.recipe is not None:
@@ -106,7 +122,9 @@ class Trace:
         left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
         click.echo(
-            f"{len(workload):,} jobs released within {span(length)}, on {slots} slots{whence}."
+            _workflows(workload, f"{slots} slots{whence}")
+            if workload.workflows
+            else f"{len(workload):,} jobs released within {span(length)}, on {slots} slots{whence}."
             + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
         )
         for note in workload.notes:
@@ -115,10 +133,23 @@ class Trace:
             click.echo(sentence)
 
 
+def _workflows(workload: Workload, slots: str) -> str:
+    """How large workflows are, in words."""
+    tasks = int(workload.tasks.sum())
+    waits = sum([len(task.after) for graph in workload.workflows.values() for task in graph])
+    longest = span(to_seconds(int(workload.runtime.max())))
+    if len(workload) == 1:
+        return (
+            f"A workflow of {counted(tasks, 'task')} and {counted(waits, 'edge')}, on {slots}; critical path {longest}."
+        )
+    many = f"{len(workload):,} workflows of {tasks:,} tasks and {waits:,} edges in all"
+    return f"{many}, on {slots}; longest critical path {longest}."
+
+
 def names_trace(command: Command) -> Command:
     """Give a command the argument and options that say which jobs it runs; it gets them as `trace`."""
 
-    @click.argument("file", type=click.Path(dir_okay=False))
+    @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
     @click.option(
         "--as", "kind", type=click.Choice(["rigid", "bags"]), help="How to read a job with several processors."
     )
@@ -136,7 +167,7 @@ def names_trace(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_options(
-        file: str,
+        files: tuple[str, ...],
         kind: Any,
         recipe: str | None,
         first: int | None,
@@ -146,6 +177,6 @@ def names_trace(command: Command) -> Command:
         due_factor: float | None,
         **rest: Any,
     ) -> Any:
-        return command(trace=Trace(file, kind, recipe, first, load, seed, cut, due_factor), **rest)
+        return command(trace=Trace(files, kind, recipe, first, load, seed, cut, due_factor), **rest)
 
     return with_options

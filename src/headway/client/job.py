@@ -48,6 +48,7 @@ class Task:
         self.cores = 1
         self.estimate: Span | None = None
         self.before: list[Task] = []
+        self.sent: list[int] = []
 
     @classmethod
     def command(
@@ -97,9 +98,17 @@ class Task:
         )
         return task
 
-    def after(self, *tasks: Task) -> Task:
-        """Start only when these tasks have succeeded; makes the job a workflow. Returns the task itself."""
+    def after(self, *tasks: Task, sends: Iterable[int] = ()) -> Task:
+        """Start only when these tasks have succeeded; makes the job a workflow. Returns the task itself.
+
+        Args:
+            sends: bytes that each of these tasks sends to this one, for policies that know of links; default none.
+        """
+        sent = list(sends) or [0] * len(tasks)
+        if len(sent) != len(tasks):
+            raise InvalidInput("sends", sent, f"one for each of the {len(tasks)} tasks before it, or none")
         self.before.extend(tasks)
+        self.sent.extend(sent)
         return self
 
     def __repr__(self) -> str:
@@ -266,10 +275,16 @@ class Job:
         self.after = after
 
     def add_task(
-        self, task: Task, *, after: Iterable[Task] = (), cores: int | None = None, estimate: Span | None = None
+        self,
+        task: Task,
+        *,
+        after: Iterable[Task] = (),
+        sends: Iterable[int] = (),
+        cores: int | None = None,
+        estimate: Span | None = None,
     ) -> Task:
-        """Append a task, with its cores and estimate in a workflow, and return it."""
-        task.after(*after)
+        """Append a task, with its cores and estimate in a workflow, and return it; `after` and `sends` as in `Task`."""
+        task.after(*after, sends=sends)
         if cores is not None:
             task.cores = cores
         if estimate is not None:
@@ -589,5 +604,10 @@ def _plan(job: Job, title: str) -> tuple[PlannedTask, ...]:
             )
         own = duration(task.estimate, f"estimate of task {number}")
         estimate = own if own is not None else common if common is not None else to_seconds(ESTIMATE_DEFAULT)
-        plan.append(PlannedTask(estimate, task.cores, tuple(sorted(set(before)))))
+        sent: dict[int, int] = {}
+        for other, sends in zip(before, task.sent, strict=True):
+            sent[other] = sent.get(other, 0) + sends
+        after = tuple(sorted(sent))
+        sends_all = tuple(sent[other] for other in after) if any(task.sent) else ()
+        plan.append(PlannedTask(estimate, task.cores, after, sends_all))
     return tuple(plan)

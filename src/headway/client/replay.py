@@ -104,9 +104,10 @@ def job_of(workload: Workload, position: int) -> Job:
         job.width = int(workload.width[position])
         job.add_task(_nap(runtime))
     elif position in workload.workflows:
-        for task in workload.workflows[position]:
-            before = [job.tasks[number] for number in task.after]
-            job.add_task(_nap(task.estimate), after=before, cores=task.cores, estimate=to_seconds(task.estimate))
+        for spec in workload.workflows[position]:
+            before = [job.tasks[number] for number in spec.after]
+            task = _nap(spec.estimate).after(*before, sends=spec.sends)
+            job.add_task(task, cores=spec.cores, estimate=to_seconds(spec.estimate))
     else:
         times = workload.bags.get(position, BagTimes())
         job.sizes = times.sizes

@@ -14,12 +14,13 @@ from headway.core.lifecycle import ISOLATING
 from headway.core.scheduler import Scheduler
 from headway.core.state import State
 from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Suspend
-from headway.model.events import Event, JobSubmitted, NodesHeard, TaskEnded, TaskStarted, Woke
+from headway.model.events import Event, JobSubmitted, NodeJoined, NodeResized, NodesHeard, TaskEnded, TaskStarted, Woke
 from headway.model.instant import Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import JobId, JobSpec, Kind, Workflow
+from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
-from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, Totals, attempts_of, schedule_of
-from headway.model.slots import NO_SLOTS, Slots
+from headway.model.schedule import NOT_YET, STATUSES, AttemptRow, Course, Schedule, Totals, attempts_of, schedule_of
+from headway.model.slots import NO_SLOTS, Slots, of_numbers
 from headway.model.snapshot import JobView
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
@@ -76,6 +77,24 @@ class Run:
         return self.slots.bit_count() * (self.since - now)
 
 
+class Seen:
+    """A node that was there.
+
+    Attributes:
+        number: its position among those that were.
+        spec: as it was last.
+        slots: those that it has, also such as it is to lose.
+        ever: those that it ever had.
+    """
+
+    __slots__ = ("ever", "number", "slots", "spec")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.spec: NodeSpec
+        self.ever = self.slots = NO_SLOTS
+
+
 class Recorder:
     """Records the jobs that come to a core from now on.
 
@@ -85,7 +104,7 @@ class Recorder:
     Args:
         core: the scheduler; every event that it handles must be noted.
         holdings: whether to record which job had how many slots when, and the instants of the rounds.
-        attempts: whether to record which attempt ran on which slots (needed for a Gantt chart).
+        attempts: whether to record which attempt ran on which slots (needed for a Gantt chart), and the nodes.
         run_times: whether to record how long the tasks of each job ran.
 
     Attributes:
@@ -115,7 +134,10 @@ class Recorder:
         if holdings:
             self._holdings = ([], [], [], [])
             core.state.touched = []
-        self._rows: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if attempts else None
+        self._rows: list[AttemptRow] | None = [] if attempts else None
+        self._nodes: dict[str, Seen] = {}
+        for node in core.state.nodes:
+            self._note_node(node)
         self._rounds: list[Instant] = []
         self._rounds_seen = core.rounds
         self._rounds_before = 0
@@ -177,6 +199,10 @@ class Recorder:
                 self._look_at_slots()
             if type(event) is TaskStarted:
                 self._note_start(event)
+            elif type(event) is NodeJoined:
+                self._note_node(event.node.name)
+            elif type(event) is NodeResized:
+                self._note_node(event.name)
         moved: list[Place] = []
         for action in actions:
             if type(action) is Launch:
@@ -222,6 +248,17 @@ class Recorder:
         self._drains = self._state.draining
         self._up_slots = sum([node.slots.bit_count() for node in self._state.nodes.values() if node.up])
         self._busy_slots = self._state.totals().busy.bit_count()
+
+    def _note_node(self, name: str) -> None:
+        """A node is there, or has other slots; it may have come again under its name."""
+        node = self._state.nodes.get(name)
+        if node is None or self._rows is None:
+            return
+        seen = self._nodes.get(name)
+        if seen is None:
+            seen = self._nodes[name] = Seen(len(self._nodes))
+        seen.spec, seen.slots = node.spec, of_numbers(node.places)
+        seen.ever |= seen.slots
 
     def _note_launch(self, launch: Launch, start: Instant) -> None:
         state, job = self._state, launch.job
@@ -288,9 +325,14 @@ class Recorder:
 
     def _note_row(self, place: Place, run: Run, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
-        if self._rows is not None:
-            end = max(self._state.now, run.since)
-            self._rows.append((place[0], run.slots, run.since, end, wasted, run.tier is BACKGROUND))
+        if self._rows is None:
+            return
+        end, left, slot_nodes = max(self._state.now, run.since), run.slots, self._state.slot_nodes
+        while left:
+            seen = self._nodes[slot_nodes[left.bit_length() - 1].spec.name]
+            part = left & seen.slots
+            left &= ~part
+            self._rows.append((*place, seen.number, part, run.since, end, wasted, run.tier is BACKGROUND))
 
     def _note_holdings(self, touched: list[JobView]) -> None:
         """Record the new counts of every job that is allocated, or runs on, more or fewer slots than before."""
@@ -350,6 +392,7 @@ class Recorder:
                 holdings=columns,
                 alone=None if alone is None else self._alone_times(workload, jobs, alone),
                 attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
+                nodes=tuple([(seen.spec, seen.ever) for seen in self._nodes.values()]),
             ),
             0,
             Totals(
@@ -385,11 +428,9 @@ class Recorder:
             for job, time, kind in zip(jobs, lasted, workload.kind.tolist(), strict=True)
         ]
 
-    def _placed_rows(
-        self, jobs: Sequence[JobId], rows: list[tuple[int, Slots, int, int, bool, bool]]
-    ) -> list[tuple[int, Slots, int, int, bool, bool]]:
+    def _placed_rows(self, jobs: Sequence[JobId], rows: list[AttemptRow]) -> list[AttemptRow]:
         place = {job: position for position, job in enumerate(jobs)}
-        return [(place[job], slots, start, end, wasted, behind) for job, slots, start, end, wasted, behind in rows]
+        return [(place[row[0]], *row[1:]) for row in rows]
 
     def schedule_by_release(
         self,
@@ -432,6 +473,7 @@ class Recorder:
             kind=[int(spec.kind) for spec in told],
             label=jobs,
             after={position: before for position, before in after.items() if before},
+            workflows={place[job]: spec.graph for job, spec in specs.items() if isinstance(spec, Workflow)},
         )
         return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds)
 

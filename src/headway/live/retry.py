@@ -118,6 +118,9 @@ def again(spec: JobSpec, work: wire.Calls | wire.Commands, tasks: list[int], wan
                 to_seconds(graph[task].estimate),
                 graph[task].cores,
                 tuple(place[before] for before in graph[task].after if before in place),
+                tuple(
+                    sent for before, sent in zip(graph[task].after, graph[task].sends, strict=False) if before in place
+                ),
             )
             for task in (tasks if graph else ())
         ),

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from headway.metrics.batches import Interval, batch_means
-from headway.metrics.collect import frame, intervals, summarise, to_json, write_schedule
+from headway.metrics.collect import frame, intervals, summarise, to_json, write_schedule, write_tasks
 
-__all__ = ["summarise", "intervals", "batch_means", "Interval", "write_schedule", "to_json", "frame"]
+__all__ = [
+    "summarise",
+    "intervals",
+    "batch_means",
+    "Interval",
+    "write_schedule",
+    "write_tasks",
+    "to_json",
+    "frame",
+]

@@ -17,7 +17,7 @@ from headway.metrics import measures
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, batch_means
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
-from headway.model.schedule import NOT_YET, STATUSES, Schedule
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, task_runs
 from headway.model.workload import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, float | int]
 SCHEDULE_COLUMNS: Final = ("job", "release", "start", "end", "slots")
+TASK_COLUMNS: Final = ("job", "task", "node", "start", "end", "slots")
 
 
 def summarise(schedule: Schedule) -> Metrics:
@@ -155,6 +156,28 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 lines = csv.writer(text, lineterminator="\n")
                 lines.writerow(SCHEDULE_COLUMNS)
                 lines.writerows(_lines(schedule))
+    except OSError as error:
+        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_tasks(schedule: Schedule, path: str | Path) -> None:
+    """Write a CSV file with `job,task,node,start,end,slots` for each task that ran, by job, then task.
+
+    Times are seconds as in `write_schedule`. Attempts whose work was lost are left out. A task that moved with its work
+    has a line for each place; of a rigid job on several nodes `node` names all, with `;` between them.
+
+    Raises:
+        HeadwayError: the file cannot be written, or the schedule has no attempts.
+    """
+    path = Path(path)
+    found = task_runs(schedule)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as text:
+            lines = csv.writer(text, lineterminator="\n")
+            lines.writerow(TASK_COLUMNS)
+            for run in found:
+                of = schedule.label[run.job], schedule.task_label(run.job, run.task), ";".join(run.nodes)
+                lines.writerow((*of, seconds_text(run.start), seconds_text(run.end), run.slots))
     except OSError as error:
         raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
 

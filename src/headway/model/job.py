@@ -34,7 +34,7 @@ NAME_MAX: Final = 1000
 """How long the name of a job, and of its user, may be, in characters."""
 
 BYTES_MAX: Final = 2**62
-"""More memory than any node has; no limit may be higher."""
+"""More memory than any node has, and more than any task sends; no limit may be higher."""
 
 VARIABLE_NAME: Final = "the name of a variable, not empty, without spaces, `=` and zero bytes"
 """What may be the name of a variable that a task gets, in words."""
@@ -102,11 +102,13 @@ class TaskSpec:
         cores: cores of one node that it uses while it runs, >= 1.
         after: numbers of the tasks of the same job that must have succeeded before it may start; each smaller than
             its own number, so that a workflow is acyclic by construction.
+        sends: bytes that each of `after` sends to it, in the same order; empty: none of them sends any.
     """
 
     estimate: Duration
     cores: int = 1
     after: tuple[int, ...] = ()
+    sends: tuple[int, ...] = ()
 
 
 class _AnyJob:
@@ -379,6 +381,11 @@ def flaw(job: JobSpec) -> str | None:
         for before in task.after:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
+        if len(task.sends) not in (0, len(task.after)):
+            return f"plan[{number}].sends has {len(task.sends)} values; allowed: one for each of after, or none"
+        for sent in task.sends:
+            if not 0 <= sent <= BYTES_MAX:
+                return f"plan[{number}].sends holds {sent!r}; allowed: bytes, 0 to {BYTES_MAX}"
     return None
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds
-from headway.model.job import Kind, PenaltyShape, Service
+from headway.model.job import Kind, PenaltyShape, Service, TaskSpec
+from headway.model.node import NodeSpec
 from headway.model.slots import Slots, runs
 from headway.model.window import Window
 from headway.model.workload import FloatArray, IntArray, Workload, in_seconds
@@ -50,10 +54,13 @@ class Holdings:
 class Attempts:
     """Which slots an attempt ran on, and when; columns of shape (runs,).
 
-    An attempt on slots that are not all consecutive has a row for each run of consecutive slots.
+    An attempt on slots that are not all consecutive, or on several nodes, has a row for each run of consecutive slots
+    of one node.
 
     Attributes:
         job: positions in the schedule.
+        task: numbers of the tasks of these jobs.
+        node: positions in `Schedule.nodes`.
         first, count: number of the first slot of the run, and how many there are, >= 1.
         start, end: microseconds.
         wasted: whether its work was lost (killed, or its node went down), so that the task had to be redone.
@@ -61,6 +68,8 @@ class Attempts:
     """
 
     job: IntArray
+    task: IntArray
+    node: IntArray
     first: IntArray
     count: IntArray
     start: IntArray
@@ -116,6 +125,9 @@ class Schedule:
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
         services: what became of the services beside the jobs, in the order given.
+        nodes: each node that there was, and the slots that it ever had, as a bit set; empty where that is not recorded.
+            A node may have the slots of one that has left.
+        workflows, task_labels: as in `Workload`.
     """
 
     label: NDArray[Any]
@@ -146,6 +158,9 @@ class Schedule:
     migrations: int = 0
     alone: IntArray | None = None
     services: tuple[ServiceRecord, ...] = ()
+    nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
+    workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
+    task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.release)
@@ -174,9 +189,59 @@ class Schedule:
         held = dict(zip(changes.job[:until].tolist(), changes.slots[:until].tolist(), strict=True))
         return {job: slots for job, slots in sorted(held.items()) if slots}
 
+    def task_label(self, job: int, task: int) -> str:
+        """What a task of the job at this position is called: as in its file, or else by its number."""
+        labels = self.task_labels.get(job)
+        return str(task) if labels is None else labels[task]
+
     def has(self, *statuses: JobStatus) -> NDArray[np.bool_]:
         """Which jobs have one of these statuses, shape (jobs,)."""
         return np.isin(self.status, [STATUSES.index(status) for status in statuses])
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """An attempt whose work counts, in one place: a task that moved with its work has several.
+
+    Attributes:
+        job: its position in the schedule.
+        task: its number.
+        nodes: names of the nodes; several for a rigid job on several of them.
+        start, end: microseconds.
+        slots: how many.
+    """
+
+    job: int
+    task: int
+    nodes: tuple[str, ...]
+    start: int
+    end: int
+    slots: int
+
+
+def task_runs(schedule: Schedule, job: int | None = None) -> list[TaskRun]:
+    """What ran of each task and was not lost, in order of job, task and start.
+
+    Args:
+        job: only of the job at this position; None: of all.
+
+    Raises:
+        HeadwayError: it was not recorded.
+    """
+    attempts = schedule.attempts
+    if attempts is None:
+        hint = "Let the simulation record attempts (record=True)."
+        raise HeadwayError("the schedule does not say what ran where", hint)
+    kept = np.flatnonzero(~attempts.wasted if job is None else ~attempts.wasted & (attempts.job == job))
+    order = kept[np.lexsort((attempts.first[kept], attempts.start[kept], attempts.task[kept], attempts.job[kept]))]
+    columns = (attempts.job, attempts.task, attempts.start, attempts.end, attempts.node, attempts.count)
+    found: list[TaskRun] = []
+    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    for (of, task, start, end), parts in groupby(rows, key=itemgetter(0, 1, 2, 3)):
+        nodes, counts = zip(*(part[4:] for part in parts), strict=True)
+        names = tuple([schedule.nodes[node][0].name for node in dict.fromkeys(nodes)])
+        found.append(TaskRun(of, task, names, start, end, sum(counts)))
+    return found
 
 
 Integers = Sequence[int] | IntArray
@@ -187,8 +252,8 @@ class Course:
     """What became of the jobs of a workload, in its order.
 
     Attributes:
-        start, end, slots, status, alone, attempts: as in `Schedule`. Default of `slots`: the width of a rigid job, the
-            tasks of another; of `status`: succeeded if there is an end, else waiting.
+        start, end, slots, status, alone, attempts, nodes: as in `Schedule`. Default of `slots`: the width of a rigid
+            job, the tasks of another; of `status`: succeeded if there is an end, else waiting.
         holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
     """
 
@@ -199,6 +264,7 @@ class Course:
     holdings: tuple[Integers, Integers, Integers] | tuple[Integers, Integers, Integers, Integers] | None = None
     alone: Integers | None = None
     attempts: Attempts | None = None
+    nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +349,26 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         kills=totals.kills,
         migrations=totals.migrations,
         alone=None if course.alone is None else column(course.alone),
+        nodes=course.nodes,
+        workflows=workload.workflows,
+        task_labels=workload.task_labels,
     )
 
 
-def attempts_of(rows: Iterable[tuple[int, Slots, int, int, bool, bool]]) -> Attempts:
-    """Attempts from rows of job, its slots as a bit set, start, end, whether its work was lost, and whether behind.
+AttemptRow = tuple[int, int, int, Slots, int, int, bool, bool]
+"""Job, task, node, the slots as a bit set, start, end, whether the work was lost, and whether it ran behind."""
 
-    >>> attempts_of([(0, 0b1011, 0, 5, False, False)]).first.tolist()
+
+def attempts_of(rows: Iterable[AttemptRow]) -> Attempts:
+    """Attempts from a row for each node on which one ran.
+
+    >>> attempts_of([(0, 0, 0, 0b1011, 0, 5, False, False)]).first.tolist()
     [0, 3]
     """
     flat = [
-        (job, first, count, start, end, wasted, behind)
-        for job, on, start, end, wasted, behind in rows
+        (job, task, node, first, count, start, end, wasted, behind)
+        for job, task, node, on, start, end, wasted, behind in rows
         for first, count in runs(on)
     ]
-    job, first, count, start, end, wasted, behind = np.array(flat, dtype=np.int64).reshape(-1, 7).T
-    return Attempts(job, first, count, start, end, wasted.astype(np.bool_), behind.astype(np.bool_))
+    job, task, node, first, count, start, end, wasted, behind = np.array(flat, dtype=np.int64).reshape(-1, 9).T
+    return Attempts(job, task, node, first, count, start, end, wasted.astype(np.bool_), behind.astype(np.bool_))

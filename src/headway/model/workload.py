@@ -77,6 +77,7 @@ class Workload:
             unknown.
         uses: by position, rigid jobs whose processes differ: the share of each, one a process.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
+        task_labels: what the file calls the tasks of a workflow, by position; of other jobs numbers are their names.
         bags: by position, bags whose tasks or nodes are not alike.
         after: by position, jobs that come after others: the positions of these, each smaller than its own.
         shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
@@ -98,6 +99,7 @@ class Workload:
     cpu: FloatArray
     uses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
+    task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     bags: Mapping[int, BagTimes] = field(default_factory=dict)
     after: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     shape: PenaltyShape = PenaltyShape.LINEAR
@@ -121,6 +123,7 @@ class Workload:
         columns = {name: getattr(self, name)[positions] for name in COLUMNS}
         moved = dict(enumerate(positions.tolist()))
         workflows = {new: self.workflows[old] for new, old in moved.items() if old in self.workflows}
+        labels = {new: self.task_labels[old] for new, old in moved.items() if old in self.task_labels}
         bags = {new: self.bags[old] for new, old in moved.items() if old in self.bags}
         uses = {new: self.uses[old] for new, old in moved.items() if old in self.uses} if self.uses else {}
         place = {old: new for new, old in moved.items()} if self.after else {}
@@ -129,7 +132,8 @@ class Workload:
             for new, old in moved.items()
             if old in self.after
         }
-        return replace(self, workflows=workflows, bags=bags, uses=uses, after=after, **columns)
+        rest: dict[str, Any] = {"bags": bags, "uses": uses, "after": after}
+        return replace(self, workflows=workflows, task_labels=labels, **rest, **columns)
 
 
 COLUMNS: tuple[str, ...] = (
@@ -165,6 +169,7 @@ def workload_us(
     uses: Mapping[int, tuple[float, ...]] | None = None,
     label: Sequence[Any] | NDArray[Any] | None = None,
     workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
+    task_labels: Mapping[int, tuple[str, ...]] | None = None,
     bags: Mapping[int, BagTimes] | None = None,
     after: Mapping[int, tuple[int, ...]] | None = None,
     dropped: Mapping[str, int] | None = None,
@@ -209,6 +214,7 @@ def workload_us(
         cpu=column(cpu, np.float64),
         uses=dict(uses or {}),
         workflows=dict(workflows or {}),
+        task_labels=dict(task_labels or {}),
         bags=dict(bags or {}),
         after=dict(after or {}),
         dropped=dict(dropped or {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER
+from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Attempts, Schedule
+from headway.model.slots import numbers
 from headway.pictures.canvas import (
     ALARM,
     COLOURS,
     FAINT,
     INK,
+    SOFT,
     Clock,
     clock_of,
     entitle,
@@ -24,6 +28,7 @@ from headway.pictures.canvas import (
     finish,
     time_axis,
     whole,
+    wrap,
 )
 from headway.pictures.series import Window, window_of
 
@@ -35,9 +40,12 @@ _BARS: Final = 2_000  # with more, bars are thinner than their edges, so a grid 
 _GRID: Final = (700, 1800)  # rows and columns of that grid, at most
 _PLACES_MAX: Final = 350  # rows at most if each slot has one for each of its two places; thinner ones flicker
 _NOTE: Final = f"Labels in bars are jobs. Colours distinguish neighbours; they repeat after {len(COLOURS)} jobs."
+_NOTE_OF_TASKS: Final = f"Labels in bars are tasks. Their colours repeat after {len(COLOURS)} tasks."
 _LIGHT: Final = tuple(f"#{(int(colour[1:], 16) & 0xFEFEFE) // 2 + 0x7F7F7F:06x}" for colour in COLOURS)
 _STRIP: Final = 0.36  # height of the background place; the foreground is seen above it
 _SLOTS_NAMED: Final = 24
+_NODES_NAMED: Final = 40
+_NODES_DIVIDED: Final = 200  # with more nodes, lines between them would cover the bars
 _LEAST_LETTERS: Final = 5  # points; smaller labels cannot be read
 _BRIGHT: Final = 0.257  # luminance above which dark letters are easier to read than white ones
 # What pixels stand for. Twelve colours cannot distinguish so many jobs, so they show what became of them.
@@ -66,6 +74,9 @@ def gantt(
     room. What ran in the background is a lighter strip along the lower edge of its slot. More than 2,000 bars cannot be
     distinguished: then colours show what became of jobs. To see single jobs, draw a shorter span of time.
 
+    If there are several nodes, and not too many, slots stand by site and node, which are named. If there is only one
+    job, and it is a workflow, bars show its tasks.
+
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         start, end: draw only the time between them, in seconds on the schedule's clock.
@@ -82,20 +93,71 @@ def gantt(
     slots = slots or int((attempts.first + attempts.count).max())
     attempts = _within(attempts, window)
     small = len(attempts) <= _BARS
-    attempts = _slot_by_slot(attempts)
+    strips = _strips(schedule, slots)
+    attempts = _in_strips(_slot_by_slot(attempts), strips)
+    by_task = len(schedule) == 1 and 0 in schedule.workflows
     clock = clock_of(window.begin, window.end)
     height = 0.45 if attempts.behind.any() else 0.28
     drawn, ((axes,),) = figure(11, float(np.clip(1.6 + height * slots, 2.8, 7.2)))
     time_axis(axes, clock, window.begin, window.end)
     axes.set_ylim(0, slots)
-    (_bars if small else _pixels)(axes, schedule, attempts, slots, window)
-    axes.set_ylabel("slot", color=INK)
-    _name_slots(axes, slots)
-    (_legend if small else _legend_of_pixels)(axes, schedule, attempts)
-    entitle(drawn, title, " ".join(filter(None, (_NOTE if small else "", _never_ran(schedule)))))
     if small:
-        _label(drawn, axes, schedule, attempts, clock)
+        _bars(axes, schedule, attempts, slots, window, by_task=by_task)
+    else:
+        _pixels(axes, schedule, attempts, slots, window)
+    if strips:
+        _name_nodes(axes, strips)
+    else:
+        axes.set_ylabel("slot", color=INK)
+        _name_slots(axes, slots)
+    (_legend if small else _legend_of_pixels)(axes, schedule, attempts)
+    note = _NOTE_OF_TASKS if by_task else _NOTE
+    entitle(drawn, title, " ".join(filter(None, (note if small else "", _never_ran(schedule)))))
+    if small:
+        _label(drawn, axes, schedule, attempts, clock, by_task=by_task)
     return finish(drawn, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """A part of the picture's height that belongs to one node.
+
+    Attributes:
+        spec: the node.
+        slots: the numbers of its slots, upwards.
+        low: where it begins.
+    """
+
+    spec: NodeSpec
+    slots: tuple[int, ...]
+    low: int
+
+
+def _strips(schedule: Schedule, slots: int) -> list[_Strip]:
+    """The nodes upwards, those of a site together; empty if there is one, or if nodes had the same slots in turn."""
+    taken = 0
+    for _, held in schedule.nodes:
+        if taken & held:
+            return []
+        taken |= held
+    if not 2 <= len(schedule.nodes) <= _NODES_DIVIDED or taken.bit_count() != slots:
+        return []
+    sites = {spec.site: place for place, (spec, _) in reversed(list(enumerate(schedule.nodes)))}
+    found: list[_Strip] = []
+    low = 0
+    for spec, held in sorted(schedule.nodes, key=lambda node: sites[node[0].site]):
+        found.append(_Strip(spec, tuple(numbers(held)), low))
+        low += held.bit_count()
+    return found
+
+
+def _in_strips(attempts: Attempts, strips: list[_Strip]) -> Attempts:
+    """The attempts where the strips are: with their first slot as its place from below."""
+    place = {slot: strip.low + above for strip in strips for above, slot in enumerate(strip.slots)}
+    if all(place[slot] == slot for slot in place):
+        return attempts
+    # A row is a run of slots of one node, and these stand upwards: where the first one goes, the others follow.
+    return replace(attempts, first=np.array([place[slot] for slot in attempts.first.tolist()], dtype=np.int64))
 
 
 def _within(attempts: Attempts, window: Window) -> Attempts:
@@ -117,6 +179,8 @@ def _slot_by_slot(attempts: Attempts) -> Attempts:
     first = attempts.first[rows] + np.arange(len(rows)) - np.searchsorted(rows, rows)
     return Attempts(
         job=attempts.job[rows],
+        task=attempts.task[rows],
+        node=attempts.node[rows],
         first=first,
         count=np.where(behind, 1, attempts.count)[rows],
         start=attempts.start[rows],
@@ -146,7 +210,33 @@ def _name_slots(axes: Axes, slots: int) -> None:
         whole(axes.yaxis)
 
 
-def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window) -> None:
+def _name_nodes(axes: Axes, strips: list[_Strip]) -> None:
+    """Name nodes at the left and sites at the right, with lines between them."""
+    begins = {strip.low: strip.spec.site for strip in strips}
+    sites = dict.fromkeys(begins.values())
+    before = strips[0].spec.site
+    for low, site in begins.items():
+        if low:
+            axes.axhline(low, color=INK if site != before else SOFT, linewidth=1.2 if site != before else 0.5, zorder=4)
+        before = site
+    if len(strips) <= _NODES_NAMED:
+        middles = [strip.low + len(strip.slots) / 2 for strip in strips]
+        axes.set_yticks(middles, [wrap(strip.spec.name, 1.2, 8) for strip in strips], fontsize=8)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylabel("node" if len(sites) > 1 else f"node of {before}", color=INK)
+    else:
+        axes.set_ylabel("slot, by node", color=INK)
+        whole(axes.yaxis)
+    for site in sites if len(sites) > 1 else ():
+        of_site = [strip for strip in strips if strip.spec.site == site]
+        middle = (of_site[0].low + of_site[-1].low + len(of_site[-1].slots)) / 2
+        how: dict[str, Any] = {"rotation": -90, "va": "center", "ha": "left", "color": INK, "fontsize": 8}
+        axes.annotate(site, (1.005, middle), xycoords=("axes fraction", "data"), **how)
+
+
+def _bars(
+    axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window, *, by_task: bool = False
+) -> None:
     from matplotlib.collections import PolyCollection
 
     clock = clock_of(window.begin, window.end)
@@ -156,8 +246,7 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window
     corners = np.stack(
         [np.stack(corner, axis=-1) for corner in ((left, low), (left, high), (right, high), (right, low))], axis=1
     )
-    colour = attempts.job % len(COLOURS)
-    faces = np.where(behind, np.array(_LIGHT)[colour], np.array(COLOURS)[colour])
+    faces = _faces(attempts, by_task=by_task)
     late, wasted = _late(schedule)[attempts.job], attempts.wasted
     span = max(window.end - window.begin, 1)
     narrow = (attempts.end - attempts.start) / span < 0.002  # a white edge would cover them
@@ -184,8 +273,16 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window
         axes.axhline(slot, color=FAINT, linewidth=0.5, zorder=0)
 
 
-def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, clock: Clock) -> None:
-    """Write the jobs' labels into the bars that have room for them in the finished layout."""
+def _faces(attempts: Attempts, *, by_task: bool) -> NDArray[np.str_]:
+    """The colour of each bar."""
+    colour = (attempts.task if by_task else attempts.job) % len(COLOURS)
+    return np.where(attempts.behind, np.array(_LIGHT)[colour], np.array(COLOURS)[colour])
+
+
+def _label(
+    drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, clock: Clock, *, by_task: bool = False
+) -> None:
+    """Write the labels of jobs or tasks into the bars that have room for them in the finished layout."""
     drawn.draw_without_rendering()
     behind, two_tiers = attempts.behind, bool(attempts.behind.any())
     # Strips may lie over all but the upper part of the highest slot. Where that is too thin, labels lie over strips.
@@ -198,12 +295,12 @@ def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, cl
     corners = axes.transData.transform(np.stack((left, low), axis=-1))
     room = axes.transData.transform(np.stack((right, high), axis=-1)) - corners
     over |= attempts.wasted  # and over hatches
-    columns = schedule.label[attempts.job], behind, over, (left + right) / 2, (low + high) / 2, room
-    faces = np.where(
-        behind, np.array(_LIGHT)[attempts.job % len(COLOURS)], np.array(COLOURS)[attempts.job % len(COLOURS)]
-    )
+    columns = behind, over, (left + right) / 2, (low + high) / 2, room, _faces(attempts, by_task=by_task)
+    labels = schedule.label[attempts.job].tolist()
+    if by_task:
+        labels = [schedule.task_label(0, task) for task in attempts.task.tolist()]
     for label, is_behind, lies_over, x, y, (width, height), face in zip(
-        *(part.tolist() for part in columns), faces.tolist(), strict=True
+        labels, *(part.tolist() for part in columns), strict=True
     ):
         ink = INK if is_behind or _luminance(face) > _BRIGHT else "white"
         size = min(6 if is_behind else 7.5, 0.95 * height * 72 / drawn.dpi)

@@ -568,5 +568,8 @@ def check_jobs(workload: Workload, nodes: Sequence[NodeSpec]) -> None:
     for position, plan in workload.workflows.items() if held < wanted else ():
         for number, task in enumerate(plan):
             if task.cores not in held:
-                source = f"job {workload.label[position]}"
-                raise InvalidInput(f"plan[{number}].cores", task.cores, "those of one node at most", source=source)
+                labels = workload.task_labels.get(position)
+                field = f"plan[{number}].cores" if labels is None else f"cores of task {labels[number]}"
+                most = max(node.slots if node.cores is None else node.cores for node in nodes)
+                allowed = f"at most {most}, those of the largest node"
+                raise InvalidInput(field, task.cores, allowed, source=f"job {workload.label[position]}")

@@ -9,7 +9,7 @@ from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import swf
 from headway.traces.files import reading
-from headway.traces.formats import HINT, check_format, not_readable
+from headway.traces.formats import HINT, Format, format_of, named_format, not_readable
 from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
@@ -20,6 +20,7 @@ __all__ = [
     "processors_of",
     "read_swf",
     "read_table",
+    "read_workflows",
     "read_workload",
     "write_swf",
     "write_table",
@@ -34,30 +35,32 @@ def read_workload(
     cut_at_estimate: bool | None = None,
     as_kind: AsKind | None = None,
 ) -> Workload:
-    """The workload in a file: a log (.swf, .swf.gz) or a table (.csv, .csv.gz).
+    """The workload in a file: a log (.swf, .swf.gz), a table (.csv, .csv.gz), or workflows (see `read_workflows`).
 
-    If the file has another name, its first line tells which of the two it is.
+    If the file has another name, its beginning tells which it is.
 
     Args:
         machine: for logs, as in `read_swf`.
         cut_at_estimate: whether jobs that ran longer than their estimate are ended there, as most batch systems do;
             None: yes in a log, no in a table.
         as_kind: "rigid": a job needs all its processors or tasks at once; "bags": each is a task of its own. None:
-            jobs of a log are rigid, those of a table are what the table says.
+            jobs of a log are rigid, those of a table are what the table says. Workflows stay what they are.
 
     Raises:
         InvalidInput: the content is wrong.
         NotReadable: it is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
-    check_format(Path(path))
+    found = format_of(Path(path))
+    if found not in (Format.LOG, Format.TABLE):
+        return read_workflows([path])
     try:
-        if is_log(path):
+        if found is Format.LOG:
             cut = cut_at_estimate is not False
             return read_swf(path, machine=machine, cut_at_estimate=cut, as_kind=as_kind or "rigid")
         workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
     except InvalidInput as error:
-        if _is_log(path) is None and error.hint.endswith(HINT):
+        if named_format(Path(path).name) is None and error.hint.endswith(HINT):
             raise not_readable(Path(path), "", str(error.args[0])) from error
         raise
     if as_kind == "bags":
@@ -66,13 +69,12 @@ def read_workload(
 
 
 def processors_of(path: str | Path) -> int | None:
-    """The processors of a log's machine, as its header says. None if it does not say, and for a table.
+    """The processors of a log's machine, as its header says. None if it does not say, and for other files.
 
     Raises:
         NotReadable: the file is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
-    check_format(Path(path))
     return swf.processors_of(path) if is_log(path) else None
 
 
@@ -86,17 +88,17 @@ def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[
         InvalidInput: the name is that of neither, or the workload contains workflows.
         HeadwayError: the file cannot be written.
     """
-    log = _is_log(path)
-    if log is None:
+    named = named_format(Path(path).name)
+    if named not in (Format.LOG, Format.TABLE):
         raise InvalidInput("file name", Path(path).name, "a name that ends in .swf, .swf.gz, .csv or .csv.gz")
-    if log:
+    if named is Format.LOG:
         write_swf(workload, path, header)
     else:
         write_table(workload, path)
 
 
 def line_of(path: str | Path, label: object) -> int:
-    """The line number, from 1, of the job with this label in a file that `read_workload` has read.
+    """The line number, from 1, of the job with this label in a log or table that `read_workload` has read.
 
     Raises:
         KeyError: there is no such job.
@@ -112,22 +114,28 @@ def line_of(path: str | Path, label: object) -> int:
 
 
 def is_log(path: str | Path) -> bool:
-    """Whether a file is a log or else a table, by its name, or else by its first line.
+    """Whether a file is a log, and not a table or workflows, by its beginning or its name.
 
     Raises:
+        NotReadable: the file is in another format; the message names the format.
         HeadwayError: its name does not say, and it cannot be read.
     """
-    named = _is_log(path)
-    return _looks_like_log(Path(path)) if named is None else named
+    return format_of(Path(path)) is Format.LOG
 
 
-def _is_log(path: str | Path) -> bool | None:
-    """Whether a name is that of a log or of a table; None: of neither."""
-    name = Path(path).name.lower().removesuffix(".gz")
-    return True if name.endswith(".swf") else False if name.endswith(".csv") else None
+def read_workflows(paths: Sequence[str | Path]) -> Workload:
+    """The workflows in files, as jobs that are all released at 0, in the order given.
 
+    A file is WfFormat (.json), DAX (.xml, .dax) or STG (.stg), plain or gzipped; or a tar archive of such files. A job
+    is labelled by the name of its file without its endings; of several with one name the others get a number. Its
+    `runtime` is the length of its critical path.
 
-def _looks_like_log(path: Path) -> bool:
-    with reading(path, "latin-1") as text:
-        first = text.readline()
-    return first.lstrip().startswith(";") or "," not in first
+    Raises:
+        InvalidInput: something in a file is wrong. The message names the file and the place in it.
+        NotReadable: a file is of another format.
+        HeadwayError: a file cannot be read, or is too large.
+    """
+    # Their readers are loaded where there are workflows: the command's help need not wait for them.
+    from headway.traces.workflows import read
+
+    return read([Path(path) for path in paths])

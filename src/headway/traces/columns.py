@@ -17,6 +17,9 @@ from headway.model.workload import BagTimes, IntArray, Workload, workload_us
 LARGEST_SECONDS = NEVER // SECOND // 4
 """The greatest time of a workload in seconds. The sum of a few such times is still a valid instant."""
 
+Planned = tuple[float, int, Sequence[int]] | tuple[float, int, Sequence[int], Sequence[int]]
+"""A task of a workflow: its run time in seconds, its cores, the tasks before it, the bytes that each sends to it."""
+
 
 def workload_of(
     *,
@@ -35,7 +38,7 @@ def workload_of(
     task_runtimes: Mapping[int, Sequence[float]] | None = None,
     class_runtimes: Mapping[int, Mapping[str, float]] | None = None,
     profiles: Mapping[int, Mapping[str, float]] | None = None,
-    workflows: Mapping[int, Sequence[tuple[float, int, Sequence[int]]]] | None = None,
+    workflows: Mapping[int, Sequence[Planned]] | None = None,
     after: Mapping[int, Sequence[int]] | None = None,
 ) -> Workload:
     """A workload from columns, with jobs in any order. A single value stands for a whole column.
@@ -48,8 +51,8 @@ def workload_of(
         class_runtimes: for bags, by position: the run time of a task on nodes of a class, seconds. On other nodes it
             follows from `runtime` and the speed of the node.
         profiles: the estimates that the scheduler gets for `class_runtimes`, in the same form.
-        workflows: for workflows, by position: for each task its run time in seconds, the cores it needs, and the
-            numbers of the tasks that come before it.
+        workflows: for workflows, by position: for each task its run time in seconds, the cores it needs, the numbers
+            of the tasks that come before it, and optionally the bytes that each of these sends to it.
         after: by position, the positions of the jobs that a job comes after.
 
     Returns:
@@ -65,8 +68,8 @@ def workload_of(
     jobs = len(np.atleast_1d(np.asarray(release)))
     flows = {
         job: tuple(
-            TaskSpec(_one(lasts, f"workflows[{job}][{number}]"), cores, tuple(before))
-            for number, (lasts, cores, before) in enumerate(plan)
+            TaskSpec(_one(lasts, f"workflows[{job}][{number}]"), cores, tuple(before), *map(tuple, sends))
+            for number, (lasts, cores, before, *sends) in enumerate(plan)
         )
         for job, plan in (workflows or {}).items()
     }

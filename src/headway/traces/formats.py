@@ -1,21 +1,44 @@
-"""Which formats can be read, and how files of other formats are recognised."""
+"""Which formats can be read, and how those of files are recognised."""
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from contextlib import suppress
-from pathlib import Path
+from enum import Enum
+from pathlib import Path, PurePath
 from typing import Final
 
 from headway.errors import HeadwayError, NotReadable
-from headway.traces.files import GZIP_MAGIC
+from headway.traces.files import opened
 
 READABLE: Final = (
-    "a log in the Standard Workload Format (.swf, .swf.gz), or a table with a heading (.csv, .csv.gz), "
-    "such as job,release,width,runtime,due"
+    "a log in the Standard Workload Format (.swf, .swf.gz), a table with a heading (.csv, .csv.gz), such as "
+    "job,release,width,runtime,due, or workflows: WfFormat (.json), DAX (.xml), STG (.stg), each also as .gz, or many "
+    "of them in a .tar.gz"
 )
 """The formats that can be read, in words."""
+
+
+class Format(Enum):
+    """The formats that can be read."""
+
+    LOG = "a log"
+    TABLE = "a table"
+    WFFORMAT = "a workflow of WfCommons"
+    DAX = "a workflow of Pegasus"
+    STG = "a task graph of the Standard Task Graph Set"
+    TAR = "an archive of workflows"
+
+
+_ENDINGS: Final = {
+    ".swf": Format.LOG,
+    ".csv": Format.TABLE,
+    ".json": Format.WFFORMAT,
+    ".xml": Format.DAX,
+    ".dax": Format.DAX,
+    ".stg": Format.STG,
+    ".tar": Format.TAR,
+    ".tgz": Format.TAR,
+}
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -31,18 +54,10 @@ _SIGNS: Final = (
     (b"(\xb5/\xfd", "compressed with Zstandard"),
     (b"%PDF", "a PDF file"),
     (b"\x7fELF", "a program"),
-    (b"{", "JSON"),
     (b"[", "JSON"),
-    (b"<", "XML or HTML"),
     (b"---", "YAML"),
 )
 """First bytes of files in other formats."""
-
-_INSIDE: Final = (
-    (b"<adag", "XML, a workflow of Pegasus (DAX)"),
-    (b'"schemaVersion"', "JSON, a workflow of WfCommons"),
-)
-"""What workflow files of other formats contain near their beginning."""
 
 _ENOUGH: Final = 4096
 """How many bytes of a file are examined."""
@@ -60,34 +75,52 @@ def not_readable(path: Path, kind: str, why: str = "") -> NotReadable:
     return NotReadable(f"{path} is {said}", f"{HINT} {why}".rstrip())
 
 
-def check_format(path: Path) -> None:
-    """Check that a file is in no known other format, and that its name fits its content.
+def format_of(path: Path) -> Format:
+    """The format of a file, by its first bytes, or else by its name, or else by its first line.
 
     Raises:
         NotReadable: it is in another format; the message names the format.
-        HeadwayError: it is a log with the name of a table, or a table with that of a log.
+        HeadwayError: it is a log with the name of a table, or a table with that of a log; or its name says nothing, and
+            it cannot be read.
     """
     first = b""
-    with suppress(OSError, EOFError, zlib.error):  # the reader reports that
-        with path.open("rb") as file:
-            first = file.read(_ENOUGH)
-        if first.startswith(GZIP_MAGIC):
-            with gzip.open(path) as unzipped:
-                first = unzipped.read(_ENOUGH)
+    with suppress(HeadwayError), opened(path) as file:  # the reader reports that
+        first = file.read(_ENOUGH)
+    bare = first.removeprefix(_BOM).lstrip()
+    if first[257:262] == b"ustar":
+        return Format.TAR
+    for sign, found in ((b"{", Format.WFFORMAT), (b"<", Format.DAX)):
+        if bare.startswith(sign):
+            return found
     if kind := _foreign(first):
         raise not_readable(path, kind)
-    _check_name(path, first.removeprefix(_BOM).lstrip().partition(b"\n")[0].decode("latin-1"))
+    line = bare.partition(b"\n")[0].decode("latin-1").strip()
+    _check_name(path, line)
+    named = named_format(path.name)
+    if named is not None:
+        return named
+    with opened(path):  # it is there
+        pass
+    if line.isdigit():
+        return Format.STG
+    return Format.LOG if line.startswith(";") or "," not in line else Format.TABLE
+
+
+def named_format(name: str) -> Format | None:
+    """The format that the name of a file promises; None if it says nothing.
+
+    >>> named_format("jobs.SWF.gz")
+    <Format.LOG: 'a log'>
+    """
+    return _ENDINGS.get(PurePath(name.lower().removesuffix(".gz")).suffix)
 
 
 def _foreign(first: bytes) -> str:
-    """The format of a file by its first bytes; empty if it may be a log or a table."""
+    """The format of a file that cannot be read, by its first bytes; empty if it may be readable."""
     bare = first.removeprefix(_BOM).lstrip()
     for sign, kind in _SIGNS:
         if first.startswith(sign) or bare.startswith(sign):
-            inside = (named for mark, named in _INSIDE if named.startswith(kind.split()[0]) and mark in first)
-            return next(inside, kind)
-    if first[257:262] == b"ustar":
-        return "a tar archive"
+            return kind
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "text in UTF-16, not UTF-8"
     if sum(byte in _CONTROLS for byte in first) > _CONTROLS_MAX * len(first):

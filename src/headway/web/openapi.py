@@ -9,7 +9,7 @@ import msgspec
 
 from headway import wire
 from headway.model.instant import NEVER
-from headway.model.job import COUNT_MAX
+from headway.model.job import BYTES_MAX, COUNT_MAX
 from headway.wire.base import NodeName
 from headway.wire.services import ServiceName
 
@@ -28,6 +28,7 @@ _TERMS: Final = {
         "estimate": {"minimum": 0, "maximum": NEVER - 1},
         "cores": {"minimum": 1, "maximum": COUNT_MAX},
         "after": {"items": _COUNT},
+        "sends": {"items": {"type": "integer", "minimum": 0, "maximum": BYTES_MAX}},
     }
 }
 """What the types of the model do not say of their values."""

@@ -35,6 +35,7 @@ from headway.wire.base import (
     Least1,
     Number,
     Request,
+    Sent,
     Share,
     Size,
     Span,
@@ -120,6 +121,7 @@ class PlannedTask(Request, frozen=True):
     estimate: Time
     cores: CoresOfOne = 1
     after: tuple[Number, ...] = ()
+    sends: tuple[Sent, ...] = ()
 
 
 class NewJob(Request, frozen=True):
@@ -220,7 +222,7 @@ class NewJob(Request, frozen=True):
                 "window": microseconds(terms.window, "service.window"),
             }
         graph = [
-            TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after)
+            TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after, task.sends)
             for number, task in enumerate(self.plan)
         ]
         return {"graph": tuple(graph)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,21 @@ from headway.live.store.history import history
 from headway.live.store.journal import FILE, Batch, Journal
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
-from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, TasksCancelled
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeJoined,
+    NodeLeft,
+    NodeResized,
+    TaskEnded,
+    TasksCancelled,
+)
 from headway.model.instant import SECOND
-from headway.model.job import Kind
+from headway.model.job import Bag, Kind
 from headway.model.node import NodeSpec
-from headway.model.schedule import STATUSES, Schedule
+from headway.model.schedule import STATUSES, Attempts, Schedule, task_runs
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
@@ -128,3 +139,40 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="cannot be read") as failed:
         history(tmp_path, registry.find)
     assert isinstance(failed.value.__cause__, sqlite3.Error)
+
+
+def test_where_attempts_ran_is_recorded_as_in_a_simulation(tmp_path: Path) -> None:
+    workload, events = mixed(seed=4), list[Event]()
+    simulated = Simulation(workload, CLUSTER, registry.find, "fcfs", outages=OUTAGES, journal=events, record=True).run()
+    found = history(journal_of(tmp_path, "fcfs", events), registry.find, record=True)
+    assert found.nodes == simulated.nodes == ((CLUSTER[0], 0b1111), (CLUSTER[1], 0b1110000))
+    assert found.attempts is not None
+    assert simulated.attempts is not None
+    for name in Attempts.__slots__:
+        assert getattr(found.attempts, name).tolist() == getattr(simulated.attempts, name).tolist()
+    first, last = simulated.attempts.first, simulated.attempts.first + simulated.attempts.count - 1
+    assert (first // 4 == simulated.attempts.node).all()
+    assert (last // 4 == simulated.attempts.node).all()
+    assert history(tmp_path, registry.find).nodes == ()
+
+
+def test_slots_of_a_node_that_left_belong_to_its_heir(tmp_path: Path) -> None:
+    def job(number: int, at: int) -> JobSubmitted:
+        return JobSubmitted(at * SECOND, Bag(number, release=at * SECOND, estimate=SECOND, tasks=2))
+
+    def ends(number: int, at: int) -> list[Event]:
+        return [TaskEnded(at * SECOND, number, task, 1) for task in range(2)]
+
+    a, b = NodeSpec("a", 2), NodeSpec("b", 2, site="far")
+    events: list[Event] = [
+        NodeJoined(0, a),
+        job(0, 1),
+        *ends(0, 2),
+        NodeLeft(3 * SECOND, "a"),
+        NodeJoined(4 * SECOND, b),
+    ]
+    events += [job(1, 5), *ends(1, 6), NodeResized(7 * SECOND, "b", 3), job(2, 8), *ends(2, 9)]
+    found = history(journal_of(tmp_path, "fcfs", events), registry.find, record=True)
+    assert found.nodes == ((a, 0b11), (replace(b, slots=3), 0b111))
+    told = [(run.job, run.nodes, run.start // SECOND, run.end // SECOND) for run in task_runs(found)]
+    assert told == [(0, ("a",), 1, 2)] * 2 + [(1, ("b",), 5, 6)] * 2 + [(2, ("b",), 8, 9)] * 2

@@ -86,7 +86,9 @@ def a_plan() -> PlanRecord:
 
 
 ALL_EVENTS: list[Event] = [
-    JobSubmitted(1, job(1, graph=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
+    JobSubmitted(
+        1, job(1, graph=(TaskSpec(5), TaskSpec(6, 2, (0,), (3,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")
+    ),
     JobCancelled(2, 1),
     TasksCancelled(2, 1, (0, 7)),
     JobChanged(3, 1, priority=1.5),

@@ -227,7 +227,7 @@ def test_a_schedule_fills_in_what_a_plain_run_leaves_out() -> None:
 
 
 def test_attempts_on_scattered_slots_have_a_row_for_each_run() -> None:
-    rows = attempts_of([(4, 0b1100, 0, 5, False, False), (7, 0b10011, 5, 9, True, False)])
+    rows = attempts_of([(4, 2, 0, 0b1100, 0, 5, False, False), (7, 0, 1, 0b10011, 5, 9, True, False)])
     assert rows.job.tolist() == [4, 7, 7]
     assert (rows.first.tolist(), rows.count.tolist()) == ([2, 0, 4], [2, 2, 1])
     assert rows.wasted.tolist() == [False, True, True]

@@ -37,6 +37,7 @@ WORKFLOW = Workflow(1, graph=(TaskSpec(5), TaskSpec(0, 2, (0,))))
 @pytest.mark.parametrize("job", [BAG, RIGID, WORKFLOW], ids=["bag", "rigid", "workflow"])
 def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
     assert flaw(job) is None
+    assert flaw(Workflow(1, graph=(TaskSpec(5), TaskSpec(0, 2, (0,), (2**62,))))) is None
     assert flaw(replace(job, due=-5, estimate=0, priority=-1.5, rate=0, workload=0, retries=9)) is None
 
 
@@ -75,6 +76,16 @@ def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
         (BAG, {"after": (0, 1)}, "after holds 1; allowed: ids of jobs that were submitted before"),
         (BAG, {"after": (-1,)}, "after holds -1; allowed: ids of jobs"),
         (WORKFLOW, {"graph": (TaskSpec(1), TaskSpec(1, 1, (-1,)))}, "plan[1].after holds -1; allowed: numbers of"),
+        (
+            WORKFLOW,
+            {"graph": (TaskSpec(1), TaskSpec(1, 1, (0,), (1, 2)))},
+            "plan[1].sends has 2 values; allowed: one for each of after, or none",
+        ),
+        (
+            WORKFLOW,
+            {"graph": (TaskSpec(1), TaskSpec(1, 1, (0,), (-1,)))},
+            "plan[1].sends holds -1; allowed: bytes, 0 to 4611686018427387904",
+        ),
     ],
 )
 def test_flaws_of_jobs(job: JobSpec, terms: dict[str, Any], words: str) -> None:

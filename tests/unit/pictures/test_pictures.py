@@ -18,6 +18,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.live.driver import FIRST_POLICY
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
+from headway.model.job import TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_us
@@ -26,6 +27,7 @@ from headway.pictures.canvas import ALARM, COLOURS, clock_for, clock_of
 from headway.pictures.gantt import _FATES
 from headway.policies import registry
 from headway.sim.kernel import Simulation
+from headway.traces.instances import write_wfformat
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +45,7 @@ def run(*rows: tuple[int, int, float, float, bool], jobs: int, capacity: int, **
     terms = {"release": [0] * jobs} | terms
     workload = workload_us(runtime=[SECOND] * jobs, width=width, kind=1, **terms)
     ran = attempts_of(
-        (job, slots, round(begins * SECOND), round(ends * SECOND), wasted, False)
+        (job, 0, 0, slots, round(begins * SECOND), round(ends * SECOND), wasted, False)
         for job, slots, begins, ends, wasted in rows
     )
     return schedule_of(workload, Course(start, end, slots=width, attempts=ran), capacity)
@@ -826,15 +828,18 @@ def test_the_examples_of_the_how_to_draw_what_they_say(tmp_path: Path, monkeypat
     rows = "".join(f"{job},{5 * job},2,,{8 + job % 5},{8 + job % 5},{5 * job + 40},1,,u\n" for job in range(40))
     Path("jobs.csv").write_text("job,release,tasks,width,runtime,estimate,due,priority,rate,user\n" + rows)
     names: dict[str, Any] = {}
-    first, second, third, live = python_of("how-to/draw-pictures.md")
-    for example in (first, second, third):
+    flow = workload_us(release=[0], runtime=[1], tasks=2, kind=2, workflows={0: (TaskSpec(1), TaskSpec(2, 1, (0,)))})
+    write_wfformat(Simulation(flow, [NodeSpec("n")], registry.find, "fcfs", record=True).run(), 0, "montage.json")
+    *examples, live = python_of("how-to/draw-pictures.md")
+    assert len(examples) == 4
+    for example in examples:
         exec(example, names)
     drawn = {name for policy in ("edf", "tempo") for name in (f"gantt-{policy}.png", f"allocation-{policy}.png")}
     drawn |= {
         f"{kind}-{policy}.{end}" for policy in ("edf", "tempo") for kind, end in (("part", "png"), ("timeline", "pdf"))
     }
-    drawn |= {"comparison.svg", "due.png", "queue.png", "sweep.png"}
-    assert {path.name for path in tmp_path.iterdir()} == drawn | {"jobs.csv"}
+    drawn |= {"comparison.svg", "due.png", "queue.png", "sweep.png", "montage.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == drawn | {"jobs.csv", "montage.json"}
     monkeypatch.setattr("headway.live.store.history.history", lambda *_: waited_for(False))
     exec(live, names)
     assert Path("cluster.png").exists()

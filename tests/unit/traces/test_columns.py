@@ -54,11 +54,12 @@ def test_unequal_tasks_and_workflows_are_in_seconds_too() -> None:
         task_runtimes={0: [1, 2.5]},
         class_runtimes={1: {"gpu": 3}},
         profiles={1: {"gpu": 4}},
-        workflows={2: [(1, 1, ()), (2, 2, [0]), (0.5, 1, [0, 1])]},
+        workflows={2: [(1, 1, ()), (2, 2, [0]), (0.5, 1, [0, 1], [7, 8])]},
     )
     assert made.bags[0].tasks == (SECOND, 5 * SECOND // 2)
     assert (made.bags[1].classes, made.bags[1].profile) == ((("gpu", 3 * SECOND),), (("gpu", 4 * SECOND),))
-    assert made.workflows[2] == (TaskSpec(SECOND), TaskSpec(2 * SECOND, 2, (0,)), TaskSpec(SECOND // 2, 1, (0, 1)))
+    last = TaskSpec(SECOND // 2, 1, (0, 1), (7, 8))
+    assert made.workflows[2] == (TaskSpec(SECOND), TaskSpec(2 * SECOND, 2, (0,)), last)
 
 
 @pytest.mark.parametrize(

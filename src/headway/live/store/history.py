@@ -27,7 +27,7 @@ from headway.model.schedule import Schedule
 from headway.model.snapshot import PolicySource
 
 
-def history(folder: Path, policies: PolicySource) -> Schedule:
+def history(folder: Path, policies: PolicySource, *, record: bool = False) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
     If the first events have been deleted, the schedule has the jobs submitted since then (`known_since`). Slots that
@@ -40,6 +40,7 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     Args:
         folder: the data directory.
         policies: finds a policy by its text.
+        record: whether to keep which attempt ran on which slots, as a simulation does for a Gantt chart.
 
     Raises:
         HeadwayError: there is no journal, or it has no jobs.
@@ -48,7 +49,7 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     with _reading(path) as db:
         seq, body = _first(db, path)
         rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
-        told = _History(Scheduler.restore(state_of(body), policies))
+        told = _History(Scheduler.restore(state_of(body), policies), record=record)
         told.read((kind, body) for _, _, kind, body, *_ in rows)
     if not told.specs:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
@@ -100,9 +101,9 @@ def _rows(
 class _History:
     """Feeds events to a core, whose recorder records what follows, and keeps the terms of the jobs."""
 
-    def __init__(self, core: Scheduler) -> None:
+    def __init__(self, core: Scheduler, *, record: bool) -> None:
         self.core = core
-        self.recorder = Recorder(core, run_times=True)
+        self.recorder = Recorder(core, run_times=True, attempts=record)
         self.specs: dict[JobId, JobSpec] = {}
         self.due: dict[JobId, Instant] = {}
         self.priority: dict[JobId, float] = {}
