@@ -6,10 +6,10 @@ python bench/services.py [--rounds N] [--seconds N] [--callers N] [--waits MS...
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
+import select
 import socket
 import statistics
 import subprocess
@@ -18,12 +18,12 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvloop
 
 import measure
 from headway import Client, Service
@@ -70,61 +70,58 @@ async def plain(scope: Any, receive: Any, send: Any) -> None:
         await reply(send, 200, msgspec.json.encode(value), JSON)
 
 
-class Caller(asyncio.Protocol):
-    """A connection on which one request follows the other."""
+@dataclass(frozen=True)
+class Load:
+    """What callers have found.
 
-    def __init__(
-        self, request: bytes, begin: float, until: float, times: list[float], over: asyncio.Future[None]
-    ) -> None:
-        self._request, self._begin, self._until, self._times, self._over = request, begin, until, times, over
-        self._got = b""
-        self._sent = 0.0
+    Attributes:
+        rate: answers a second.
+        slow: the 99th percentile of their times, in seconds.
+        busy: how much of one processor the callers themselves used.
+    """
 
-    def connection_made(self, transport: Any) -> None:
-        """The first request."""
-        self._transport = transport
-        self._send()
-
-    def _send(self) -> None:
-        self._sent = time.perf_counter()
-        self._transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        """A part of an answer; the next request follows the last part."""
-        self._got += data
-        head, found, body = self._got.partition(b"\r\n\r\n")
-        if not found or len(body) < len(BODY):
-            return
-        assert head.startswith(b"HTTP/1.1 200 ")
-        assert body == BODY
-        self._got = b""
-        now = time.perf_counter()
-        if self._sent >= self._begin:
-            self._times.append(now - self._sent)
-        if now < self._until:
-            self._send()
-        elif not self._over.done():
-            self._over.set_result(None)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The server has ended it."""
-        if not self._over.done():
-            self._over.set_exception(error or ConnectionError("the server ended a connection"))
+    rate: float
+    slow: float
+    busy: float
 
 
-async def load(url: str, path: str, token: str, seconds: float, callers: int) -> tuple[float, list[float]]:
-    """Requests a second and times of callers who each ask again as soon as they are answered."""
-    loop = asyncio.get_running_loop()
+def load(url: str, path: str, token: str, seconds: float, callers: int) -> Load:
+    """Callers who each ask again as soon as they are answered. One loop does it for all: it must not be the limit."""
     rights = f"authorization: Bearer {token}\r\n".encode() if token else b""
     request = HEAD % (path.encode(), len(BODY), rights) + BODY
     host, _, port = url.removeprefix("http://").partition(":")
+    lines = [socket.create_connection((host, int(port))) for _ in range(callers)]
+    by_number = {line.fileno(): line for line in lines}
+    sent, got = dict.fromkeys(by_number, 0.0), dict.fromkeys(by_number, b"")
     times: list[float] = []
     begin = time.perf_counter() + WARM
-    ends = [loop.create_future() for _ in range(callers)]
-    for over in ends:
-        await loop.create_connection(partial(Caller, request, begin, begin + seconds, times, over), host, int(port))
-    await asyncio.gather(*ends)
-    return len(times) / seconds, times
+    until, used = begin + seconds, 0.0
+    with select.epoll() as poll, contextlib.ExitStack() as open_lines:
+        for line in lines:
+            open_lines.enter_context(line)
+            poll.register(line, select.EPOLLIN)
+            sent[line.fileno()] = time.perf_counter()
+            line.sendall(request)
+        asking = len(lines)
+        while asking:
+            for number, _ in poll.poll():
+                line = by_number[number]
+                answer = got[number] + line.recv(1 << 16)
+                if not answer.endswith(b"\r\n\r\n" + BODY):
+                    assert len(answer) > len(got[number]), "the server ended a connection"
+                    got[number] = answer
+                    continue
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+                got[number], now = b"", time.perf_counter()
+                if sent[number] >= begin:
+                    times.append(now - sent[number])
+                    used = used or time.process_time()
+                if now < until:
+                    sent[number] = now
+                    line.sendall(request)
+                else:
+                    asking -= 1
+        return Load(len(times) / seconds, measure.percentile(times, 0.99), (time.process_time() - used) / seconds)
 
 
 @contextlib.contextmanager
@@ -173,11 +170,10 @@ def service(wait: float) -> Iterator[tuple[str, str, str]]:
             process.wait()
 
 
-def one(kind: str, wait: float, seconds: float, callers: int) -> tuple[float, float]:
-    """Requests a second, and the 99th percentile of the times of callers, in seconds."""
+def one(kind: str, wait: float, seconds: float, callers: int) -> Load:
+    """What callers find."""
     with (service if kind == "service" else plain_uvicorn)(wait) as (url, path, token):
-        rate, times = uvloop.run(load(url, path, token, seconds, callers))
-    return rate, measure.percentile(times, 0.99)
+        return load(url, path, token, seconds, callers)
 
 
 def main() -> None:
@@ -188,16 +184,17 @@ def main() -> None:
     arguments.add_argument("--callers", type=int, default=32)
     arguments.add_argument("--waits", type=float, nargs="+", default=[0.0, 1.0, 10.0])
     given = arguments.parse_args()
-    rows = []
+    rows, busy = [], 0.0
     for wait in given.waits:
         things = {
             kind: partial(one, kind, wait / 1000, given.seconds, given.callers) for kind in ("uvicorn", "service")
         }
         runs = measure.alternating(things, given.rounds)
-        rate = {kind: statistics.median(rate for rate, _ in made) for kind, made in runs.items()}
-        slow = {kind: statistics.median(slow for _, slow in made) for kind, made in runs.items()}
+        rate = {kind: statistics.median(run.rate for run in made) for kind, made in runs.items()}
+        slow = {kind: statistics.median(run.slow for run in made) for kind, made in runs.items()}
+        busy = max(busy, *(run.busy for made in runs.values() for run in made))
         share = statistics.median(
-            ours / theirs for (ours, _), (theirs, _) in zip(runs["service"], runs["uvicorn"], strict=True)
+            ours.rate / theirs.rate for ours, theirs in zip(runs["service"], runs["uvicorn"], strict=True)
         )
         cells = [
             cell
@@ -208,11 +205,14 @@ def main() -> None:
     measure.section(
         "Services: requests through the queue",
         f"""A service with {WORKERS} instances of a real server, and the same handler in {WORKERS} workers of plain
-        uvicorn, which run it in their event loops. {given.callers} callers on this machine ask again as soon as they
-        are answered; they use its processors too. The handler decodes and encodes {len(BODY)} bytes of JSON, and in
-        between waits for the time in the first column. The server checks the token of each request, has one queue for
-        all instances, and measures. Medians of {given.rounds} rounds of {given.seconds:g} s, one after the other in
-        turn; the share is that of the service's requests in those of uvicorn, round by round.""",
+        uvicorn (uvloop, httptools, no log), which run it in their event loops as an ASGI application of its own:
+        without tokens, a queue or measures, and a caller's requests all go to the worker that has its connection.
+        {given.callers} callers on this machine ask again as soon as they are answered. One process does that for all
+        of them, the same for both, and uses at most {busy:.0%} of a processor, of the {os.cpu_count()} that all share.
+        The handler decodes and encodes {len(BODY)} bytes of JSON, and in between waits for the time in the first
+        column. The service's server checks the token of each request, has one queue for all instances, and measures.
+        Medians of {given.rounds} rounds of {given.seconds:g} s, one after the other in turn; the share is that of the
+        service's requests in those of uvicorn, round by round.""",
         measure.table(
             (
                 "handler",

@@ -32,6 +32,21 @@ STRANGERS_MAX: Final = 256
 """Connections that have not said who they are."""
 
 
+class _Waiting:
+    """A caller that is a coroutine."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def answered(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def failed(self, error: HeadwayError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class Broker:
     """Hands requests of callers to the instances of services.
 
@@ -170,14 +185,14 @@ class Broker:
             ServiceEnded: the service ended.
             Unavailable: the server stops.
         """
-        queue = self.queue(name)
-        request = queue.put(body, kind)
+        queue, caller = self.queue(name), _Waiting()
+        request = queue.put(body, kind, caller)
         try:
-            return await request.answer
+            return await caller.answer
         except asyncio.CancelledError:
             queue.abandon(request)
-            if request.answer.done() and not request.answer.cancelled():
-                request.answer.exception()  # it came at the same moment, and nobody asks for it any more
+            if caller.answer.done() and not caller.answer.cancelled():
+                caller.answer.exception()  # it came at the same moment, and nobody asks for it any more
             raise
 
     def queue(self, name: str) -> Queue:

@@ -28,8 +28,8 @@ from headway.services.handlers import Handler, command_handler, function_handler
 from headway.services.terms import InstanceTerms
 from headway.sockets import short
 
-CHUNK: Final = 1 << 18
-"""Bytes that are received at once."""
+CHUNK: Final = 1 << 16
+"""Bytes that are received at once. For more than 128 KiB the system would map memory anew each time."""
 
 REQUEST_MAX: Final = (1 << 30) + frames.AROUND
 """Bytes of a frame of the broker; the broker has the bound that counts."""

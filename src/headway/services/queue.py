@@ -78,6 +78,16 @@ class Link(Protocol):
         """End the connection at once."""
 
 
+class Caller(Protocol):
+    """Whoever waits for the answer to a request. It is told once, and asks nothing meanwhile."""
+
+    def answered(self, answer: Answer) -> None:
+        """This is the answer."""
+
+    def failed(self, error: HeadwayError) -> None:
+        """There is none."""
+
+
 class Request:
     """A request that was accepted.
 
@@ -85,24 +95,22 @@ class Request:
         number: grows with each request.
         arrived: when.
         tally: the window in which it arrived.
+        caller: who asked.
         tries: how often it was handed out.
         ended: it was answered, or will not be.
-        answer: what its caller waits for.
     """
 
-    __slots__ = ("answer", "arrived", "body", "ended", "kind", "number", "tally", "tries")
+    __slots__ = ("arrived", "body", "caller", "ended", "kind", "number", "tally", "tries")
 
-    def __init__(
-        self, number: int, kind: str, body: bytes, arrived: float, tally: Tally, answer: asyncio.Future[Answer]
-    ) -> None:
+    def __init__(self, number: int, kind: str, body: bytes, arrived: float, tally: Tally, caller: Caller) -> None:
         self.number = number
         self.kind = kind
         self.body = body
         self.arrived = arrived
         self.tally = tally
+        self.caller = caller
         self.tries = 0
         self.ended = False
-        self.answer = answer
 
 
 class Instance:
@@ -184,8 +192,12 @@ class Queue:
         """Those that are ready, in order."""
         return sorted(each.id for each in self._instances.values() if each.loaded and not each.leaving)
 
-    def put(self, body: bytes, kind: str) -> Request:
+    def put(self, body: bytes, kind: str, caller: Caller) -> Request:
         """Take a request on.
+
+        Args:
+            kind: media type of the body.
+            caller: is told the answer, later.
 
         Raises:
             TooLarge: its body has too many bytes.
@@ -208,7 +220,7 @@ class Queue:
             waiting = f"{len(self._waiting)} requests with {self._bytes} bytes wait for service {self.name!r}"
             raise ServiceFull(waiting, self._retry_after())
         self._last += 1
-        request = Request(self._last, kind, body, now, tally, self._loop.create_future())
+        request = Request(self._last, kind, body, now, tally, caller)
         if self._idle:
             self._hand(self._idle.popitem(last=False)[0], request, now)
         else:
@@ -236,8 +248,7 @@ class Queue:
             self._meter.current.timed_out += 1
         else:
             self._meter.current.failed += 1
-        if not request.answer.done():
-            request.answer.set_exception(error)
+        request.caller.failed(error)
 
     def _hand(self, instance: Instance, request: Request, now: float) -> None:
         request.tries += 1
@@ -333,14 +344,16 @@ class Queue:
         now = self._clock()
         if now >= self._meter.due:
             self._roll(now)
-        if len(message.body) > self.settings_of(instance.version).answer_max:
-            raise frames.Junk(f"an answer of {len(message.body)} bytes")
+        body, kind = message.body, message.kind
+        if len(body) > self.settings_of(instance.version).answer_max:
+            raise frames.Junk(f"an answer of {len(body)} bytes")
+        if not (kind.isascii() and kind.isprintable()):
+            raise frames.Junk(f"an answer of type {kind!r}")
         spent = self._spent(instance, message.spent, now)
         if not request.ended:
             request.ended = True
             self._meter.answered(request.tally, now - request.arrived, spent)
-            if not request.answer.done():
-                request.answer.set_result(Answer(message.body, message.kind))
+            request.caller.answered(Answer(body, kind))
         del self._busy[instance]
         self._free(instance, now)
 
@@ -443,9 +456,10 @@ class Queue:
 
     def _spent(self, instance: Instance, said: float, now: float) -> float:
         """How long a request took the instance: what it says, if that can be."""
-        most = max(0.0, now - instance.since)
-        spent = said if 0.0 <= said <= most else most
-        self._paced = min(self._paced + 1, _RECENT)
+        most = now - instance.since
+        spent = said if 0.0 <= said <= most else max(0.0, most)
+        if self._paced < _RECENT:
+            self._paced += 1
         self._pace += (spent - self._pace) / self._paced
         return spent
 

@@ -61,7 +61,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw
 from headway.model.outcome import Outcome
-from headway.web.asking import answered, is_known, service_of
+from headway.web.asking import Desk, answered, service_of
 from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
@@ -162,6 +162,9 @@ class Api:
         checker: the status checker.
         delay: how late the event loop was.
         body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
+
+    Attributes:
+        desk: takes requests to services from their connections.
     """
 
     def __init__(
@@ -180,6 +183,7 @@ class Api:
         self._checker = checker
         self._delay = delay
         self._body_max = body_max
+        self.desk = Desk(driver.services, self._tokens, _unanswered)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
@@ -236,7 +240,7 @@ class Api:
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All of it as an ASGI application.
 
-        Nothing is between callers that wait for messages and the driver, nor between those of a service and its queue.
+        Nothing is between callers that wait for messages and the driver.
         """
         if scope["path"] == wire.MESSAGES.path:
             await self._wait(scope, receive, send)
@@ -424,26 +428,22 @@ class Api:
         await refusal(scope, receive, send)
 
     async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
-        request, answer = Request(scope), None
+        request = Request(scope, receive)
         try:
             if scope["method"] != wire.REQUEST.method:
                 raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
-            if not is_known(scope, self._tokens):
-                owner_of_token(request, self._tokens, _TOKEN)
+            owner_of_token(request, self._tokens, _TOKEN)
             _query(request, {})
-            answer = await answered(self._driver.services, service, scope, receive, send)
+            got = await answered(self._driver.services, service, request, receive)
+            answer = Response(got.body, headers={"content-type": got.kind})
         except HTTPException as error:
             answer = await self._unknown(request, error)
-        except HeadwayError as error:
-            answer = _refusal(error, packed=wire.MSGPACK in request.headers.get("accept", ""))
         except ClientDisconnect:
             log.debug("%s: the caller hung up", wire.REQUEST.name)
             answer = Response(status_code=HTTPStatus.BAD_REQUEST)
-        except Exception as error:
-            log.exception("%s failed", wire.REQUEST.name)
-            answer = _broken(wire.REQUEST, error, packed=False)
-        if answer is not None:
-            await answer(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+            answer = _unanswered(error, wire.MSGPACK in request.headers.get("accept", ""))
+        await answer(scope, receive, send)
 
     def _listen(self, request: Request, reply: Reply) -> Listener:
         if request.method != wire.MESSAGES.method:
@@ -609,6 +609,14 @@ def _messages(rows: list[MessageRow], cursor: int, *, forgotten: int, packed: bo
 def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:
     """Our fault."""
     return _response(broken(route, error, "the server's log"), packed, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _unanswered(error: Exception, packed: bool) -> Response:
+    """Why a request to a service has no answer."""
+    if isinstance(error, HeadwayError):
+        return _refusal(error, packed)
+    log.error("%s failed", wire.REQUEST.name, exc_info=error)
+    return _broken(wire.REQUEST, error, packed)
 
 
 def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:

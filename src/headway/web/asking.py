@@ -1,33 +1,44 @@
 """Requests to services: from the caller to the queue, and the answer back, with nothing else on the way.
 
-They come by thousands a second, so they take a shorter way than other requests. As long as one waits for its answer,
-its task waits for one thing only: what comes next from the caller, which is nothing, or that the caller has gone. The
-answer wakes it, and is written to the connection in one piece (see `headway.web.reply`).
+They come by thousands a second. So a desk takes them from their connection before the application sees them: there is
+no task for a request, nothing that waits, and the answer is written in one piece as soon as it comes. What is unusual
+about a request leaves it to the application: another method, a parameter, a body in chunks or of unknown length, a
+caller that wants to be asked for the body or its connection closed, one that has sent several requests at once, and
+whatever is wrong. There every error is told.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from starlette.types import Receive
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway import wire
-from headway.live.services import Services
+from headway.errors import HeadwayError
+from headway.services.queue import Queue
 from headway.services.queue import Request as Waiting
 from headway.services.terms import Answer
-from headway.web.bodies import read_body
+from headway.web.bodies import owner_of, read_body
+from headway.web.line import HttpConnection, Taken
 
 _BEFORE: Final = f"{wire.SERVICES.path}/"
 _AFTER: Final = wire.REQUEST.path.rpartition("}")[2]
 
-_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+_END: Final = b"\r\n\r\n"
+_CLOSE: Final = b"connection: close\r\n"
+
+HEADS_MAX: Final = 1_000
+"""Heads of requests that are remembered."""
+
+HEAD_MAX: Final = 1 << 10
+"""Bytes of a head that is remembered."""
 
 _LARGE: Final = "The service may take larger ones: `headway serve --request-max`."
 
@@ -39,85 +50,176 @@ def service_of(path: str) -> str | None:
     return None
 
 
-def is_known(scope: Scope, tokens: Iterable[bytes]) -> bool:
-    """Whether a request carries one of these tokens, written as nearly everybody writes it."""
-    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    found = [token for token in tokens if hmac.compare_digest(b"Bearer " + token, given)]
-    if found and (line := scope.get("line")) is not None:
-        line.trusted = True
-    return bool(found)
+class Queues(Protocol):
+    """The queues of all services."""
+
+    def queue(self, name: str) -> Queue:
+        """The requests of a service."""
+        ...
+
+    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+        """Have a request answered, see `Broker.ask`."""
+        ...
 
 
-async def answered(services: Services, name: str, scope: Scope, receive: Receive, send: Send) -> Response | None:
-    """Have a request answered; None: the answer has been written.
+class _Head(NamedTuple):
+    """What is to be known of the head of a request.
+
+    Attributes:
+        queue: of the service.
+        kind: media type of the body.
+        size: bytes of the body.
+        packed: whether errors are told in MessagePack.
+    """
+
+    queue: Queue
+    kind: str
+    size: int
+    packed: bool
+
+
+class Desk:
+    """Takes requests to services from their connections.
+
+    A caller sends nearly the same head with each request. So heads that were parsed and taken are remembered, as they
+    are, with the token in them: the same bytes mean the same. Only the service may have ended since.
+
+    Args:
+        services: answer them.
+        owners: of the tokens that give the right to ask.
+        refused: the answer to an error; whether it is MessagePack or JSON.
+    """
+
+    def __init__(
+        self, services: Queues, owners: Mapping[bytes, object], refused: Callable[[Exception, bool], Response]
+    ) -> None:
+        self._services = services
+        self._owners = owners
+        self._heads: dict[bytes, _Head] = {}  # the oldest first
+        self.refused = refused
+
+    def take(self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> Asking | None:
+        """Take a request whose head is read; None: it is for the application."""
+        if method != wire.REQUEST.method or b"?" in url or (name := service_of(url.decode("latin-1"))) is None:
+            return None
+        given = dict(headers)
+        size = given.get(b"content-length", b"")
+        if (
+            len(given) < len(headers)
+            or not size.isdigit()
+            or owner_of(given.get(b"authorization", b""), self._owners) is None
+        ):
+            return None
+        try:
+            queue = self._services.queue(name)
+        except HeadwayError:
+            return None
+        if int(size) > queue.settings.request_max:
+            return None
+        packed = wire.MSGPACK.encode() in given.get(b"accept", b"")
+        return Asking(self, line, _Head(queue, given.get(b"content-type", b"").decode("latin-1"), int(size), packed))
+
+    def take_again(self, line: HttpConnection, data: bytes) -> Asking | None:
+        """Take a request that is whole, and whose head is one that was taken before."""
+        end = data.find(_END) + len(_END)
+        head = self._heads.get(data[:end])
+        if head is None or len(data) != end + head.size or head.queue.ended:
+            return None
+        return Asking(self, line, head, data[end:])
+
+    def learn(self, taken: Taken, data: bytes) -> None:
+        """Remember the head of a request."""
+        assert isinstance(taken, Asking)
+        end = data.find(_END) + len(_END)
+        if end == len(data) - taken.head.size and end <= HEAD_MAX:
+            if len(self._heads) >= HEADS_MAX:
+                del self._heads[next(iter(self._heads))]
+            self._heads[data[:end]] = taken.head
+
+
+class Asking:
+    """A request that the desk has taken, from its head to its answer: the caller of its queue.
+
+    Attributes:
+        head: of it.
+        keep_alive: whether its connection goes on after the answer.
+        response_complete: False, for uvicorn.
+    """
+
+    __slots__ = ("_body", "_desk", "_line", "_waiting", "head", "keep_alive")
+
+    response_complete: Final = False
+
+    def __init__(self, desk: Desk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
+        self._desk = desk
+        self._line = line
+        self.head = head
+        self._body: bytes | bytearray = body
+        self._waiting: Waiting | None = None
+        self.keep_alive = True
+
+    # For the connection
+
+    def more(self, part: bytes) -> None:
+        """A part of its body."""
+        if not self._body:
+            self._body = part
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)  # parts may be a byte each
+            self._body += part
+
+    def whole(self) -> None:
+        """Its body is complete."""
+        body, self._body = bytes(self._body), b""
+        try:
+            self._waiting = self.head.queue.put(body, self.head.kind, self)
+        except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+            self.failed(error)
+
+    def gone(self) -> None:
+        """Nobody waits for the answer any more."""
+        if self._waiting is not None:
+            self.head.queue.abandon(self._waiting)
+            self._waiting = None
+
+    # For the queue
+
+    def answered(self, answer: Answer) -> None:
+        """Write the answer."""
+        self._waiting = None
+        close = b"" if self.keep_alive else _CLOSE
+        self._line.reply(self, _ANSWER % (answer.kind.encode(), len(answer.body), close, answer.body))
+
+    def failed(self, error: Exception) -> None:
+        """Write an error."""
+        self._waiting = None
+        response = self._desk.refused(error, self.head.packed)
+        head = b"".join([b"%b: %b\r\n" % header for header in response.raw_headers])
+        close = b"" if self.keep_alive else _CLOSE
+        self._line.reply(self, b"%b%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, close, bytes(response.body)))
+
+
+async def answered(services: Queues, name: str, request: Request, receive: Receive) -> Answer:
+    """Have a request answered that the application has got.
 
     Raises:
         ClientDisconnect: the caller has gone.
         HeadwayError: see `Broker.ask`.
     """
-    queue = services.queue(name)
-    headers: Mapping[bytes, bytes] = dict(scope["headers"])
-    body = await _body(headers, queue.settings.request_max, scope, receive)
-    waiting = queue.put(body, headers.get(b"content-type", b"").decode("latin-1"))
-    cycle = getattr(send, "__self__", None)
+    body = await read_body(request, services.queue(name).settings.request_max, _LARGE)
+    answer = asyncio.ensure_future(services.ask(name, body, request.headers.get("content-type", "")))
+    gone = asyncio.ensure_future(_disconnected(receive))
     try:
-        if isinstance(cycle, RequestResponseCycle):
-            await _watched(waiting, cycle)
-        else:
-            await _wait(waiting, receive)
-    finally:
-        if not waiting.answer.done():
-            queue.abandon(waiting)
-    answer = waiting.answer.result()
-    if isinstance(cycle, RequestResponseCycle) and _written(answer, cycle):
-        return None
-    return Response(answer.body, headers={"content-type": answer.kind})
-
-
-async def _body(headers: Mapping[bytes, bytes], most: int, scope: Scope, receive: Receive) -> bytes:
-    announced = headers.get(b"content-length", b"")
-    if announced.isdigit() and int(announced) <= most:
-        first = await receive()
-        if first["type"] == "http.disconnect":
-            raise ClientDisconnect
-        if not first.get("more_body"):
-            return bytes(first["body"])
-
-        async def again() -> Any:
-            nonlocal first
-            message, first = first, None  # type: ignore[assignment]
-            return message or await receive()
-
-        return await read_body(Request(scope, again), most, _LARGE)
-    return await read_body(Request(scope, receive), most, _LARGE)
-
-
-async def _watched(waiting: Waiting, cycle: RequestResponseCycle) -> None:
-    """Wait for the answer, unless the caller goes away."""
-    waiting.answer.add_done_callback(lambda _: cycle.message_event.set())  # what its `receive` waits for
-    while not waiting.answer.done():
-        if (await cycle.receive())["type"] == "http.disconnect":
-            raise ClientDisconnect
-
-
-async def _wait(waiting: Waiting, receive: Receive) -> None:
-    """The same under another server than uvicorn's."""
-    gone = asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait((waiting.answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
     finally:
         gone.cancel()
-    if not waiting.answer.done():
-        raise ClientDisconnect
+        answer.cancel()
 
 
-def _written(answer: Answer, cycle: RequestResponseCycle) -> bool:
-    """Write an answer straight to the connection; returns False where the usual way must be gone."""
-    if not cycle.keep_alive or cycle.flow.write_paused or cycle.transport.is_closing():
-        return False
-    if b"\r" in (kind := answer.kind.encode("latin-1", "replace")) or b"\n" in kind:
-        return False
-    cycle.transport.write(_HEAD % (kind, len(answer.body), answer.body))
-    cycle.response_started = cycle.response_complete = True
-    cycle.on_response()
-    return True
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -138,17 +138,30 @@ def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T
     Raises:
         Unauthorised: it has no token, or an unknown one.
     """
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
-        raise Unauthorised("no token was sent", f"Send `Authorization: Bearer TOKEN` with the token of {where}.")
-    given = token.strip().encode()
+    given = request.headers.get("authorization", "").encode("latin-1")
+    owner = owner_of(given, owners)
+    if owner is not None:
+        line = request.scope.get("line")
+        if line is not None:
+            line.trusted = True
+        return owner
+    if _token_in(given):
+        raise Unauthorised("the token is not the one of this server", f"It is in {where}.")
+    raise Unauthorised("no token was sent", f"Send `Authorization: Bearer TOKEN` with the token of {where}.")
+
+
+def owner_of(authorization: bytes, owners: Mapping[bytes, T]) -> T | None:
+    """The owner of the token in the value of a header `Authorization`; None: there is none that is known."""
+    given = _token_in(authorization)
     for known, owner in owners.items():
         if hmac.compare_digest(known, given):
-            line = request.scope.get("line")
-            if line is not None:
-                line.trusted = True
             return owner
-    raise Unauthorised("the token is not the one of this server", f"It is in {where}.")
+    return None
+
+
+def _token_in(authorization: bytes) -> bytes:
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 def status_of(error: HeadwayError, statuses: Iterable[tuple[type[HeadwayError], HTTPStatus]]) -> HTTPStatus:

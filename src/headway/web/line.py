@@ -5,6 +5,8 @@ depth. Here each has a bound. A head that is too long, too slow or no HTTP is an
 body that stops arriving. Data after an answer that did not need it is read and dropped for a while: a caller that still
 sends would not see the answer if the connection broke. When there is no room, connections without a request under way
 are closed: first those that never showed a token, and of these the one that has been idle the longest.
+
+Some requests, those to services, are taken by a desk before the application sees them (`headway.web.asking`).
 """
 
 from __future__ import annotations
@@ -12,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import httptools
 from starlette.requests import Request
@@ -172,6 +173,46 @@ class Room:
         await send({"type": "http.response.body", "body": answer[1]})
 
 
+class Taken(Protocol):
+    """A request that a desk has taken; it is answered with `HttpConnection.reply`.
+
+    Attributes:
+        keep_alive: whether its connection goes on after the answer.
+    """
+
+    keep_alive: bool
+
+    @property
+    def response_complete(self) -> bool:
+        """False, for uvicorn."""
+        ...
+
+    def more(self, part: bytes) -> None:
+        """A part of its body."""
+
+    def whole(self) -> None:
+        """Its body is complete."""
+
+    def gone(self) -> None:
+        """Nobody waits for the answer any more."""
+
+
+class Desk(Protocol):
+    """Takes some requests before the application sees them."""
+
+    def take(self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> Taken | None:
+        """Take a request whose head is read; None: it is for the application.
+
+        It may only take requests of callers with a valid token, whose body is bounded by its announced length.
+        """
+
+    def take_again(self, line: HttpConnection, data: bytes) -> Taken | None:
+        """Take a request that is whole, and whose head is byte for byte one that `learn` has seen."""
+
+    def learn(self, taken: Taken, data: bytes) -> None:
+        """These bytes, and no others, were the request that was taken just now."""
+
+
 class _Flow(FlowControl):
     """uvicorn's switch for reading, and what to do when it is switched on again."""
 
@@ -194,15 +235,23 @@ class HttpConnection(HttpToolsProtocol):
 
     Args:
         room: shared with all others.
+        desk: takes some requests before the application; None: none.
         config, server_state, app_state, _loop: uvicorn's.
 
     Attributes:
         trusted: whether its caller has shown a valid token.
     """
 
+    # Thousands of callers may wait: with slots, the dict of uvicorn's attributes stays small.
+    __slots__ = (
+        *("_body", "_body_before", "_chunks", "_cycles", "_deadline", "_desk", "_ending", "_fed", "_gone", "_head"),
+        *("_held", "_part", "_past", "_rested", "_room", "_stalled", "_taken", "trusted"),
+    )
+
     def __init__(
         self,
         room: Room,
+        desk: Desk | None,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -212,7 +261,10 @@ class HttpConnection(HttpToolsProtocol):
         self.trusted = False
         self._room = room
         self._part = _Part.NONE
-        self._cycles = deque[RequestResponseCycle]()  # of requests whose head is read and whose answer is not sent
+        self._desk = desk
+        # Requests whose head is read and whose answer is not sent. A desk takes only one that is alone.
+        self._cycles: list[RequestResponseCycle | Taken] = []
+        self._taken: Taken | None = None  # whose body is read
         self._fed = self._body = self._head = 0  # bytes of the request that is read
         self._chunks = 0  # of its body
         self._ending = self._gone = False
@@ -221,6 +273,7 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._body_before = 0  # bytes of the body when its pace was looked at last
+        self._rested: float | None = None  # since when nothing is under way
 
     # What uvicorn and the event loop tell
 
@@ -229,7 +282,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self._resumed)
         if not self._room.enter(self):
-            self.app = self._refuse_all_but_health
+            self.app, self._desk = self._refuse_all_but_health, None
         self._watch(HEAD_SECONDS, self._head_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -241,8 +294,9 @@ class HttpConnection(HttpToolsProtocol):
         if not self._gone:
             self._room.leave(self)
         for cycle in self._cycles:  # each that waits for its caller learns of it, not only the last
-            cycle.disconnected = True
-            cycle.message_event.set()
+            _forsake(cycle)
+        if self._cycles and not isinstance(self._cycles[0], RequestResponseCycle):
+            self._let_go(self._cycles.pop(0))
         super().connection_lost(exc)
         if not self._cycles:  # freed with the last reference: the garbage collector rarely visits old objects
             assert isinstance(self.flow, _Flow)
@@ -254,9 +308,30 @@ class HttpConnection(HttpToolsProtocol):
         if self._ending:
             self._read_past(len(data))
             return
-        self._unset_keepalive_if_required()
+        self._rested = None
+        if self._desk is not None and not (self._cycles or self._fed or self._held or self.flow.write_paused):
+            taken = self._desk.take_again(self, data)
+            if taken is None:
+                self._read(data)
+                self._learn(self._desk, data)
+            else:
+                self._room.busy(self)
+                self._unwatch()
+                self._accept(taken)
+                taken.whole()
+            return
         if self._held:
             data, self._held = self._held + data, b""
+        self._read(data)
+
+    def _learn(self, desk: Desk, data: bytes) -> None:
+        if self._part is _Part.NONE and len(self._cycles) == 1:
+            [only] = self._cycles
+            if not isinstance(only, RequestResponseCycle):
+                desk.learn(only, data)
+
+    def _read(self, data: bytes) -> None:
+        """Parse what was sent, as far as it may be parsed already."""
         if self.trusted:
             self._parse(data)
             return
@@ -264,7 +339,8 @@ class HttpConnection(HttpToolsProtocol):
             if not self._parse(data[start : start + SLICE]):
                 self._read_past(len(data) - start)
                 return
-            if self._part is _Part.BODY and self._cycles:  # whose body it is the application has to say first
+            # Whose body it is the application has to say first, unless a desk knows.
+            if self._part is _Part.BODY and self._cycles and not self.trusted:
                 self._held = data[start + SLICE :]
                 self.flow.pause_reading()
                 return
@@ -315,8 +391,7 @@ class HttpConnection(HttpToolsProtocol):
         """A request begins."""
         self._part = _Part.HEAD
         self._head = 0
-        super().on_message_begin()
-        self.scope["line"] = self  # type: ignore[typeddict-unknown-key]
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_url(self, url: bytes) -> None:
         """A part of its URL."""
@@ -344,8 +419,32 @@ class HttpConnection(HttpToolsProtocol):
         self._body = self._body_before = self._chunks = 0
         self._room.busy(self)
         self._unwatch()
+        taken = None if self._cycles or self._desk is None else self._offered(self._desk)
+        if taken is not None:
+            self._taken = taken
+            self._accept(taken)
+            return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()  # makes what the application is told
+        self.url, self.scope["headers"], self.expect_100_continue = url, headers, expects
+        self.scope["line"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self._cycles.append(self.cycle)
+
+    def _accept(self, taken: Taken) -> None:
+        """A desk has taken the only request of this connection."""
+        self.trusted = True
+        self.cycle = cast(RequestResponseCycle, taken)
+        self._cycles.append(taken)
+
+    def _offered(self, desk: Desk) -> Taken | None:
+        """What a desk makes of a request that is alone on its connection and has nothing unusual."""
+        parser = self.parser
+        if self.expect_100_continue or self.flow.write_paused or parser.should_upgrade():
+            return None
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        return desk.take(self, parser.get_method().decode(), self.url, self.headers)
 
     def on_chunk_header(self) -> None:
         """A chunk of its body begins."""
@@ -360,7 +459,9 @@ class HttpConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A part of its body."""
         self._body += len(body)
-        if self._cycles:
+        if self._taken is not None:
+            self._taken.more(body)
+        elif self._cycles:
             super().on_body(body)
         else:
             self._read_past(len(body))
@@ -370,16 +471,24 @@ class HttpConnection(HttpToolsProtocol):
         self._part = _Part.NONE
         self._fed = self._past = 0
         self._unwatch()
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            self.url, self.headers = b"", []
+            taken.whole()
+            return
         super().on_message_complete()
         if not self._cycles and not self.transport.is_closing():  # answered before, and read past
             self._rest()
 
     def on_response_complete(self) -> None:
         """A request is answered."""
-        self._cycles.popleft()
-        super().on_response_complete()
+        del self._cycles[0]
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
         if self._ending:
             self._part_with()
             return
@@ -388,7 +497,7 @@ class HttpConnection(HttpToolsProtocol):
         self._rest()
         if self._part is not _Part.BODY:
             return
-        self._unset_keepalive_if_required()
+        self._rested = None
         if self.expect_100_continue and not self._body:
             self.transport.close()  # a caller that first asks whether its body is wanted need not send it
         elif self.trusted:
@@ -396,6 +505,21 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self._ending = True
             self._part_with()
+
+    def reply(self, taken: Taken, whole: bytes) -> None:
+        """Send the answer, head and body, to a request that a desk has taken."""
+        self._let_go(taken)
+        if not self.transport.is_closing():
+            self.transport.write(whole)
+            if not taken.keep_alive:
+                self.transport.close()
+        self.on_response_complete()
+
+    def _let_go(self, taken: RequestResponseCycle | Taken) -> None:
+        """A request that a desk has taken is over."""
+        self._taken = None
+        if self.cycle is taken:
+            self.cycle = None  # type: ignore[assignment]
 
     # Bounds
 
@@ -412,10 +536,28 @@ class HttpConnection(HttpToolsProtocol):
 
     def _rest(self) -> None:
         """Nothing of it is under way."""
-        self._unset_keepalive_if_required()
-        rest = IDLE_SECONDS if self.trusted else STRANGER_SECONDS
-        self.timeout_keep_alive_task = self.loop.call_later(rest, self.timeout_keep_alive_handler)
+        self._rested = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_again(self._rest_max)
         self._room.idle(self)
+
+    @property
+    def _rest_max(self) -> float:
+        return IDLE_SECONDS if self.trusted else STRANGER_SECONDS
+
+    def _look_again(self, seconds: float) -> None:
+        """See then whether it has been idle for too long. So a request sets no timer."""
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._rested is None:  # a request is under way: `_rest` follows
+            return
+        left = self._rested + self._rest_max - self.loop.time()
+        if left > 0.0:
+            self._look_again(left)
+        else:
+            self.timeout_keep_alive_handler()
 
     def _follow(self) -> None:
         """Check that what is read so far is not too long, and set when the rest must arrive."""
@@ -424,7 +566,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the body says more of its chunks than it brings"))
             elif self._deadline is None:
                 self._watch(BODY_SECONDS, self._body_late)
-        elif self._part is _Part.HEAD or not self._cycles:
+        elif self._part is _Part.HEAD or (self._fed and not self._cycles):
             if self._fed > HEAD_MAX + URL_MAX:
                 self._refuse(_long_head())
             elif self._deadline is None:
@@ -461,7 +603,7 @@ class HttpConnection(HttpToolsProtocol):
         log.debug("refused a request: %s", refused.error)
         self._ending = True
         self._unwatch()
-        self._unset_keepalive_if_required()
+        self._rested = None
         is_its_own = self._part is _Part.BODY  # the request that is refused is the last of those under way
         if self.transport.is_closing():
             return
@@ -469,11 +611,11 @@ class HttpConnection(HttpToolsProtocol):
             self.pipeline.clear()
             return
         if is_its_own:
-            if not self._cycles or self._cycles[0].response_started:
+            first = self._cycles[0] if self._cycles else None
+            if first is None or (isinstance(first, RequestResponseCycle) and first.response_started):
                 self._end()
                 return
-            self._cycles[0].disconnected = True
-            self._cycles[0].message_event.set()
+            _forsake(first)
         headers, body = _answer(wire.ErrorBody(refused.error, refused.hint), refused.status, "")
         head = b"".join(b"%b: %b\r\n" % header for header in headers)
         phrase = refused.status.phrase.encode()
@@ -482,7 +624,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _part_with(self) -> None:
         """Send nothing more; read and drop what the caller still sends until it has seen the answer."""
-        self._unset_keepalive_if_required()
+        self._rested = None
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -511,6 +653,15 @@ class HttpConnection(HttpToolsProtocol):
 
 def _nothing() -> None:
     pass
+
+
+def _forsake(cycle: RequestResponseCycle | Taken) -> None:
+    """Let a request know that its caller is gone."""
+    if isinstance(cycle, RequestResponseCycle):
+        cycle.disconnected = True
+        cycle.message_event.set()
+    else:
+        cycle.gone()
 
 
 def _long_url() -> _Refused:

@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput, PortTaken
-from headway.web.line import HttpConnection, Room
+from headway.web.line import Desk, HttpConnection, Room
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +34,20 @@ class BoundedServer(uvicorn.Server):
     """Stops on request, instead of checking ten times a second, and leaves signals to Headway.
 
     It opens as many files as the system allows; callers beyond that get an error.
+
+    Args:
+        app: answers requests.
+        end: ends it.
+        desk: takes some requests before; None: none.
     """
 
-    def __init__(self, app: ASGIApp, end: asyncio.Event) -> None:
+    def __init__(self, app: ASGIApp, end: asyncio.Event, desk: Desk | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
                 loop="none",
-                http=_lines(),  # type: ignore[arg-type]  # called as a class is
+                http=_lines(desk),  # type: ignore[arg-type]  # called as a class is
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -73,10 +78,10 @@ def allow_files() -> int:
     return allowed
 
 
-def _lines() -> Callable[..., HttpConnection]:
+def _lines(desk: Desk | None) -> Callable[..., HttpConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
-    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
+    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files), desk)
 
 
 def listen(host: str, port: int) -> socket.socket:

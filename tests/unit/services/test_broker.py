@@ -160,6 +160,23 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     caller.cancel()
 
 
+@pytest.mark.parametrize("kind", ["text/plain\r\nX: 1", "\x00", "text/pläin"])
+def test_an_answer_whose_type_is_none_ends_the_connection_and_another_instance_is_asked(kind: str) -> None:
+    async def test() -> None:
+        broker, _ = broker_of()
+        first = await Actor.started(broker, 0)
+        asking = asked(broker)
+        await settle()
+        first.send(frames.Answered(first.requests[-1].number, kind, b"", 0.0))
+        await settle()
+        assert not first.is_open
+        second = await Actor.started(broker, 1)
+        second.answer()
+        assert (await asking).body == b"done"
+
+    virtual(test)()
+
+
 @virtual
 async def test_a_failure_is_told_to_the_caller() -> None:
     """What the caller has sent wrongly, and was told so, is no failure of the service."""

@@ -364,7 +364,7 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
 
 
 def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.web.serving._lines", lambda: partial(line.HttpConnection, line.Room(4, 9)))
+    monkeypatch.setattr("headway.web.serving._lines", lambda desk: partial(line.HttpConnection, line.Room(4, 9), None))
 
     async def test(rig: Rig) -> None:
         ask, known = b"GET / HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.1\r\n" + KNOWN + b"\r\n"
