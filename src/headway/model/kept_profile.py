@@ -16,7 +16,10 @@ from headway.model.job import JobId
 from headway.model.profile import Profile
 
 FACTS_MAX = 1024
-"""So many are known at most; then they are looked for again, because most are about jobs that have started."""
+"""If more are known they are dropped and looked for again, because most are about jobs that have started."""
+
+LOOK_EVERY = 64
+"""How many corrections pass until it is seen how many facts are known."""
 
 
 class Place:
@@ -27,15 +30,19 @@ class Place:
         slots: how many slots.
         duration: for how long.
         confirmed: whether the core has it so. If not, a round wants something else than before.
+        looked: by the corrections until then nothing ends before it begins, see `KeptProfile.corrections`.
+        facts: those of so many slots, once they were looked at.
     """
 
-    __slots__ = ("begin", "confirmed", "duration", "slots")
+    __slots__ = ("begin", "confirmed", "duration", "facts", "looked", "slots")
 
-    def __init__(self, begin: Instant, slots: int, duration: Duration, confirmed: bool = True) -> None:
+    def __init__(self, begin: Instant, slots: int, duration: Duration, looked: int = -1) -> None:
         self.begin = begin
         self.slots = slots
         self.duration = duration
-        self.confirmed = confirmed
+        self.confirmed = True
+        self.looked = looked
+        self.facts: Facts | None = None
 
 
 class Facts:
@@ -46,12 +53,16 @@ class Facts:
         durations: for so long; rising.
         begins: before this instant there is no place for as long as the duration in the same position, or longer; they
             rise, too. It may have been taken since.
+        latest: the last of `begins`; 0 if there is none.
+        corrected: the last of the corrections that changed them, see `KeptProfile.corrections`.
     """
 
-    __slots__ = ("begins", "durations", "slots")
+    __slots__ = ("begins", "corrected", "durations", "latest", "slots")
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, corrected: int) -> None:
         self.slots = slots
+        self.corrected = corrected
+        self.latest: Instant = 0
         self.durations: list[Duration] = []
         self.begins: list[Instant] = []
 
@@ -69,6 +80,8 @@ class Facts:
         last, known = first, len(begins)
         while last < known and begins[last] <= begin:
             last += 1
+        if last == known:
+            self.latest = begin
         if first == last:
             durations.insert(first, duration)
             begins.insert(first, begin)
@@ -78,12 +91,15 @@ class Facts:
             del durations[first + 1 : last]
             del begins[first + 1 : last]
 
-    def correct(self, start: Instant, duration: Duration) -> None:
+    def correct(self, start: Instant, duration: Duration, correction: int) -> None:
         """Now there may be a place from an instant on, for so long."""
         durations, begins = self.durations, self.begins
+        if start >= self.latest or duration < durations[0]:
+            return
         first, last = bisect_right(begins, start), bisect_right(durations, duration)
         if first >= last:
             return
+        self.corrected = correction
         shortest, latest = durations[first], begins[last - 1]
         del durations[first:last]
         del begins[first:last]
@@ -93,6 +109,14 @@ class Facts:
         if not first or begins[first - 1] < start:
             durations.insert(first, shortest)
             begins.insert(first, start)
+        self.latest = begins[-1]
+
+    def forget(self, correction: int) -> None:
+        """Nothing is known any more."""
+        self.durations.clear()
+        self.begins.clear()
+        self.latest = 0
+        self.corrected = correction
 
 
 _by_slots = attrgetter("slots")
@@ -113,11 +137,24 @@ class KeptProfile:
         unconfirmed: of how many jobs the core does not yet have what a round wants.
         soonest: no promise begins before this instant.
         freed: since all promises were looked at, nothing has become free before this instant.
+        before: while all promises are looked at, how many slots are at most free just before each step, by its
+            instant.
         facts: what is known, by slots.
         rising: the same with rising slots.
+        corrections: how often something has become free.
     """
 
-    __slots__ = ("facts", "freed", "profile", "promised", "rising", "soonest", "unconfirmed")
+    __slots__ = (
+        "before",
+        "corrections",
+        "facts",
+        "freed",
+        "profile",
+        "promised",
+        "rising",
+        "soonest",
+        "unconfirmed",
+    )
 
     def __init__(self, now: Instant, free: int, ends: list[tuple[Instant, int]], promised: dict[JobId, Place]) -> None:
         changes, soonest = list(ends), NEVER
@@ -131,6 +168,8 @@ class KeptProfile:
         self.unconfirmed = 0
         self.soonest = soonest
         self.freed: Instant = 0
+        self.before: dict[Instant, int] = {}
+        self.corrections = 0
         self.facts: dict[int, Facts] = {}
         self.rising: list[Facts] = []
 
@@ -218,7 +257,7 @@ class KeptProfile:
         if begin == NEVER:
             return None
         self._take(begin, first, begin + duration, last, -slots)
-        place = self.promised[job] = Place(begin, slots, duration)
+        place = self.promised[job] = Place(begin, slots, duration, self.corrections)
         if begin < self.soonest:
             self.soonest = begin
         return place
@@ -230,6 +269,7 @@ class KeptProfile:
         An earlier place takes slots that have become free before the job begins.
         """
         freed, self.freed = self.freed, NEVER
+        self.before = dict(zip(self.profile.times[1:], self.profile.free, strict=False))
         return freed
 
     def bring_forward(self, place: Place) -> None:
@@ -243,25 +283,31 @@ class KeptProfile:
         times, free = profile.times, profile.free
         if begin <= times[0]:
             return
-        found = begin
-        facts = self._facts(slots)
-        if facts.bound(duration) + duration <= begin:
-            after = self._bound(facts, duration)
-            if after + duration <= begin:
-                after = profile.earliest(slots, duration, after, begin - duration)
+        found, near = begin, -1
+        facts = place.facts
+        if facts is None:
+            facts = place.facts = self._facts(slots)
+        if facts.corrected > place.looked:
+            if facts.bound(duration) + duration <= begin:
+                after = self._bound(facts, duration)
                 if after + duration <= begin:
-                    found = after
-            facts.add(duration, after)
-        step = bisect_left(times, begin) - 1
-        if free[step] >= slots:
-            while step and free[step - 1] >= slots:
-                step -= 1
-            found = min(found, times[step])
+                    after = profile.earliest(slots, duration, after, begin - duration)
+                    if after + duration <= begin:
+                        found = after
+                facts.add(duration, after)
+            place.looked = self.corrections
+        if self.before.get(begin, slots) >= slots:
+            step = bisect_left(times, begin) - 1
+            if free[step] >= slots:
+                while step and free[step - 1] >= slots:
+                    step -= 1
+                if times[step] < found:
+                    found, near = times[step], step
         if found < begin:
-            self._change(found, min(begin, found + duration), -slots)
+            near = self._change(found, min(begin, found + duration), -slots, near)
             freed = max(begin, found + duration)
-            self._change(freed, begin + duration, slots)
-            self._look_again(freed, begin + duration)
+            near = self._change(freed, begin + duration, slots, near)
+            self._look_again(freed, begin + duration, near)
             place.begin = found
             if found < self.soonest:
                 self.soonest = found
@@ -291,6 +337,7 @@ class KeptProfile:
         for slots, facts in self.facts.items():
             for duration, begin in zip(facts.durations, facts.begins, strict=True):
                 assert self.profile.earliest(slots, duration, 0) >= begin or begin <= now, "first place"
+            assert facts.latest == max([0, *facts.begins]), "the latest of facts"
             for numbers in (facts.durations, facts.begins):
                 assert sorted(set(numbers)) == numbers, "facts rise"
         assert sorted(self.facts) == [facts.slots for facts in self.rising], "facts in order"
@@ -298,7 +345,7 @@ class KeptProfile:
     def _facts(self, slots: int) -> Facts:
         facts = self.facts.get(slots)
         if facts is None:
-            facts = self.facts[slots] = Facts(slots)
+            facts = self.facts[slots] = Facts(slots, self.corrections)
             insort(self.rising, facts, key=_by_slots)
         return facts
 
@@ -308,8 +355,7 @@ class KeptProfile:
         for fewer in self.rising:
             if fewer is facts:
                 break
-            begins = fewer.begins
-            if begins and begins[-1] > bound:
+            if fewer.latest > bound:
                 bound = max(bound, fewer.bound(duration))
         return bound
 
@@ -321,12 +367,34 @@ class KeptProfile:
             self._change(begin, end, place.slots)
             self._look_again(begin, end)
 
-    def _change(self, begin: Instant, end: Instant, more: int) -> None:
-        """So many slots more are free from one instant to another."""
-        if end > begin:
-            times = self.profile.times
-            first = bisect_right(times, begin) - 1
-            self._take(begin, first, end, bisect_left(times, end, first), more)
+    def _change(self, begin: Instant, end: Instant, more: int, near: int = -1) -> int:
+        """So many slots more are free from one instant to another.
+
+        Args:
+            near: a step not long before; -1: none is known.
+
+        Returns:
+            A step not long before; -1 if there was none.
+        """
+        if end <= begin:
+            return near
+        times = self.profile.times
+        first = last = self._step(begin, near)
+        steps = len(times)
+        while last < steps and times[last] < end:
+            last += 1
+        self._take(begin, first, end, last, more)
+        return max(0, first - 1) if near >= 0 else -1
+
+    def _step(self, at: Instant, near: int) -> int:
+        """The step that contains an instant, from a step not long before; -1: none is known."""
+        times = self.profile.times
+        if near < 0:
+            return bisect_right(times, at) - 1
+        last = len(times) - 1
+        while near < last and times[near + 1] <= at:
+            near += 1
+        return near
 
     def _take(self, begin: Instant, first: int, end: Instant, last: int, more: int) -> None:
         """So many slots more are free from one instant to another; steps that differ no longer become one.
@@ -347,40 +415,58 @@ class KeptProfile:
         for step in range(first, last):
             free[step] += more
         if free[last] == free[last - 1]:
-            del times[last]
-            del free[last]
+            self._join(last)
         if first and free[first] == free[first - 1]:
-            del times[first]
-            del free[first]
+            self._join(first)
 
-    def _look_again(self, begin: Instant, end: Instant) -> None:
-        """More is free between these instants: what would fit there may have an earlier place than is known."""
+    def _join(self, step: int) -> None:
+        """A step has as many free slots as the one before: they become one."""
+        times = self.profile.times
+        self.before.pop(times[step], None)
+        del times[step]
+        del self.profile.free[step]
+
+    def _look_again(self, begin: Instant, end: Instant, near: int = -1) -> None:
+        """More is free between these instants: what would fit there may have an earlier place than is known.
+
+        Args:
+            near: a step not long before; -1: none is known.
+        """
         if begin < self.freed:
             self.freed = begin
-        if sum([len(facts.begins) for facts in self.rising]) > FACTS_MAX:
-            self.facts.clear()
-            self.rising.clear()
-            return
         times, free = self.profile.times, self.profile.free
-        first = bisect_right(times, begin) - 1
-        last = bisect_left(times, end, first)
-        inside = free[first:last]
-        most, least, steps = max(inside), min(inside), len(times)
+        first = last = self._step(begin, near)
+        most = least = free[first]
+        steps, before, now = len(times), self.before, times[0]
+        while last < steps and times[last] < end:
+            level = free[last]
+            most, least = max(most, level), min(least, level)
+            last += 1
+            if last < steps:
+                before[times[last]] = level
+        self.corrections += 1
+        correction = self.corrections
+        if not correction % LOOK_EVERY and sum([len(facts.begins) for facts in self.rising]) > FACTS_MAX:
+            for facts in self.rising:
+                facts.forget(correction)
+            return
         left, right = first, last
         for facts in reversed(self.rising):
             slots = facts.slots
-            if slots > most:
+            if slots > most or facts.latest <= now:
                 continue
             if slots > least:
                 for start, duration in self._places(slots, first, last):
-                    facts.correct(start, duration)
+                    facts.correct(start, duration, correction)
                 continue
             # They are free all the time between, so the place goes on at both sides, farther for fewer slots.
             while left and free[left - 1] >= slots:
                 left -= 1
             while right < steps and free[right] >= slots:
                 right += 1
-            facts.correct(times[left], NEVER if right == steps else times[right] - times[left])
+            start = times[left]
+            if start < facts.latest:
+                facts.correct(start, NEVER if right == steps else times[right] - start, correction)
 
     def _places(self, slots: int, first: int, last: int) -> list[tuple[Instant, Duration]]:
         """Where this many slots are free in these steps and around them: from when on and for how long; only those that
