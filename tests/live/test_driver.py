@@ -44,6 +44,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, to_seconds
+from headway.model.job import PenaltyShape
 from headway.model.node import Capabilities
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.model.tier import Tier
@@ -413,6 +414,26 @@ def test_changed_terms_are_kept_over_a_restart_and_the_end(tmp_path: Path) -> No
             report = reports.job_detail(live.driver, 1).job
             assert (report.priority, report.due) == (7, 9)
             assert await live.driver.change(1, wire.JobChange(priority=0.0)) == 0
+
+    run(scenario)
+
+
+def test_what_lateness_costs_from_now_on_is_kept_over_a_restart_and_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(due=-100.0))
+            change = wire.JobChange(rate=3.0, shape=PenaltyShape.SQUARE_ROOT)
+            assert await live.driver.change(1, change) == 1
+        async with rig(tmp_path, ONE) as live:
+            late = to_seconds(live.driver.now()) + 100.0
+            report = reports.job_detail(live.driver, 1).job
+            assert (report.rate, report.shape) == (3.0, PenaltyShape.SQUARE_ROOT)
+            assert report.penalty == pytest.approx(3.0 * late**0.5, rel=1e-3)
+            await live.end(1, 0, live.running[0][2])
+            report = reports.job_detail(live.driver, 1).job
+            assert (report.rate, report.shape, report.due) == (3.0, PenaltyShape.SQUARE_ROOT, -100.0)
+            assert report.penalty == pytest.approx(3.0 * late**0.5, rel=1e-3)
+            assert live.driver.tally.penalty == pytest.approx(report.penalty)
 
     run(scenario)
 

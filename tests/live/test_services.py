@@ -354,6 +354,54 @@ def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -
     assert client.costs() == costs
 
 
+def test_terms_of_a_service_change_while_it_answers(up: Up, client: Client) -> None:
+    client.serve(of(up, "nap", least=1, most=2, threshold=30.0, rate=100.0, fraction=1.0))
+    ready(client)
+    job = client.service("s").job
+    client.ask("s", 0.05)
+    assert client.change(job, rate=7.0, threshold="10ms", fraction=0.5, shape="sqrt", least=2)
+    report = client.service("s")
+    assert (report.rate, report.threshold, report.fraction, report.least) == (7.0, 0.01, 0.5, 2)
+    assert report.penalty == 0
+    ready(client, 2)
+    client.ask("s", 0.05)
+    until(lambda: client.service("s").penalty > 0)
+    assert client.service("s").penalty == pytest.approx(7.0 * 0.5**0.5), "one answer of one was late"
+    up.kill()
+    up.start()
+    report = client.service("s")
+    assert (report.rate, report.threshold, report.fraction, report.least) == (7.0, 0.01, 0.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"least": 3}, "least is 3; allowed: 0 to 2, its most instances"),
+        ({"least": -1}, "least is -1; allowed: 0 to 2"),
+        ({"fraction": 0.0}, "fraction is 0.0; allowed: more than 0, at most 1"),
+        ({"threshold": 0.0}, "threshold is 0.0; allowed: more than 0"),
+        ({"threshold": 0.0001}, "threshold is 0.0001; allowed: 0.001 to 86400 seconds"),
+        ({"threshold": "-1s"}, "threshold"),
+        ({"rate": -1.0}, "rate is -1.0; allowed: a finite number, 0 or more"),
+        ({"rate": "much"}, "rate is 'much'; allowed: a finite number"),
+        ({"shape": "cubic"}, "shape is 'cubic'; allowed: linear, sqrt or square"),
+        ({"due": 2e9}, "due is 2000000000.0; allowed: none: a service runs until it is cancelled"),
+        ({}, "change is 'empty'; allowed: a new term at least, or without_due"),
+    ],
+)
+def test_changes_that_are_not_allowed_are_named(client: Client, terms: dict[str, Any], said: str) -> None:
+    client.serve(Service("s", lambda value: value, least=1, most=2))
+    before = client.service("s")
+    with pytest.raises(HeadwayError) as refused:
+        client.change(before.job, **terms)
+    assert said in str(refused.value)
+    after = client.service("s")
+    assert (after.rate, after.threshold, after.fraction, after.least) == (
+        *(before.rate, before.threshold, before.fraction),
+        before.least,
+    )
+
+
 def scraped(up: Up) -> str:
     host = up.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host)

@@ -135,6 +135,32 @@ def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:
         "ended": [well],
     }
     assert "has passed" in headway("change", runs, "--due", "2020-01-01T00:00").err
+    assert headway("change", runs, "--rate", "2.5", "--shape", "sqrt").status == 0
+    job = json.loads(headway("job", runs, "--json").out)["job"]
+    assert (job["rate"], job["shape"], job["priority"]) == (2.5, "sqrt", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "there is nothing to change"),
+        (("--rate", "-1"), "--rate is -1; allowed: a finite number, 0 or more"),
+        (("--rate", "nan"), "--rate is 'nan'; allowed: a finite number, 0 or more"),
+        (("--shape", "cubic"), "--shape is 'cubic'; allowed: linear, sqrt, square"),
+        (("--threshold", "1s"), "--threshold is '1s'; allowed: none: job {} is no service"),
+        (("--fraction", "0.5"), "--fraction is 0.5; allowed: none: job {} is no service"),
+        (("--min", "1"), "--min is 1; allowed: none: job {} is no service"),
+    ],
+)
+def test_a_change_that_is_not_allowed_is_named(
+    headway: Any, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    runs = held(headway, tmp_path)
+    before = json.loads(headway("job", runs, "--json").out)["job"]
+    ran = headway("change", runs, *options)
+    assert ran.status == 2
+    assert said.format(runs) in ran.err
+    assert json.loads(headway("job", runs, "--json").out)["job"] == before
 
 
 def test_change_says_whether_jobs_will_be_on_time_now(headway: Any, tmp_path: Path) -> None:

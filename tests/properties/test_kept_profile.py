@@ -85,6 +85,8 @@ def life(seed: int, *, rare: bool) -> tuple[Both, Scheduler]:
 
     def feed(event: Event) -> None:
         kills = [action for action in core.handle(event) if isinstance(action, Kill)]
+        if core.failure is not None:
+            raise core.failure  # the core would go on without a plan
         asked.extend((action.job, action.task, action.attempt) for action in kills)
         core.check()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -11,6 +11,7 @@ from headway.cli.forecast import outlook_of, promise
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, counted, instant_in, print_json
 from headway.errors import HeadwayError
+from headway.model.job import PenaltyShape
 
 FORECASTS: Final = 10
 """Of how many changed jobs it is said whether they will be on time."""
@@ -20,15 +21,22 @@ FORECASTS: Final = 10
 @click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
 @click.option("--due", help="New wanted completion: 18:00, tomorrow 6:00, or 1h30m from now; none: no due date.")
 @click.option("--priority", type=float, help="New priority; higher is more important.")
+@click.option("--rate", type=float, help="What lateness costs from now on, for each unit of its shape.")
+@click.option(
+    "--shape", type=click.Choice([shape.value for shape in PenaltyShape]), help="How the penalty grows from now on."
+)
+@click.option("--threshold", help="Of a service: a later answer is late: 200ms, 2s, ...")
+@click.option("--fraction", type=float, help="Of a service: share of the answers that are to be in time.")
+@click.option("--min", "least", type=int, help="Of a service: instances that it has at least.")
 @as_json
 @asks_server
-def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: float | None, as_json: bool) -> int:
-    """Change the due date or the priority of jobs that have not ended. Running tasks are not stopped.
+def change(reach: Reach, numbers: tuple[int, ...], due: str | None, as_json: bool, **terms: Any) -> int:
+    """Change terms of jobs and services that have not ended. Running tasks are not stopped.
 
     Exit status: 0 all were changed; 1 one of them has ended and stays as it was.
     """
-    if due is None and priority is None:
-        raise HeadwayError("there is nothing to change", "Give --due, --priority, or both.")
+    if due is None and all(term is None for term in terms.values()):
+        raise HeadwayError("there is nothing to change", "Give --due, --priority, --rate or another option.")
     without_due = due is not None and due.strip().lower() == "none"
     at = None if due is None or without_due else instant_in(due, "--due")
     if at is not None and at < time.time():
@@ -39,7 +47,7 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
         changed = [
             number
             for number in dict.fromkeys(numbers)
-            if client.change(number, priority=priority, due=at, without_due=without_due)
+            if client.change(number, due=at, without_due=without_due, **terms)
         ]
         outlooks = [] if as_json else [outlook_of(client, number) for number in changed[:FORECASTS]]
     ended = [number for number in dict.fromkeys(numbers) if number not in changed]

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self, overload
+from typing import Any, BinaryIO, Final, Literal, Self, overload
 from weakref import WeakSet
 
 from headway.client import transfer
 from headway.client.address import find_server
 from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
-from headway.client.job import Job, described, instant, job_id
+from headway.client.job import Job, described, duration, instant, job_id, number, shape_of, whole
 from headway.client.operation import Operation
 from headway.client.service import Asking, Service
 from headway.client.service import described as described_service
 from headway.client.waiters import Sink, Waiter, Waiters, still_open
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input
-from headway.model.job import JobId
-from headway.times import When
+from headway.model.job import JobId, PenaltyShape
+from headway.times import Span, When
 from headway.wire import (
     ACKNOWLEDGE,
     CANCEL,
@@ -343,14 +343,34 @@ class Client(Operation):
         priority: float | None = None,
         due: When | None = None,
         without_due: bool = False,
+        rate: float | None = None,
+        shape: PenaltyShape | Literal["linear", "sqrt", "square"] | None = None,
+        threshold: Span | None = None,
+        fraction: float | None = None,
+        least: int | None = None,
     ) -> bool:
         """Give a job new terms; returns whether it was still open.
 
         Args:
             without_due: whether it is to have no due date any more.
+            rate, shape: of its penalty, as in `Job` and `Service`. They count from now on: windows of a service that
+                have ended keep what they cost.
+            threshold, fraction, least: of a service. With another threshold a new window begins.
+
+        Raises:
+            HeadwayError: there is no such job, it has no such term, or the value is not allowed.
         """
-        due_at = instant(due, "due", time.time())
-        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at, without_due))
+        change = JobChange(
+            priority=priority,
+            due=instant(due, "due", time.time()),
+            without_due=without_due,
+            rate=None if rate is None else number(rate, "rate"),
+            shape=None if shape is None else shape_of(shape),
+            threshold=duration(threshold, "threshold"),
+            fraction=None if fraction is None else number(fraction, "fraction"),
+            least=None if least is None else whole(least, "least"),
+        )
+        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=change)
         return answer.changed > 0
 
     def retry(

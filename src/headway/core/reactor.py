@@ -28,7 +28,7 @@ from headway.model.events import (
     WindowEnded,
 )
 from headway.model.instant import NEVER
-from headway.model.job import PENALTY_MAX, Service
+from headway.model.job import PENALTY_MAX, Service, changed
 from headway.model.network import Routes
 from headway.model.outcome import Outcome
 from headway.model.snapshot import WINDOWS_KEPT, AttemptView
@@ -88,6 +88,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
         job.priority = event.priority
     if event.due is not None:
         job.due = event.due
+    job.spec = changed(job.spec, event.rate, event.shape, event.threshold, event.fraction, event.least)
     for index in indexes:
         index.add(job)
     pool.look_at_everything()

@@ -158,10 +158,13 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
 
 def promised(plan: Plan) -> dict[JobId, Instant | None]:
     """The start that a plan promises to each job; None: none any more."""
-    starts: dict[JobId, Instant] = {}
-    for promise in plan.promises:  # of a workflow's tasks the first to start counts
-        starts[promise.job] = min(promise.start, starts.get(promise.job, NEVER))
-    return {job: start if start < NEVER else None for job, start in starts.items()}
+    starts: dict[JobId, Instant | None] = {}
+    for promise in plan.promises:
+        job, start = promise.job, promise.start
+        before = starts.get(job)
+        if before is None or start < before:  # of a workflow's tasks the first to start counts
+            starts[job] = start if start < NEVER else None
+    return starts
 
 
 def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:

@@ -32,7 +32,7 @@ from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NameTaken, Unavailable, in_short
+from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
@@ -474,10 +474,8 @@ class Driver:
         Raises:
             InvalidInput: the due date is none that the core can count, or is given and taken back.
         """
-        if change.without_due and change.due is not None:
-            raise InvalidInput("without_due", True, "false where there is a new due date")
-        due = NEVER if change.without_due else wire.optional_microseconds(change.due, "due")
-        return await self.request(lambda now: [JobChanged(now, job, change.priority, due)], by=by)
+        terms = change.terms()
+        return await self.request(lambda now: [JobChanged(now, job, **terms)], by=by)
 
     async def choose(
         self, policy: str = "", *, decider: str | None = None, period: Duration | None = None, by: str = ""

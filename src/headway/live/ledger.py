@@ -370,8 +370,10 @@ class Ledger:
             self._end_service(self.open[event.job].spec)
         elif isinstance(event, JobChanged) and event.job in self.open:
             kept = self.open[event.job]
-            kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
+            kept.spec = work.with_terms(self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
+            if kept.spec.kind is SERVICE:
+                self.services = dict(self.services)  # another object: something has changed
         elif isinstance(event, Incident):
             entry.incidents.append(event.kind)
         return settled

@@ -67,9 +67,16 @@ def _about(event: Asked) -> tuple[str, str]:
             return f"job {number}", reason
         case TasksCancelled(job=number, tasks=tasks):
             return f"job {number}", f"tasks {', '.join(map(str, tasks[:10]))}{', ...' if len(tasks) > 10 else ''}"
-        case JobChanged(job=number, priority=priority, due=due):
-            at = "none" if due == NEVER else None if due is None else clock_text(to_seconds(due))
-            terms = {"priority": priority, "due": at}
+        case JobChanged(job=number, due=due):
+            terms: dict[str, object] = {
+                "priority": event.priority,
+                "due": "none" if due == NEVER else None if due is None else clock_text(to_seconds(due)),
+                "rate": event.rate,
+                "shape": None if event.shape is None else event.shape.value,
+                "threshold": None if event.threshold is None else f"{to_seconds(event.threshold):g} s",
+                "fraction": event.fraction,
+                "least": event.least,
+            }
             return f"job {number}", ", ".join(f"{name} {term}" for name, term in terms.items() if term is not None)
         case NodeJoined(node=node):
             return f"node {node.name}", f"slots {node.slots}, speed {node.speed:g}"

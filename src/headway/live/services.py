@@ -173,8 +173,9 @@ class Services:
             first, last = jobs[0], jobs[-1]
             if name not in before:
                 self._broker.serve(name, self._door.key(name), str(first), self._settings(first))
-            if self._broker.queue(name).wanted != str(last):
-                self._broker.replace(name, str(last), self._settings(last))
+            queue, settings = self._broker.queue(name), self._settings(last)
+            if queue.wanted != str(last) or queue.settings_of(str(last)) != settings:
+                self._broker.replace(name, str(last), settings)
             self._cancel_replaced(name)
         self.troubles = {job: said for job, said in self.troubles.items() if job in self._ledger.open}
 

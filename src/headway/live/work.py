@@ -65,9 +65,9 @@ def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: In
     return base.Member(node.spec.name, (slot,), base.Command(ARGV, work.cwd, {**work.env, **terms.environment()}))
 
 
-def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
+def with_terms(job: JobView) -> JobSpec:
     """A job's terms as they are now."""
-    return replace(spec, priority=job.priority, due=None if job.due >= NEVER else job.due)
+    return replace(job.spec, priority=job.priority, due=None if job.due >= NEVER else job.due)
 
 
 def family_of(spec: JobSpec, work: wire.Work, launch: Launch) -> str:

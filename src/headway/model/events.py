@@ -9,7 +9,7 @@ the same actions on every machine.
 from __future__ import annotations
 
 from headway.model.instant import Duration, Instant
-from headway.model.job import AnyJob, JobId
+from headway.model.job import AnyJob, JobId, PenaltyShape
 from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -57,12 +57,17 @@ class TasksCancelled:
 
 @value
 class JobChanged:
-    """New terms of a job; None keeps a term as it is."""
+    """New terms of a job; None keeps a term as it is. What is not a term of the job's form is ignored."""
 
     at: Instant
     job: JobId
     priority: float | None = None
     due: Instant | None = None
+    rate: float | None = None
+    shape: PenaltyShape | None = None
+    threshold: Duration | None = None
+    fraction: float | None = None
+    least: int | None = None
     by: str = ""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.value import value
@@ -272,6 +272,24 @@ class Service(JobSpec):
     def penalty(self, share: float) -> float:
         """What a window costs with this share of answers in time (Chang16, equation 2)."""
         return min(self.rate * self.shape.of(self.fraction - share), PENALTY_MAX)
+
+
+def changed(
+    job: JobSpec,
+    rate: float | None = None,
+    shape: PenaltyShape | None = None,
+    threshold: Duration | None = None,
+    fraction: float | None = None,
+    least: int | None = None,
+) -> JobSpec:
+    """A job with other terms, as far as its form has them; None keeps a term as it is.
+
+    >>> changed(Bag(7, tasks=3), rate=2.0, least=1) == Bag(7, tasks=3, rate=2.0)
+    True
+    """
+    of_service = {"threshold": threshold, "fraction": fraction, "least": least} if isinstance(job, Service) else {}
+    terms: dict[str, Any] = {"rate": rate, "shape": shape, **of_service}
+    return replace(job, **{name: term for name, term in terms.items() if term is not None})
 
 
 FORMS: Final[dict[Kind, type[JobSpec]]] = {

@@ -40,6 +40,12 @@ class Profile:
 
         If it is later than `until`, the answer is some instant after `until` and not after the first one.
         """
+        return self.find(slots, duration, after, until)[0]
+
+    def find(self, slots: int, duration: Duration, after: Instant, until: Instant = NEVER) -> tuple[Instant, int, int]:
+        """As `earliest`, with the numbers of two steps: that in which the instant is, and the first one that does not
+        begin before the end. They mean nothing if there is no such instant until `until`.
+        """
         times, free = self.times, self.free
         start = max(after, times[0])
         step = bisect_right(times, start) - 1
@@ -50,7 +56,7 @@ class Profile:
                 if step < last:
                     start = times[step]
                     if start > until:
-                        return start
+                        return start, step, step
                 continue
             end, ahead = start + duration, step + 1
             while ahead < last and times[ahead] < end:
@@ -58,9 +64,9 @@ class Profile:
                     break
                 ahead += 1
             else:
-                return start
+                return start, step, ahead
             step = ahead
-        return NEVER
+        return NEVER, last, last
 
     def take(self, start: Instant, duration: Duration, slots: int) -> None:
         """Lower the number of free slots by this many for this long; a negative number gives them back."""

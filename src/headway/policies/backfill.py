@@ -13,7 +13,7 @@ from typing import Final
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import Kind
-from headway.model.kept_profile import KeptProfile
+from headway.model.kept_profile import KeptProfile, Place
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.queue import SHORT_QUEUE, Queue
@@ -118,7 +118,11 @@ class Easy:
         if self.depth == math.inf and not plan.recording:
             kept_profile, without = profile_of_all(view, queue)
             if kept_profile is not None:
-                return promise_all(view, plan, queue if view.arrived is None else without, kept_profile)
+                if view.arrived is not None:
+                    return promise_all(view, plan, without, kept_profile)
+                since, now = kept_profile.look(), view.now
+                moving = [job for job in queue if job.promise is None or not now < job.promise <= since]
+                return promise_all(view, plan, moving, kept_profile)
         now, free = view.now, view.free
         front = queue if self.depth >= len(queue) else queue[: int(self.depth)]
         kept = [job for job in front if job.promise is not None]
@@ -182,7 +186,7 @@ def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, li
                     view.profile = None
                     return None, without
                 wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
-                places[job.id] = max(view.now, job.promise), wanted, length
+                places[job.id] = Place(max(view.now, job.promise), wanted, length)
         kept = view.keep_profile(places)
     kept.catch_up(view.now)
     if view.arrived is None and kept.is_overdrawn():
@@ -199,25 +203,26 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
     room = view.room()
     for job in jobs:
         was = job.promise
-        if was is not None and job.id in kept.promised:
-            begin = kept.bring_forward(job.id)
+        place = None if was is None else kept.promised.get(job.id)
+        if place is not None:
+            kept.bring_forward(place)
         else:
             wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
-            begin = kept.earliest(wanted, length)
-            if begin < NEVER:
-                kept.keep(job.id, begin, wanted, length)
-            elif was is None:
+            place = kept.add(job.id, wanted, length)
+            if place is None:
+                if was is not None:
+                    plan.promise(job.id, NEVER, job.width)
+                    view.profile = None  # it has lost its promise
                 continue
+        begin = place.begin
         if begin == now and job.width <= room:
             slots, free = view.start_on(job, free)
             plan.hold(job.id, slots)
-            kept.unconfirmed.add(job.id)
             room -= job.width
+            kept.want(place)
         elif begin != was:
             plan.promise(job.id, begin, job.width)
-            kept.unconfirmed.add(job.id)
-        else:
-            kept.unconfirmed.discard(job.id)  # the core has it already
+            kept.want(place)
     return plan
 
 

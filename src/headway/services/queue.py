@@ -465,12 +465,17 @@ class Queue:
     # The whole
 
     def replace(self, version: str, settings: ServiceSettings) -> None:
-        """Let another version serve as soon as one of its instances is ready. The others end then."""
+        """Let another version serve as soon as one of its instances is ready. The others end then.
+
+        The version that serves may be given other settings: they are used at once, and a new window begins.
+        """
         self.wanted, self._coming = version, settings
         for instance in list(self._instances.values()):
             if instance.version not in (self.wanted, self.serving):
                 self._let_go(instance)
-        if any(each.version == version for each in (*self._idle, *self._busy) if not each.leaving):
+        if version == self.serving or any(
+            each.version == version for each in (*self._idle, *self._busy) if not each.leaving
+        ):
             self._switch()
         self._count_ready()
 

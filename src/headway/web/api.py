@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
@@ -49,6 +49,7 @@ from headway.errors import (
 )
 from headway.live import ended, output, reports, requests, retry, served
 from headway.live.aside import aside, gives_threads
+from headway.live.changes import check_change
 from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
@@ -59,7 +60,7 @@ from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
-from headway.model.job import JobId, flaw
+from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.web.asking import Desk, answered, service_of
 from headway.web.bodies import (
@@ -321,18 +322,8 @@ class Api:
         return await ended.with_tasks(self._driver, detail, reports.row(self._driver, asked.job).spec)
 
     async def _change(self, asked: Asked) -> wire.Done:
-        spec = reports.row(self._driver, asked.job).spec
-        change, terms = asked.body, dict[str, Any]()
-        if change == wire.JobChange():
-            raise InvalidInput("change", "empty", "a priority, a due date or without_due, or both")
-        if change.priority is not None:
-            terms["priority"] = change.priority
-        if change.due is not None:
-            terms["due"] = wire.microseconds(change.due, "due")
-        wrong = flaw(replace(spec, **terms))
-        if wrong is not None:
-            raise InvalidInput.saying(wrong)
-        return wire.Done(await self._driver.change(asked.job, change, by=asked.caller.name))
+        check_change(self._driver, reports.row(self._driver, asked.job).spec, asked.body)
+        return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
         self._check_known(asked.body.jobs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from headway.errors import InvalidInput
 from headway.model.actions import JobStatus
+from headway.model.instant import NEVER
 from headway.model.job import JobId, PenaltyShape
 from headway.model.outcome import Outcome
-from headway.wire.base import Answer, Due, Number, Request
+from headway.wire.base import Amount, Answer, Count, Due, Number, Request, Share, Span, optional_microseconds
 
 OutlookWord = Literal["on time", "at risk", "late", "unknown", "not computed"]
 """Whether a job keeps its due date.
@@ -259,11 +261,37 @@ class JobChange(Request, frozen=True):
 
     Attributes:
         without_due: whether it is to have no due date any more; then `due` is None.
+        rate, shape: of its penalty.
+        threshold, fraction, least: of services only; the threshold in seconds.
     """
 
     priority: float | None = None
     due: Due | None = None
     without_due: bool = False
+    rate: Amount | None = None
+    shape: PenaltyShape | None = None
+    threshold: Span | None = None
+    fraction: Share | None = None
+    least: Count | None = None
+
+    def terms(self) -> dict[str, Any]:
+        """The new terms by name, as the core has them, without those that stay.
+
+        Raises:
+            InvalidInput: a time is none that the core can count, or a due date is given and taken back.
+        """
+        if self.without_due and self.due is not None:
+            raise InvalidInput("without_due", True, "false where there is a new due date")
+        terms = {
+            "priority": self.priority,
+            "due": NEVER if self.without_due else optional_microseconds(self.due, "due"),
+            "rate": self.rate,
+            "shape": self.shape,
+            "threshold": optional_microseconds(self.threshold, "threshold"),
+            "fraction": self.fraction,
+            "least": self.least,
+        }
+        return {name: term for name, term in terms.items() if term is not None}
 
 
 class JobsNamed(Request, frozen=True):

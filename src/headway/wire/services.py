@@ -109,7 +109,7 @@ class WindowReport(Answer, frozen=True):
     Attributes:
         share: of the requests that came, those that were answered in time; 1 without requests.
         response: mean response time of the requests that were answered in it; 0: there were none.
-        penalty: what the window costs.
+        penalty: what the window costs by the terms of now.
     """
 
     start: float

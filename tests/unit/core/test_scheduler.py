@@ -27,14 +27,16 @@ from headway.model.events import (
     Outcome,
     PolicyChosen,
     TaskEnded,
+    WindowEnded,
     Woke,
 )
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.job import JobSpec, Kind, PenaltyShape, Rigid, Service, TaskSpec
 from headway.model.plan import Claim, Plan, Reason, Waiting
 from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS
 from headway.model.snapshot import Policy, Snapshot
+from headway.model.window import Window
 from headway.policies import registry
 from headway.testing import job, node
 from headway.wire.reading import any_form
@@ -392,6 +394,33 @@ def test_new_terms_of_a_job_bring_a_round() -> None:
     scheduler.handle(JobChanged(2, 2, due=77))
     assert (scheduler.state.jobs[2].priority, scheduler.state.jobs[2].due) == (3, 77)
     assert scheduler.state.jobs[2].spec.due is None
+    scheduler.check()
+
+
+def test_a_changed_rate_counts_in_every_order_by_it_and_is_restored() -> None:
+    scheduler = core("easy:order=weighted", slots=1)
+    submit(scheduler, *(Rigid(number, estimate=5, rate=float(number)) for number in (1, 2, 3)))
+    scheduler.handle(JobChanged(1, 2, rate=9.0, shape=PenaltyShape.SQUARE, threshold=5, fraction=0.5, least=1))
+    scheduler.check()
+    assert scheduler.state.jobs[2].spec == Rigid(2, estimate=5, rate=9.0, shape=PenaltyShape.SQUARE)
+    restored = Scheduler.restore(scheduler.dump(), registry.find)
+    assert restored.state.jobs[2].spec == scheduler.state.jobs[2].spec
+    for one in (scheduler, restored):
+        assert [action.job for action in one.handle(TaskEnded(5, 1, 0, 1)) if isinstance(action, Launch)] == [2]
+
+
+def test_a_service_has_new_terms_and_keeps_what_it_has_cost() -> None:
+    scheduler = core("services", slots=2)
+    submit(scheduler, Service(1, most=2, threshold=9, fraction=0.9, rate=10.0))
+    full = Window(0, SECOND, arrivals=2, in_time=1)
+    scheduler.handle(WindowEnded(1, 1, full))
+    before = scheduler.state.jobs[1].cost
+    scheduler.handle(JobChanged(2, 1, rate=100.0, threshold=7, fraction=0.6, least=2))
+    scheduler.handle(JobChanged(2, 1, priority=3.0))
+    assert scheduler.state.jobs[1].spec == Service(1, most=2, least=2, threshold=7, fraction=0.6, rate=100.0)
+    assert scheduler.state.jobs[1].cost == before == pytest.approx(4.0)
+    scheduler.handle(WindowEnded(3, 1, full))
+    assert scheduler.state.jobs[1].cost == pytest.approx(4.0 + 10.0)
     scheduler.check()
 
 

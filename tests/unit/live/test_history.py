@@ -104,10 +104,10 @@ def test_jobs_that_were_changed_or_cancelled_have_their_last_terms(tmp_path: Pat
     last = submitted[-1]
     at = events[last].at
     # The last job is changed and then cancelled at once. Events of its run are no longer fed.
-    events[last + 1 :] = [JobChanged(at, 5, priority=77.0), JobCancelled(at, 5)]
+    events[last + 1 :] = [JobChanged(at, 5, priority=77.0, rate=6.0), JobCancelled(at, 5)]
     found = history(journal_of(tmp_path, "edf", events), registry.find)
     assert found.priority.tolist()[:5] == workload.priority.tolist()[:5]
-    assert found.priority[5] == 77.0
+    assert (found.priority[5], found.rate[5]) == (77.0, 6.0)
     assert summarise(found)["jobs_cancelled"] == 1
     assert found.until == at  # other jobs continue: what is known ends with the last event
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from headway.errors import (
     TooLarge,
     Unavailable,
 )
+from headway.model.instant import SECOND
 from headway.services import frames
 from headway.services.broker import FRAME_SECONDS, HELLO_SECONDS, STRANGERS_MAX
 from headway.services.terms import Answer, InstanceId, ServiceSettings
@@ -336,6 +338,27 @@ async def test_a_new_version_replaces_the_old_as_soon_as_it_is_ready() -> None:
     late.hello()
     await settle()
     assert late.let_go
+
+
+@virtual
+async def test_the_version_that_serves_may_get_other_settings_at_once() -> None:
+    broker, noted = broker_of(window=10.0, threshold=2.0)
+    actor = await Actor.started(broker)
+    caller = asked(broker)
+    await asyncio.sleep(1.0)
+    actor.answer()
+    await caller
+    settings = replace(broker.queue("s").settings, threshold=0.5)
+    broker.replace("s", "1", settings)
+    assert broker.queue("s").settings == settings
+    assert [(each.length, each.arrivals, each.in_time) for each in noted.windows] == [(SECOND, 1, 1)]
+    caller = asked(broker)
+    await asyncio.sleep(1.0)
+    actor.answer()
+    await caller
+    await asyncio.sleep(10.0)
+    assert [(each.arrivals, each.in_time) for each in noted.windows] == [(1, 1), (1, 0)]
+    assert not actor.let_go
 
 
 @virtual

@@ -123,6 +123,7 @@ class _History:
             if isinstance(event, JobChanged) and event.job in state.jobs and event.job in self.specs:
                 view = state.jobs[event.job]
                 self.due[event.job], self.priority[event.job] = view.due, view.priority
+                self.specs[event.job] = view.spec
 
     def schedule(self) -> Schedule:
         """All of it as columns."""
