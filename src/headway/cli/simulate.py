@@ -18,7 +18,7 @@ from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import Files, names_files
 from headway.errors import HeadwayError
-from headway.metrics import summarise, to_json
+from headway.metrics import penalty_by_user, summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
@@ -37,6 +37,7 @@ COLUMNS: Final = {
     "missed": "deadline_miss_rate",
     "tardiness": "tardiness_mean",
     "miss penalty": "deadline_miss_penalty",
+    "penalty": "total_penalty",
     "violation": "priority_violation_rate",
     "utilisation": "utilisation",
     "makespan": "makespan",
@@ -183,6 +184,7 @@ def simulate(
             to_json(
                 [
                     {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
+                    | {"penalty_by_user": penalty_by_user(schedules[text])}
                     | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
@@ -280,6 +282,8 @@ def print_metrics(
     hidden = set() if has_due else {"missed", "tardiness", "miss penalty"}
     hidden |= set() if ranked else {"violation"}
     # Jobs are late, but none has a priority above 0 that would weigh it.
+    is_priced = any((done.rate != 1).any() or done.shape.any() for done in schedules.values())
+    hidden |= set() if has_due and is_priced else {"penalty"}
     is_weighed = any(one["deadline_miss_penalty"] for one in told) or not any(one["deadline_miss_rate"] for one in told)
     hidden |= set() if is_weighed else {"miss penalty"}
     hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
@@ -337,7 +341,7 @@ def _cell(heading: str, value: float) -> str:
         return f"{value:,.0f}"
     if heading == "round":
         return f"{value:.3f} ms"
-    if heading in ("slowdown", "miss penalty"):
+    if heading in ("slowdown", "miss penalty", "penalty"):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
     return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
 

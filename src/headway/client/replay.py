@@ -14,7 +14,7 @@ from headway.client.job import Job, Task
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER, from_seconds, to_seconds
-from headway.model.job import Kind
+from headway.model.job import SHAPES, Kind
 from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, schedule_of
 from headway.model.workload import BagTimes, Workload
 from headway.wire import JobReport
@@ -95,7 +95,7 @@ def job_of(workload: Workload, position: int) -> Job:
         due=None if due >= NEVER else to_seconds(due - int(workload.release[position])),
         priority=float(workload.priority[position]),
         rate=float(workload.rate[position]),
-        shape=workload.shape,
+        shape=SHAPES[workload.shape[position]],
         estimate=None if estimate < 0 else to_seconds(estimate),
         cpu=workload.uses.get(position, None if math.isnan(cpu := float(workload.cpu[position])) else cpu),
         user=str(workload.user[position]),

@@ -16,7 +16,7 @@ from headway.core.state import State
 from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Suspend
 from headway.model.events import Event, JobSubmitted, NodeJoined, NodeResized, NodesHeard, TaskEnded, TaskStarted, Woke
 from headway.model.instant import Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind, Workflow
+from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.schedule import NOT_YET, STATUSES, AttemptRow, Course, Schedule, Totals, attempts_of, schedule_of
@@ -469,6 +469,7 @@ class Recorder:
             due=[due[job] for job in jobs],
             priority=[priority[job] for job in jobs],
             rate=[spec.rate for spec in told],
+            shape=[SHAPES.index(spec.shape) for spec in told],
             user=[spec.user for spec in told],
             kind=[int(spec.kind) for spec in told],
             label=jobs,

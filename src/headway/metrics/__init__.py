@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from headway.metrics.batches import Interval, batch_means
-from headway.metrics.collect import frame, intervals, summarise, to_json, write_schedule, write_tasks
+from headway.metrics.collect import (
+    frame,
+    intervals,
+    penalties,
+    penalty_by_user,
+    summarise,
+    to_json,
+    write_schedule,
+    write_tasks,
+)
 
 __all__ = [
     "summarise",
@@ -14,4 +23,6 @@ __all__ = [
     "write_tasks",
     "to_json",
     "frame",
+    "penalties",
+    "penalty_by_user",
 ]

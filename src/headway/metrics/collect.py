@@ -17,6 +17,7 @@ from headway.metrics import measures
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, batch_means
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
+from headway.model.job import SHAPES
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, task_runs
 from headway.model.workload import FloatArray, IntArray
 
@@ -46,9 +47,7 @@ def summarise(schedule: Schedule) -> Metrics:
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
-    has_due = (schedule.due < NEVER) & ~cancelled
-    completion = np.where(succeeded, schedule.end, schedule.until)
-    late = _seconds(measures.tardiness(completion, schedule.due))
+    has_due, late = _lateness(schedule)
     over_time, over_rounds = _priority_violation_rates(schedule)
     ended = schedule.end != NOT_YET
     return {
@@ -64,7 +63,7 @@ def summarise(schedule: Schedule) -> Metrics:
         **_spread("tardiness", late[succeeded & has_due]),
         "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | ~succeeded)[has_due]),
         "deadline_miss_penalty": measures.deadline_miss_penalty(schedule.priority[has_due], late[has_due]),
-        "total_penalty": measures.total_penalty(schedule.rate[has_due], late[has_due], schedule.shape),
+        "total_penalty": float(penalties(schedule).sum()),
         "priority_violation_rate": over_time,
         "priority_violation_rate_rounds": over_rounds,
         "utilisation": measures.utilisation(schedule.busy, schedule.offered),
@@ -78,6 +77,27 @@ def summarise(schedule: Schedule) -> Metrics:
         "refusals": schedule.refusals,
         "services_penalty": sum([service.penalty for service in schedule.services]),
     }
+
+
+def _lateness(schedule: Schedule) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Which jobs can be late, and by how many seconds each is; see `summarise`."""
+    cancelled = schedule.has(JobStatus.CANCELLED)
+    completion = np.where(schedule.has(JobStatus.SUCCEEDED), schedule.end, schedule.until)
+    return (schedule.due < NEVER) & ~cancelled, _seconds(measures.tardiness(completion, schedule.due))
+
+
+def penalties(schedule: Schedule) -> FloatArray:
+    """What each job cost, shape (jobs,): its rate times the shape of its tardiness; see `summarise`."""
+    has_due, late = _lateness(schedule)
+    return measures.penalties(schedule.rate, np.where(has_due, late, 0.0), schedule.shape)
+
+
+def penalty_by_user(schedule: Schedule) -> dict[str, float]:
+    """What the jobs of each user cost, by name; "" for those without a user."""
+    costs: dict[str, float] = {}
+    for user, cost in zip(schedule.user.tolist(), penalties(schedule).tolist(), strict=True):
+        costs[str(user)] = costs.get(str(user), 0.0) + cost
+    return dict(sorted(costs.items()))
 
 
 def intervals(schedule: Schedule, batches: int = BATCHES, *, warm_up: float = WARM_UP) -> dict[str, Interval]:
@@ -255,6 +275,9 @@ def frame(schedule: Schedule) -> pd.DataFrame:
             "due": seconds(schedule.due),
             "priority": schedule.priority,
             "rate": schedule.rate,
+            "shape": [SHAPES[shape].value for shape in schedule.shape.tolist()],
+            "user": schedule.user,
+            "penalty": penalties(schedule),
             "status": [STATUSES[status].value for status in schedule.status.tolist()],
         }
     )

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headway.model.instant import Instant
-from headway.model.job import PenaltyShape
+from headway.model.job import PENALTY_MAX, SHAPES, PenaltyShape
 from headway.model.schedule import NOT_YET
 from headway.model.workload import FloatArray, IntArray
+
+_SQRT, _SQUARE = SHAPES.index(PenaltyShape.SQUARE_ROOT), SHAPES.index(PenaltyShape.SQUARE)
 
 
 def wait(release: ArrayLike, start: ArrayLike) -> NDArray[Any]:
@@ -95,17 +97,37 @@ def deadline_miss_penalty(priority: ArrayLike, late_seconds: ArrayLike) -> float
     return float(np.asarray(priority, dtype=np.float64) @ np.asarray(late_seconds, dtype=np.float64))
 
 
-def total_penalty(rate: ArrayLike, late_seconds: ArrayLike, shape: PenaltyShape = PenaltyShape.LINEAR) -> float:
-    """Sum over jobs of penalty rate times the penalty shape of its seconds of tardiness.
+def penalties(
+    rate: ArrayLike, late_seconds: ArrayLike, shape: PenaltyShape | ArrayLike = PenaltyShape.LINEAR
+) -> FloatArray:
+    """What each job costs: its penalty rate times the penalty shape of its seconds of tardiness, at most `PENALTY_MAX`.
 
-    >>> total_penalty([2, 1], [9.0, 4.0], PenaltyShape.SQUARE_ROOT)
-    8.0
+    Args:
+        rate, late_seconds: each >= 0, shape (jobs,).
+        shape: one for all jobs, or the place of each one's in `SHAPES`.
+
+    >>> penalties([2, 1], [9.0, 4.0], [SHAPES.index(PenaltyShape.SQUARE_ROOT), SHAPES.index(PenaltyShape.SQUARE)])
+    array([ 6., 16.])
 
     Source: DN13 (shapes), Chang16 (rates).
     """
     late = np.asarray(late_seconds, dtype=np.float64)
-    grown = {PenaltyShape.SQUARE_ROOT: np.sqrt, PenaltyShape.SQUARE: np.square}.get(shape, np.asarray)(late)
-    return float(np.asarray(rate, dtype=np.float64) @ grown)
+    places = np.asarray(SHAPES.index(shape) if isinstance(shape, PenaltyShape) else shape)
+    grown = np.where(places == _SQRT, np.sqrt(late), np.where(places == _SQUARE, np.square(late), late))
+    with np.errstate(over="ignore"):
+        costs = np.asarray(rate, dtype=np.float64) * grown
+    return np.minimum(costs, PENALTY_MAX)
+
+
+def total_penalty(
+    rate: ArrayLike, late_seconds: ArrayLike, shape: PenaltyShape | ArrayLike = PenaltyShape.LINEAR
+) -> float:
+    """Sum over jobs of `penalties`.
+
+    >>> total_penalty([2, 1], [9.0, 4.0], PenaltyShape.SQUARE_ROOT)
+    8.0
+    """
+    return float(penalties(rate, late_seconds, shape).sum())
 
 
 def utilisation(busy: float, offered: float) -> float:

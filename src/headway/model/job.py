@@ -84,6 +84,10 @@ class PenaltyShape(Enum):
         return late * late if self is PenaltyShape.SQUARE else late
 
 
+SHAPES: Final = tuple(PenaltyShape)
+"""The shapes in order. Columns of many jobs have the place of a shape here."""
+
+
 def cost_of(rate: float, shape: PenaltyShape, late: Duration) -> float:
     """The penalty of being late by so much: the rate times the shape of the tardiness, at most `PENALTY_MAX`.
 

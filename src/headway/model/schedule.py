@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds
-from headway.model.job import Kind, PenaltyShape, Service, TaskSpec
+from headway.model.job import Kind, Service, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.slots import Slots, runs
 from headway.model.window import Window
@@ -104,7 +104,7 @@ class Schedule:
     """What became of each job of a workload; columns of shape (jobs,), in the order of the workload.
 
     Attributes:
-        label, release, tasks, width, runtime, due, priority, rate: as in `Workload`.
+        label, release, tasks, width, runtime, due, priority, rate, user, shape: as in `Workload`.
         start: microseconds, when its first attempt started; `NOT_YET` if none did.
         end: microseconds, when nothing more could happen to it; `NOT_YET` if that never came.
         slots: the largest number of slots it had at once.
@@ -121,7 +121,6 @@ class Schedule:
         offered: the capacity: slot-microseconds in which slots were up, from `begin` to `until`.
         decisions: the number of rounds.
         decision_seconds: the real time that all rounds took.
-        shape: as in `Workload`.
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
         services: what became of the services beside the jobs, in the order given.
@@ -138,6 +137,8 @@ class Schedule:
     due: IntArray
     priority: FloatArray
     rate: FloatArray
+    user: NDArray[Any]
+    shape: NDArray[np.int8]
     start: IntArray
     end: IntArray
     slots: IntArray
@@ -152,7 +153,6 @@ class Schedule:
     decision_seconds: float
     attempts: Attempts | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
-    shape: PenaltyShape = PenaltyShape.LINEAR
     lost: int = 0
     kills: int = 0
     migrations: int = 0
@@ -330,6 +330,8 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         due=workload.due,
         priority=workload.priority,
         rate=workload.rate,
+        user=workload.user,
+        shape=workload.shape,
         start=column(course.start),
         end=ends,
         slots=column(slots),
@@ -343,7 +345,6 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         decisions=totals.decisions,
         decision_seconds=totals.decision_seconds,
         attempts=course.attempts,
-        shape=workload.shape,
         refused=dict(totals.refused),
         lost=totals.lost,
         kills=totals.kills,

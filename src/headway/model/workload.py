@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER, SECOND, Duration
-from headway.model.job import Kind, PenaltyShape, TaskSpec
+from headway.model.job import Kind, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -75,12 +75,12 @@ class Workload:
         kind: one of `Kind`, as numbers.
         cpu: the mean share of a processor, 0 to 1, that a process of the job would use if it had one for itself; NaN if
             unknown.
+        shape: how the penalty of a late job grows with its tardiness, as places in `SHAPES`.
         uses: by position, rigid jobs whose processes differ: the share of each, one a process.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
         task_labels: what the file calls the tasks of a workflow, by position; of other jobs numbers are their names.
         bags: by position, bags whose tasks or nodes are not alike.
         after: by position, jobs that come after others: the positions of these, each smaller than its own.
-        shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
         dropped: how many records a reader left out, by reason.
         notes: what people should know about the work of a reader or transform, one sentence each.
     """
@@ -97,12 +97,12 @@ class Workload:
     user: NDArray[Any]
     kind: NDArray[np.int8]
     cpu: FloatArray
+    shape: NDArray[np.int8]
     uses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     bags: Mapping[int, BagTimes] = field(default_factory=dict)
     after: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    shape: PenaltyShape = PenaltyShape.LINEAR
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -149,6 +149,7 @@ COLUMNS: tuple[str, ...] = (
     "user",
     "kind",
     "cpu",
+    "shape",
 )
 """The names of the columns of a workload."""
 
@@ -166,6 +167,7 @@ def workload_us(
     user: Sequence[Any] | NDArray[Any] | str = "",
     kind: Sequence[int] | NDArray[np.int8] | int | None = None,
     cpu: Sequence[float] | FloatArray | float = math.nan,
+    shape: Sequence[int] | NDArray[np.int8] | int = 0,
     uses: Mapping[int, tuple[float, ...]] | None = None,
     label: Sequence[Any] | NDArray[Any] | None = None,
     workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
@@ -212,6 +214,7 @@ def workload_us(
         user=column(user, object if not isinstance(user, str) else None),
         kind=column(kinds, np.int8),
         cpu=column(cpu, np.float64),
+        shape=column(shape, np.int8),
         uses=dict(uses or {}),
         workflows=dict(workflows or {}),
         task_labels=dict(task_labels or {}),

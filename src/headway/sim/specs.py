@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headway.model.instant import NEVER
-from headway.model.job import Bag, JobId, JobSpec, Kind, Rigid, Workflow
+from headway.model.job import SHAPES, Bag, JobId, JobSpec, Kind, Rigid, Workflow
 from headway.model.workload import Workload
 
 RIGID: Final = int(Kind.RIGID)
@@ -19,7 +19,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first
         movable: whether tasks can be moved with the work that they have done.
         first_id: the id of the first job.
     """
-    shape, uses, workflows, bags = workload.shape, workload.uses, workload.workflows, workload.bags
+    uses, workflows, bags = workload.uses, workload.workflows, workload.bags
     befores = workload.after
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
@@ -32,13 +32,14 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first
             workload.due[rows].tolist(),
             workload.priority[rows].tolist(),
             workload.rate[rows].tolist(),
+            workload.shape[rows].tolist(),
             map(str, workload.user[rows].tolist()),
             workload.cpu[rows].tolist(),
         )
         for position, row in enumerate(zip(*columns, strict=True), first):
-            release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
+            release, kind, tasks, width, estimate, due, priority, rate, shape, user, cpu = row
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            terms = first_id + position, release, said, due, priority, rate, shape, user
+            terms = first_id + position, release, said, due, priority, rate, SHAPES[shape], user
             cpus = uses.get(position, (cpu,) if cpu == cpu else ())
             after = befores.get(position, ()) if befores else ()
             if first_id and after:

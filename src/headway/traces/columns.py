@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import TaskSpec
+from headway.model.job import SHAPES, PenaltyShape, TaskSpec
 from headway.model.workload import BagTimes, IntArray, Workload, workload_us
 
 LARGEST_SECONDS = NEVER // SECOND // 4
@@ -34,6 +34,7 @@ def workload_of(
     user: Sequence[Any] | NDArray[Any] | str = "",
     kind: ArrayLike | None = None,
     cpu: ArrayLike = math.nan,
+    shape: Sequence[PenaltyShape | str] | PenaltyShape | str = "linear",
     label: Sequence[Any] | NDArray[Any] | None = None,
     task_runtimes: Mapping[int, Sequence[float]] | None = None,
     class_runtimes: Mapping[int, Mapping[str, float]] | None = None,
@@ -46,6 +47,7 @@ def workload_of(
     Args:
         release, runtime, estimate, due: seconds; NaN or None where there is no estimate or no due date.
         kind: one of `headway.model.job.Kind`; default rigid where `width` is above 1, else bag.
+        shape: how the penalty of a late job grows with its tardiness: linear, sqrt or square.
         label: names of the jobs; default their positions before sorting.
         task_runtimes: for bags whose tasks differ, by position: the run time of each task, seconds.
         class_runtimes: for bags, by position: the run time of a task on nodes of a class, seconds. On other nodes it
@@ -60,7 +62,7 @@ def workload_of(
         `Workload.seconds` returns a column in seconds.
 
     Raises:
-        InvalidInput: a time is negative, too large, or no number.
+        InvalidInput: a time is negative, too large, or no number; or there is no such shape.
 
     >>> workload_of(release=[0, 60], runtime=[90, 1.5], due=[None, 120]).seconds("due").tolist()
     [nan, 120.0]
@@ -94,11 +96,31 @@ def workload_of(
         user=user,
         kind=None if kind is None else np.asarray(kind, dtype=np.int8),
         cpu=np.asarray(cpu, dtype=np.float64),
+        shape=_shapes(shape, jobs),
         label=label,
         workflows=flows,
         after={job: tuple(before) for job, before in (after or {}).items()},
         bags=bags,
     )
+
+
+def _shapes(given: Sequence[PenaltyShape | str] | PenaltyShape | str, jobs: int) -> list[int]:
+    each = [given] * jobs if isinstance(given, PenaltyShape | str) else list(given)
+    if len(each) != jobs:
+        raise InvalidInput("length of shape", len(each), f"{jobs}, as of release")
+    return [shape_place(shape, f"shape[{position}]") for position, shape in enumerate(each)]
+
+
+def shape_place(shape: PenaltyShape | str, field: str) -> int:
+    """The place of a shape in `SHAPES`.
+
+    Raises:
+        InvalidInput: there is no such shape.
+    """
+    try:
+        return SHAPES.index(PenaltyShape(shape))
+    except ValueError:
+        raise InvalidInput(field, shape, ", ".join(one.value for one in SHAPES)) from None
 
 
 def _whole(values: ArrayLike) -> IntArray:

@@ -277,6 +277,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
         priority=_constant(0, jobs, np.float64),
         rate=_constant(1, jobs, np.float64),
         user=names[which],
+        shape=_constant(0, jobs, np.int8),
         kind=_constant(Kind.RIGID if rigid else Kind.BAG, jobs, np.int8),
         dropped=gathered.dropped,
         notes=tuple(notes),

@@ -12,7 +12,8 @@ Times are numbers of seconds, or durations such as `1h30m`.
 | estimate | its expected run time; `none` if not known | the run time |
 | due | wanted completion, on the clock of the releases | none |
 | priority | higher is more important | 0 |
-| rate | penalty for each second of tardiness | 1 |
+| rate | penalty of tardiness, for each unit of the shape | 1 |
+| shape | how the penalty grows with the seconds of tardiness: linear, sqrt or square | linear |
 | user | who submitted it | no user |
 | cpu | mean CPU use of its processes, 0 to 1 | not known |
 | after | labels of jobs that must have succeeded before it starts, `;` between them | none |
@@ -31,9 +32,10 @@ import numpy as np
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER, from_seconds, seconds_text
-from headway.model.job import Kind
+from headway.model.job import SHAPES, Kind
 from headway.model.workload import Workload, workload_us
 from headway.times import span_of
+from headway.traces.columns import shape_place
 from headway.traces.files import reading, writing
 from headway.traces.formats import HINT
 from headway.traces.swf import LARGEST
@@ -48,6 +50,7 @@ TABLE_COLUMNS: Final = (
     "due",
     "priority",
     "rate",
+    "shape",
     "user",
     "cpu",
     "after",
@@ -110,6 +113,7 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
         "rate": array("d"),
         "cpu": array("d"),
         "kind": array("q"),
+        "shape": array("b"),
         "job": [],
         "user": [],
     }
@@ -212,6 +216,7 @@ def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
         "due": get("due", NEVER, _time, f"{TIME}; empty for none"),
         "priority": get("priority", 0.0, _number, "a number"),
         "rate": get("rate", 1.0, _amount, "a number, 0 or more"),
+        "shape": get("shape", 0, _shape, ", ".join(shape.value for shape in SHAPES)),
         "user": cells.get("user", ""),
         "cpu": get("cpu", math.nan, _share, "a number from 0 to 1; empty where unknown"),
         "after": cells.get("after", ""),
@@ -247,6 +252,10 @@ def _amount(cell: str) -> float:
     return amount
 
 
+def _shape(cell: str) -> int:
+    return shape_place(cell.lower(), "shape")
+
+
 def _share(cell: str) -> float:
     share = float(cell)
     if not 0 <= share <= 1:
@@ -274,9 +283,8 @@ def write_table(workload: Workload, path: str | Path) -> None:
 def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
     columns = (*("label" if name == "job" else name for name in TABLE_COLUMNS if name != "after"), "kind")
     rows = zip(*(getattr(workload, name).tolist() for name in columns), strict=True)
-    for position, (job, release, tasks, width, runtime, estimate, due, priority, rate, user, cpu, kind) in enumerate(
-        rows
-    ):
+    for position, row in enumerate(rows):
+        job, release, tasks, width, runtime, estimate, due, priority, rate, shape, user, cpu, kind = row
         rigid = kind == Kind.RIGID
         yield (
             job,
@@ -288,6 +296,7 @@ def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
             "" if due >= NEVER else seconds_text(due),
             _number_text(priority),
             _number_text(rate),
+            SHAPES[shape].value,
             user,
             "" if math.isnan(cpu) else _number_text(cpu),
             AND.join(str(workload.label[before]) for before in workload.after.get(position, ())),

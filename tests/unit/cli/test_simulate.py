@@ -44,7 +44,7 @@ def test_json_is_one_list_with_an_object_a_policy(headway: Any, table: Path) -> 
     told = json.loads(ran.out)
     assert [one["policy"] for one in told] == ["fcfs", "easy"]
     for one in told:
-        assert list(one) == ["policy", "jobs", "dropped", "metrics"]
+        assert list(one) == ["policy", "jobs", "dropped", "metrics", "penalty_by_user"]
         assert (one["jobs"], one["dropped"]) == (3, 0)
         assert set(one["metrics"]) >= METRICS
     assert told[0]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 13) / 3)
@@ -217,6 +217,16 @@ def test_the_table_leaves_out_what_says_nothing(headway: Any, table: Path) -> No
         assert heading not in told
     table.write_text(late.replace(",1,,,v", ",1,2,,v"))
     assert "miss penalty" in headway("simulate", table, "--slots", 3).out
+
+
+def test_what_lateness_costs_is_shown_where_rates_or_shapes_say_something(headway: Any, table: Path) -> None:
+    table.write_text("runtime,due,user\n3,1,ann\n")
+    assert "penalty" not in headway("simulate", table, "--slots", 1).out
+    table.write_text("runtime,due,user,rate,shape\n3,1,ann,1,square\n2,1,eve,7,sqrt\n")
+    assert "penalty" in headway("simulate", table, "--slots", 2).out
+    told = json.loads(headway("simulate", table, "--slots", 2, "--json").out)
+    assert told[0]["penalty_by_user"] == {"ann": 4, "eve": 7}
+    assert told[0]["metrics"]["total_penalty"] == 11
 
 
 class Narrow:

@@ -6,7 +6,7 @@ import numpy as np
 
 from headway.client.replay import job_of
 from headway.model.instant import SECOND
-from headway.model.job import Kind
+from headway.model.job import SHAPES, Kind, PenaltyShape
 from headway.model.workload import workload_us
 
 
@@ -20,3 +20,11 @@ def test_the_use_of_processors_goes_along_as_far_as_it_is_known() -> None:
         uses={1: (0.9, 0.3)},
     )
     assert [job_of(workload, position).cpu for position in range(3)] == [0.5, (0.9, 0.3), None]
+
+
+def test_each_job_keeps_its_rate_and_its_shape() -> None:
+    workload = workload_us(
+        release=[0, 0], runtime=[SECOND] * 2, rate=[2, 3], shape=[0, SHAPES.index(PenaltyShape.SQUARE)]
+    )
+    jobs = [job_of(workload, position) for position in range(2)]
+    assert [(job.rate, job.shape) for job in jobs] == [(2, PenaltyShape.LINEAR), (3, PenaltyShape.SQUARE)]

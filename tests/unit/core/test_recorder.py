@@ -21,7 +21,7 @@ from headway.model.events import (
     TaskStarted,
 )
 from headway.model.instant import NEVER, SECOND, Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import SHAPES, JobId, JobSpec, Kind, PenaltyShape
 from headway.model.outcome import Outcome
 from headway.model.schedule import NOT_YET, STATUSES, Schedule
 from headway.model.slots import numbers
@@ -79,7 +79,7 @@ def test_starts_ends_waits_and_use() -> None:
     run = Recorded(TWO, run_times=True, attempts=True)
     before = run.core.rounds
     run.submit(2, job(1, width=2, estimate=9, release=2))
-    run.submit(3, job(2, estimate=1, tasks=2, release=3))
+    run.submit(3, job(2, estimate=1, tasks=2, release=3, shape=PenaltyShape.SQUARE, user="eve"))
     run.end(7, 1)
     run.end(8, 2, 0)
     run.end(9, 2, 1, outcome=Outcome.EXITED)
@@ -92,6 +92,8 @@ def test_starts_ends_waits_and_use() -> None:
     assert (found.begin, found.until) == (2 * SECOND, 9 * SECOND)
     assert (found.kills, found.migrations) == (0, 0)
     assert found.slots.tolist() == [2, 2]
+    assert [SHAPES[place] for place in found.shape.tolist()] == [PenaltyShape.LINEAR, PenaltyShape.SQUARE]
+    assert found.user.tolist() == ["", "eve"]
     assert found.held_at(4) == {0: 2}
     assert found.held_at(8) == {1: 1}
     assert found.decisions == run.core.rounds

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from headway.errors import HeadwayError
-from headway.metrics import frame, summarise, to_json, write_schedule
+from headway.metrics import frame, penalties, penalty_by_user, summarise, to_json, write_schedule
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Kind
+from headway.model.job import PENALTY_MAX, SHAPES, Kind
 from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, Totals, attempts_of, schedule_of
 from headway.model.workload import workload_us
 
@@ -66,6 +66,22 @@ def test_lateness_counts_by_priority_and_by_rate() -> None:
     assert (told["tardiness_mean"], told["tardiness_max"]) == (1, 2)
     assert told["deadline_miss_penalty"] == 14
     assert told["total_penalty"] == 1
+
+
+def test_what_each_job_and_each_user_costs() -> None:
+    _, root, square = range(len(SHAPES))
+    done = finished(
+        [0] * 4,
+        [0] * 4,
+        [10, 30, 5, 9],
+        due=[6 * S, 26 * S, NEVER, 9 * S],
+        rate=[0.5, 1e300, 1, 1],
+        shape=[root, square, square, square],
+        user=["ann", "bob", "ann", ""],
+    )
+    assert penalties(done).tolist() == [1, PENALTY_MAX, 0, 0]
+    assert penalty_by_user(done) == {"": 0, "ann": 1, "bob": PENALTY_MAX}
+    assert summarise(done)["total_penalty"] == PENALTY_MAX
 
 
 def test_jobs_that_did_not_succeed_are_counted_and_late_to_the_end_of_the_run() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headway.config import uniform_cluster
 from headway.metrics import summarise
 from headway.model.instant import SECOND
-from headway.model.job import Bag, Kind, PenaltyShape, Rigid, TaskSpec, Workflow
+from headway.model.job import SHAPES, Bag, Kind, PenaltyShape, Rigid, TaskSpec, Workflow
 from headway.model.workload import workload_us
 from headway.sim.experiment import run
 from headway.sim.specs import specs
@@ -38,8 +36,14 @@ def test_every_term_of_a_workload_reaches_the_core() -> None:
 
 
 def test_the_penalty_grows_as_the_workload_says_and_policies_see_it() -> None:
-    jobs = workload_us(release=[0, 0], runtime=[9 * SECOND, 16 * SECOND], due=[0, 0], rate=[1.0, 2.0])
-    for shape, penalty in ((PenaltyShape.LINEAR, 41), (PenaltyShape.SQUARE_ROOT, 11), (PenaltyShape.SQUARE, 593)):
-        shaped = replace(jobs, shape=shape)
-        assert {spec.shape for spec in specs(shaped)} == {shape}
-        assert summarise(run(shaped, uniform_cluster(2), "edf"))["total_penalty"] == penalty
+    linear, root, square = PenaltyShape
+    for shapes, penalty in (
+        ((linear, linear), 9 + 2 * 16),
+        ((root, root), 3 + 2 * 4),
+        ((square, square), 81 + 2 * 256),
+        ((root, square), 3 + 2 * 256),
+    ):
+        places = [SHAPES.index(shape) for shape in shapes]
+        jobs = workload_us(release=[0, 0], runtime=[9 * SECOND, 16 * SECOND], due=[0, 0], rate=[1.0, 2.0], shape=places)
+        assert tuple(spec.shape for spec in specs(jobs)) == shapes
+        assert summarise(run(jobs, uniform_cluster(2), "edf"))["total_penalty"] == penalty

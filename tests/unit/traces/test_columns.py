@@ -11,7 +11,7 @@ import pytest
 
 from headway import InvalidInput, NodeSpec, frame, simulate, workload_of
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import SHAPES, Kind, PenaltyShape, TaskSpec
 from headway.model.workload import COLUMNS, workload_us
 from headway.sim.faults import Outage
 from headway.sim.world import World
@@ -43,6 +43,16 @@ def test_columns_of_seconds_are_those_of_microseconds() -> None:
     np.testing.assert_equal(made.seconds("due"), [math.nan, math.nan, 120])
     np.testing.assert_equal(made.seconds("estimate"), [2, 1e-6, math.nan])
     assert made.seconds("release").tolist() == [0, 0.5, 60]
+
+
+def test_each_job_has_its_shape_or_all_have_one() -> None:
+    made = workload_of(release=[1, 0], runtime=[1, 1], shape=["square", PenaltyShape.SQUARE_ROOT])
+    assert [SHAPES[place].value for place in made.shape.tolist()] == ["sqrt", "square"]
+    assert len(set(workload_of(release=[1, 0], runtime=[1, 1], shape="sqrt").shape.tolist())) == 1
+    with pytest.raises(InvalidInput, match=r"shape\[1\] is 'cube'; allowed: linear, sqrt, square"):
+        workload_of(release=[1, 0], runtime=[1, 1], shape=["square", "cube"])
+    with pytest.raises(InvalidInput, match="length of shape is 1; allowed: 2"):
+        workload_of(release=[1, 0], runtime=[1, 1], shape=["square"])
 
 
 def test_unequal_tasks_and_workflows_are_in_seconds_too() -> None:

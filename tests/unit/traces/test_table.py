@@ -10,7 +10,7 @@ import pytest
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Kind
+from headway.model.job import SHAPES, Kind
 from headway.model.workload import workload_us
 from headway.traces import line_of, read_table, read_workload, write_table, write_workload
 
@@ -44,6 +44,15 @@ def test_cpu_use_is_read_and_unknown_where_it_is_not_said(table: Callable[..., P
     known = read_table(table("width,runtime,cpu", "2,5,0.4", "1,5,1", "3,5,", "3,5,0"))
     assert [None if np.isnan(use) else use for use in known.cpu.tolist()] == [0.4, 1.0, None, 0.0]
     assert np.isnan(read_table(table("runtime", "5")).cpu).all()
+
+
+def test_the_penalty_of_each_job_grows_in_its_own_shape(table: Callable[..., Path], tmp_path: Path) -> None:
+    jobs = read_table(table("runtime,shape", "1,square", "1,", "1,SQRT", "1,linear"))
+    assert [SHAPES[place].value for place in jobs.shape.tolist()] == ["square", "linear", "sqrt", "linear"]
+    assert jobs.take(slice(2, 3)).shape.tolist() == [jobs.shape[2]]
+    write_table(jobs, tmp_path / "again.csv")
+    assert read_table(tmp_path / "again.csv").shape.tolist() == jobs.shape.tolist()
+    assert not read_table(table("runtime", "1")).shape.any(), "linear"
 
 
 def test_jobs_come_after_others_by_their_labels(table: Callable[..., Path], tmp_path: Path) -> None:
@@ -131,6 +140,7 @@ WRONG_CELLS = [
     ("priority", "high", "a number"),
     ("priority", "inf", "a number"),
     ("rate", "-1", "a number, 0 or more"),
+    ("shape", "cube", "linear, sqrt, square"),
 ]
 
 
@@ -138,7 +148,7 @@ WRONG_CELLS = [
 def test_a_wrong_value_is_named_with_its_place(
     table: Callable[..., Path], column: str, value: str, allowed: str
 ) -> None:
-    names = dict.fromkeys([*HEADING.split(","), "cpu"], "") | {"runtime": "1"}
+    names = dict.fromkeys([*HEADING.split(","), "cpu", "shape"], "") | {"runtime": "1"}
     path = table(",".join(names), ",".join(names.values()), ",".join((names | {column: value}).values()))
     with pytest.raises(InvalidInput) as refusal:
         read_table(path)
