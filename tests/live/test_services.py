@@ -226,7 +226,9 @@ def test_a_handler_that_cannot_be_loaded_replaces_nothing(up: Up, client: Client
     assert "nothing" in client.job(new).ended[0].stderr
     assert any(one.kind == "handler_broken" and "nothing" in one.detail for one in client.incidents())
     broken = headway("serve", "t", "--handler", "no_module:f", "--retries", 0, "--wait", "--data", up.data)
-    assert (broken.returncode, "No module named 'no_module'" in broken.stderr) == (1, True)
+    assert broken.returncode == 1
+    assert broken.stderr.count("No module named 'no_module'") == 1, "it is said once, and where to find more"
+    assert "`headway logs" in broken.stderr
 
 
 def test_a_service_that_is_cancelled_finishes_what_it_has(up: Up, client: Client) -> None:
@@ -387,6 +389,7 @@ def test_a_service_and_another_job_cannot_have_one_name(client: Client) -> None:
         ({"rate": -1.0}, "rate is -1.0"),
         ({"shape": "cubic"}, "shape is 'cubic'; allowed: linear, sqrt or square"),
         ({"window": 0.0}, "window is 0.0"),
+        ({"window": 0.5, "threshold": "1s"}, "window is 0.5; allowed: 1 seconds or more, the threshold"),
         ({"handler": None}, "a handler, a function or a command, one of them"),
         ({"handler": 5}, "handler is 5; allowed: a function, or the name of one"),
         ({"handler": "no function"}, "module:function"),
@@ -433,6 +436,41 @@ def test_a_policy_that_serves_no_services_is_named(up: Up, client: Client, tmp_p
     finally:
         client.choose_policy(POLICY)
     ready(client)
+
+
+def test_services_that_want_more_instances_than_there_are_slots_are_told(up: Up, client: Client) -> None:
+    client.serve(of(up, "double", "first", least=2, most=2))
+    ready(client, 2, "first")
+    said = headway("serve", "s", "--handler", "os:getpid", "--min", 3, "--data", up.data)
+    assert "Hint: all services together are to have 5 instances at least, and the cluster has 4 slots" in said.stderr
+    job = int(said.stdout)
+    until(lambda: client.service("s").running == 2)
+    found = client.explain(job)
+    assert found.text.startswith("it has 2 of the 3 instances that it is to have at least: all services together")
+    assert (found.kind, found.awaits, found.expected_end) == ("service", (), None)
+    words = headway("explain", job, "--data", up.data).stdout
+    assert words.endswith("It is a service: it runs until it is cancelled.\n")
+    first = client.service("first").job
+    assert "it has" not in headway("explain", first, "--data", up.data).stdout, "it has all that it may have"
+
+
+def test_options_are_named_as_they_were_typed(up: Up, client: Client) -> None:
+    for words, said in (
+        (("--min", 5, "--max", 2), "--min is 5; allowed: 0 to 2"),
+        (("--min", 5), "--min is 5; allowed: at most 4"),
+        (("--threshold", "2d"), "--threshold is '2d'; allowed: 0.001 to 86400 seconds"),
+        (("--fraction", 1.5), "--fraction is 1.5; allowed: more than 0, at most 1"),
+        (("--queue", 0), "--queue is 0; allowed: 1 to"),
+        (
+            ("--request-max", "10"),
+            "--request-max is '10'; allowed: a number with K or M, as 100K or 2M, of 1K at least",
+        ),
+        (("--window", "1s", "--threshold", "2s"), "--window is '1s'; allowed: 2 seconds or more, the threshold"),
+    ):
+        refused = headway("serve", "s", "--handler", "os:getpid", *words, "--data", up.data)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"Error: {said}")
+    assert client.services() == []
 
 
 def test_the_table_of_services_shows_each(up: Up, client: Client) -> None:

@@ -119,7 +119,6 @@ def test_every_form_gets_its_own_terms() -> None:
         ({"name": "x" * 101}, "allowed: letters, digits and . _ - in the name of a service, at most 100"),
         ({"service": wire.ServiceTerms(threshold=0.0)}, "service.threshold is 0.0; allowed: 0.001 to 86400"),
         ({"service": wire.ServiceTerms(window=0.01)}, "service.window is 0.01; allowed: 0.1 to 86400"),
-        ({"service": wire.ServiceTerms(threshold=11, window=0.1)}, "at most 100 windows"),
         ({"service": None}, "work is 'handler'; allowed: a handler for a service, and only for one"),
         ({"work": wire.Commands((COMMAND,))}, "work is 'commands'; allowed: a handler for a service"),
         ({"work": wire.Handling()}, "work.handler is ''; allowed: a handler, a function or a command, one"),

@@ -296,6 +296,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
         yield f"It is expected to end {soon(end)}."
     if found.assumes:
         yield from assumption_lines(found, begins)
+    elif found.kind == "service":
+        yield "It is a service: it runs until it is cancelled."
     elif end is None and not found.lack:
         yield "It is not expected to end: no known event will give it the slots it needs."
     if found.due is not None and found.outlook is not None:

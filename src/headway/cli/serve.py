@@ -96,8 +96,8 @@ def serve(
         raise InvalidInput("--handler", handler or "empty", "either --handler MODULE:FUNCTION or --command PROGRAM")
     for field in _LIMITS:
         terms[field] = seconds_in(terms[field], _option(field))
-    for field in _SIZES:
-        terms[field] = None if terms[field] is None else bytes_in(terms[field], _option(field))
+    for field, smallest in _SIZES.items():
+        terms[field] = None if terms[field] is None else bytes_in(terms[field], _option(field), smallest)
     service = Service(
         name,
         handler or None,
@@ -115,6 +115,8 @@ def serve(
         if hint:
             click.echo(f"Hint: {hint}", err=True)
             return int(wait)
+        if hint := crowded(client):
+            click.echo(f"Hint: {hint}", err=True)
         if not wait:
             return 0
         ready = _await_instance(client, waiter.job, name)
@@ -123,7 +125,8 @@ def serve(
 
 
 _LIMITS: Final = ("time_limit", "wait_limit", "load_limit")
-_SIZES: Final = ("request_max", "answer_max", "memory_limit")
+_SIZES: Final = {"request_max": "1K", "answer_max": "1K", "memory_limit": "1M"}
+"""Sizes, and the smallest that each may be."""
 
 
 def _option(field: str) -> str:
@@ -159,21 +162,36 @@ def unserved(policy: str) -> str:
     )
 
 
+def crowded(client: Client) -> str:
+    """What to do about services that want more instances than there are slots; empty: they do not."""
+    wanted, slots = sum(service.least for service in client.services()), client.statistics().slots
+    if wanted <= slots:
+        return ""
+    return (
+        f"all services together are to have {wanted} instances at least, and the cluster has {slots} slots: the first "
+        "get theirs, the others wait. Add slots, or give some service a lower --min"
+    )
+
+
 def _await_instance(client: Client, job: int, name: str) -> bool:
     """Wait until an instance of a service's job is ready; returns False if the job ends before that."""
-    until = time.monotonic() + READY_SECONDS
+    until, told = time.monotonic() + READY_SECONDS, ""
     while time.monotonic() < until:
         report = next((one for one in client.services() if one.name == name), None)
         if report is not None and report.job == job and report.ready:
             return True
         found = client.job(job)
         if found.job.status.is_final:
-            said = f"service {name} has ended, {found.job.status.value}"
-            why = next((one.stderr or one.detail for one in found.ended), "")
-            click.echo(f"{said}{': ' if why else ''}{why}", err=True)
+            why = next((one.stderr or one.detail for one in found.ended), "").strip()
+            if told and why:
+                why = f": its handler cannot be loaded. `headway logs {job} --stream stderr` says more"
+            elif why:
+                why = f": {why}"
+            click.echo(f"service {name} has ended, {found.job.status.value}{why}", err=True)
             return False
-        if report is not None and report.trouble:
-            click.echo(report.trouble.strip().splitlines()[-1], err=True)
+        if report is not None and report.trouble and (said := report.trouble.strip().splitlines()[-1]) != told:
+            told = said
+            click.echo(f"service {name} cannot load its handler: {said}", err=True)
         time.sleep(LOOK_SECONDS)
     click.echo(f"no instance of service {name} was ready within {READY_SECONDS:.0f} s", err=True)
     return False

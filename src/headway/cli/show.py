@@ -276,17 +276,25 @@ SIZES: Final = {
 """Bytes of units of memory, in small letters."""
 
 
-def bytes_in(text: str, field: str) -> int:
-    """Bytes of an amount of memory, such as `512M`, `2G` (of 1024) or `2GB` (of 1000); at least a MiB.
+def bytes_in(text: str, field: str, least: str = "1M") -> int:
+    """Bytes of an amount, such as `512M`, `2G` (of 1024) or `2GB` (of 1000).
+
+    Args:
+        least: the smallest that is allowed.
 
     Raises:
         InvalidInput: it is not valid.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
-    size = float(match[1]) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
-    if not 1 << 20 <= size < BYTES_MAX:
-        raise InvalidInput(field, text, "a number with M or G, as 512M or 2G, of 1M at least")
+    size = _size(text)
+    if not _size(least) <= size < BYTES_MAX:
+        units = "M or G, as 512M or 2G" if least.endswith("M") else "K or M, as 100K or 2M"
+        raise InvalidInput(field, text, f"a number with {units}, of {least} at least")
     return int(size)
+
+
+def _size(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
+    return float(match[1]) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
 
 
 def duration_in(text: str, field: str) -> Duration:

@@ -11,8 +11,8 @@ import click
 from headway.errors import SHOWN_MAX
 
 FIELD: Final = re.compile(
-    r"""(?:jobs\[\d+\]\.|job\ (?:'.*?'|".*?"):\ )?  # whose field it is, as servers and clients say it
-    (?:work\.(?:commands\[\d+\]\.)?)?
+    r"""(?:jobs\[\d+\]\.|(?:job|service)\ (?:'.*?'|".*?"):\ )?  # whose field it is, as servers and clients say it
+    (?:work\.(?:commands\[\d+\]\.|limits\.)?|service\.)?
     (?P<field>period\ of\ the\ status\ checker|[a-z_]+)(?:\[[^\]]*\])?
     \ (?:is|has)\ (?P<value>.*);\ allowed:\ (?P<allowed>.*)""",
     re.VERBOSE | re.DOTALL,
@@ -26,6 +26,7 @@ CALLED: Final = {
     "period of the status checker": ("check_every", "every"),
     "output": ("outputs",),
     "input": ("inputs",),
+    "queue_max": ("queue",),
 }
 """Parameters of commands that stand for a field of another name."""
 

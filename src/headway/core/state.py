@@ -22,7 +22,7 @@ class Totals:
     """What is where in all pools together.
 
     Attributes:
-        up, free, busy, allocated: slots, as in `Snapshot`.
+        up, free, busy, allocated: slots, as in `Snapshot`; those on their way to another pool are up, too.
         waiting: how many jobs wait.
     """
 
@@ -250,12 +250,18 @@ class State(Pool):
     def totals(self) -> Totals:
         """What is where in all pools together."""
         found = Totals()
+        leaving = NO_SLOTS
         for pool in self.each():
             found.up |= pool.up
+            for slots in pool.leaving.values():
+                leaving |= slots
             found.free |= pool.free
             found.busy |= pool.busy
             found.allocated |= pool.allocated
             found.waiting += len(pool.waiting) + len(pool.unserved)
+        for node in self.nodes.values() if leaving else ():
+            if node.up and not node.draining and not node.apart:
+                found.up |= leaving & node.slots & ~node.closing
         return found
 
     def runs(self) -> list[AttemptView]:

@@ -25,6 +25,7 @@ from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.forecasts import UNKNOWN, Outlook
 from headway.live.prospects import seconds
+from headway.live.served import short_of
 from headway.live.store import checks
 from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
@@ -32,7 +33,7 @@ from headway.model.events import Incident
 from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
-from headway.model.plan import TIER_WORDS
+from headway.model.plan import TIER_WORDS, Reason
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
@@ -288,7 +289,7 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     """By the present estimate, if it was given or observed; the core's default estimate would tell nothing."""
     job = attempt.job
-    if not job.is_estimated or attempt.tier is Tier.BACKGROUND:
+    if job.kind is Kind.SERVICE or not job.is_estimated or attempt.tier is Tier.BACKGROUND:
         return None
     run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
@@ -350,14 +351,16 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         kept = row(driver, job)
         status = kept.status or JobStatus.RUNNING
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{_why(driver, kept)}", None)
-    view, reason = driver.core.state.jobs[job], said.reason
+    view, reason, text = driver.core.state.jobs[job], said.reason, said.text
+    if reason is Reason.NO_SHARE and view.kind is Kind.SERVICE:
+        text = short_of(driver, view) or text
     expected = outlook.jobs.get(job, Expected(job))
     prospect = prospects.of_open(view, outlook, driver.now())
     return wire.Explanation(
         job,
         driver.core.status(job),
         reason.name,
-        said.text,
+        text,
         seconds(said.start),
         by,
         note,
@@ -365,6 +368,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         start_assumes=expected.start_assumes,
         assumed=to_seconds(driver.core.state.estimate_default),
         due=None if view.due >= NEVER else to_seconds(view.due),
+        kind=view.kind.name.lower(),
         **prospect.told(),
     )
 
@@ -372,6 +376,8 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
 def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.AwaitedReport, ...]:
     """What a job with ready tasks waits for: by the forecast, else what still runs on its slots."""
     names = partial(slot_names, driver)
+    if job.kind is Kind.SERVICE:  # its own instances never end
+        return ()
     if expected.awaits or not job.held:
         return prospects.told(expected, names)
     others = prospects.on_held_slots(job, names, partial(_expected_end, driver))

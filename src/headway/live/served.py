@@ -7,6 +7,8 @@ from headway.errors import NoSuchService
 from headway.live.driver import Driver
 from headway.model.instant import SECOND, to_seconds
 from headway.model.job import JobId, Service
+from headway.model.slots import count
+from headway.model.snapshot import JobView
 from headway.model.window import RESPONSE_BOUNDS, Window
 
 
@@ -48,6 +50,28 @@ def service_report(driver: Driver, name: str) -> wire.ServiceReport:
         penalty=view.cost,
         trouble=_trouble(driver, jobs),
         windows=tuple(_window(spec, window) for window in view.windows),
+    )
+
+
+def short_of(driver: Driver, job: JobView) -> str:
+    """How many instances a service has, and why not more; empty if it waits for a reason of its own."""
+    spec = job.spec
+    assert isinstance(spec, Service)
+    runs = sum(not attempt.ending for attempt in job.attempts.values())
+    if runs >= spec.most:
+        return ""
+    if runs >= spec.least:
+        return f"it has {runs} of at most {spec.most} instances; more of them are not expected to lower the penalties"
+    has = f"it has {runs} of the {spec.least} instances that it is to have at least"
+    state = driver.core.state
+    latest = [state.jobs[jobs[-1]].spec for jobs in driver.services.names.values()]
+    wanted = sum(one.least for one in latest if isinstance(one, Service))
+    slots = sum(count(node.slots) for node in state.nodes.values() if node.up and not node.draining)
+    if wanted <= slots:
+        return f"{has}, and gets more slots when tasks that run there have ended"
+    return (
+        f"{has}: all services together are to have {wanted}, and the cluster has {slots} slots. "
+        "Add slots, or end a service, or replace one with fewer at least"
     )
 
 

@@ -253,7 +253,8 @@ class Service(JobSpec):
         least: how many it is to have at least, 0 to `most`.
         threshold: an answer later than this is late.
         fraction: which share of the answers of a window are to be in time, above 0 and at most 1.
-        window: how long a window is. An instance that fails sooner after its start counts against `retries`.
+        window: how long a window is, at least `threshold`. An instance that fails sooner after its start counts
+            against `retries`.
     """
 
     most: int = 1
@@ -401,6 +402,12 @@ def _flaw_of_service(job: Service) -> Flaw | None:
             (0 < job.threshold < NEVER, "threshold", to_seconds(job.threshold), f"more than 0, {_TIME}"),
             (0 < job.fraction <= 1, "fraction", job.fraction, "more than 0, at most 1"),
             (0 < job.window < NEVER, "window", to_seconds(job.window), f"more than 0, {_TIME}"),
+            (
+                job.window >= job.threshold,
+                "window",
+                to_seconds(job.window),
+                f"{to_seconds(job.threshold):g} seconds or more, the threshold",
+            ),
             (job.estimate is None, "estimate", _seconds(job.estimate), "none: a service runs until it is cancelled"),
             (job.due is None, "due", _seconds(job.due), "none: a service runs until it is cancelled"),
             (not job.profile, "profile", job.profile, "none for a service"),

@@ -15,9 +15,6 @@ from headway.errors import InvalidInput
 ARGV: Final = (sys.executable, "-P", "-m", "headway.services.instance")
 """The command of an instance. It imports nothing from the folder where it is started before it knows what."""
 
-WINDOWS_MAX: Final = 100
-"""A threshold may be as long as so many windows: this bounds how many are kept."""
-
 
 class InstanceId(NamedTuple):
     """An instance: the attempt of a task."""
@@ -70,9 +67,6 @@ class ServiceSettings:
             least, most = 0.001 if name != "window" else 0.1, 86_400.0
             if not (math.isfinite(value) and least <= value <= most):
                 raise InvalidInput(name, value, f"{least:g} to {most:g} seconds")
-        if self.threshold > WINDOWS_MAX * self.window:
-            allowed = f"at most {WINDOWS_MAX} windows of {self.window:g} seconds"
-            raise InvalidInput("threshold", self.threshold, allowed)
         for name in ("queue_max", "queue_bytes_max", "request_max", "answer_max"):
             value = getattr(self, name)
             if not 1 <= value <= 1 << 30:

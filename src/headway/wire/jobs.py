@@ -309,6 +309,7 @@ class Explanation(Answer, frozen=True):
         assumed: how long a task without an estimate is assumed to run.
         due: its due date.
         lack: why there is no forecast for it, or only a part; empty if there is a full one.
+        kind: as in `JobReport`; empty of an ended job.
     """
 
     job: JobId
@@ -330,3 +331,4 @@ class Explanation(Answer, frozen=True):
     lack: str = ""
     penalty: float = 0.0
     penalty_expected: float | None = None
+    kind: str = ""

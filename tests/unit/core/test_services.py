@@ -47,7 +47,7 @@ def fed(scheduler: Scheduler, *events: Any) -> list[Action]:
 
 
 def service(number: int = 1, **terms: Any) -> Service:
-    return Service(number, **{"most": 2, "retries": 2, "window": 10, **terms})
+    return Service(number, **{"most": 2, "retries": 2, "threshold": 5, "window": 10, **terms})
 
 
 def launches(actions: list[Action]) -> list[tuple[int, int]]:
@@ -164,6 +164,7 @@ def test_a_service_ends_when_it_is_cancelled_and_its_slots_go_to_others() -> Non
         ({"fraction": float("nan")}, "fraction is nan; allowed: more than 0, at most 1"),
         ({"threshold": 0}, "threshold is 0.0; allowed: more than 0"),
         ({"window": -5}, "window is -5e-06; allowed: more than 0"),
+        ({"window": 4}, "window is 4e-06; allowed: 5e-06 seconds or more, the threshold"),
         ({"estimate": 5}, "estimate is 5e-06; allowed: none: a service runs until it is cancelled"),
         ({"due": 5}, "due is 5e-06; allowed: none: a service runs until it is cancelled"),
         ({"rate": -1.0}, "rate is -1.0; allowed: a finite number, 0 or more"),

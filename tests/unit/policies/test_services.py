@@ -132,6 +132,7 @@ def test_free_slots_change_hands_at_once_and_busy_ones_when_their_tasks_end() ->
     assert scheduler.state.pools["service 1"].up == 0b1000, "the free one"
     leaving = scheduler.state.pools["batch"].leaving["service 1"]
     assert count(leaving) == 1
+    assert scheduler.state.totals().up == 0b1111, "one that changes hands is up"
     assert fed(scheduler, TaskEnded(2, 1, leaving.bit_length() - 1, 1))["service 1"] == 2
     assert len(scheduler.state.jobs[2].attempts) == 2
 

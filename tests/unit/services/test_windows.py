@@ -148,7 +148,6 @@ def test_bounds_are_five_for_each_power_of_ten() -> None:
         ("load_limit", 1e9),
         ("queue_max", 0),
         ("answer_max", 1 << 40),
-        ("threshold", 2001.0),
     ],
 )
 def test_a_setting_that_is_not_allowed_is_named(name: str, value: float) -> None:
