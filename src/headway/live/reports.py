@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
@@ -181,18 +181,25 @@ async def costs(driver: Driver) -> wire.Costs:
             users[job.user] = with_job(users.get(job.user, wire.Cost()), job)
             if row.spec.kind is Kind.SERVICE:
                 services[job.name] = with_job(services.get(job.name, wire.Cost()), job)
-    total = wire.Cost(
-        sum(one.jobs for one in users.values()),
-        math.fsum(one.penalty for one in users.values()),
-        math.fsum(one.expected for one in users.values()),
-        sum(one.unknown for one in users.values()),
+    return wire.Costs(total_of(users), dict(sorted(users.items())), dict(sorted(services.items())))
+
+
+def total_of(costs: Mapping[str, wire.Cost]) -> wire.Cost:
+    """The sum of costs."""
+    return wire.Cost(
+        sum(one.jobs for one in costs.values()),
+        math.fsum(one.penalty for one in costs.values()),
+        math.fsum(one.expected for one in costs.values()),
+        sum(one.unknown for one in costs.values()),
     )
-    return wire.Costs(total, dict(sorted(users.items())), dict(sorted(services.items())))
 
 
-async def open_costs(driver: Driver) -> wire.Cost:
-    """What the open jobs cost so far and are expected to; jobs that come and go meanwhile may be missed."""
-    outlook, cost = await driver.forecasts.outlook(), wire.Cost()
+async def open_costs(driver: Driver) -> dict[str, wire.Cost]:
+    """What the open jobs of each user cost so far and are expected to; those that come and go meanwhile may be missed.
+
+    Users without a job that may cost something are left out.
+    """
+    outlook, users = await driver.forecasts.outlook(), dict[str, wire.Cost]()
     for place, view in enumerate(list(driver.core.state.jobs.values())):
         if place % LOOKED_AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -200,8 +207,9 @@ async def open_costs(driver: Driver) -> wire.Cost:
             continue
         found = prospects.of_open(view, outlook, driver.now())
         expected = found.penalty if found.penalty_expected is None else found.penalty_expected
-        cost = wire.Cost(cost.jobs + 1, cost.penalty + found.penalty, cost.expected + expected)
-    return cost
+        cost = users.get(view.spec.user, wire.Cost())
+        users[view.spec.user] = wire.Cost(cost.jobs + 1, cost.penalty + found.penalty, cost.expected + expected)
+    return users
 
 
 def with_job(cost: wire.Cost, job: wire.JobReport) -> wire.Cost:

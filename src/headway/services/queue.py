@@ -368,10 +368,14 @@ class Queue:
             raise frames.Junk(f"a failure of request {message.number}, which it does not have")
         now = self._rolled()
         spent = self._spent(instance, message.spent, now)
-        if not request.ended:
+        if not request.ended and message.malformed:  # the caller's fault: that it was said in time is what counts
+            request.ended = True
+            self._meter.answered(request.tally, now - request.arrived, spent)
+            if not request.answer.done():
+                request.answer.set_exception(Malformed(message.detail))
+        elif not request.ended:
             self._meter.current.processing.add(spent)
-            kind = Malformed if message.malformed else HandlerFailed
-            self._settle(request, kind(message.detail))
+            self._settle(request, HandlerFailed(message.detail))
         del self._busy[instance]
         self._free(instance, now)
 

@@ -27,7 +27,7 @@ from headway.core.counts import job_counts, slot_counts
 from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
-from headway.live.reports import open_costs, tasks_waiting
+from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import Totals
 from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
@@ -46,6 +46,9 @@ RULES_MAX: Final = 50
 
 SERVICES_MAX: Final = 100
 """So many services are shown, the first by name."""
+
+USERS_MAX: Final = 100
+"""So many users are shown, those whose open jobs are expected to cost the most."""
 
 _COUNTED: Final = "Counted when the window ends."
 
@@ -76,7 +79,8 @@ class _Read(Collector):
 _process: Final = ProcessCollector(registry=None)
 
 
-def _families(driver: Driver, delay: LoopDelay, ready: int, costs: Cost) -> Iterator[Metric]:
+def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, Cost]) -> Iterator[Metric]:
+    costs, shown = total_of(users), sorted(users, key=lambda user: (-users[user].expected, user))[:USERS_MAX]
     core, state, tally, room, journal = driver.core, driver.core.state, driver.tally, driver.room, driver.journal
     room.look()
     yield InfoMetricFamily("headway_build", "The version of the server.", value={"version": __version__})
@@ -108,6 +112,10 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, costs: Cost) -> Iter
     yield _gauge("headway_penalty_open", about, costs.penalty)
     about = "Penalty of the open jobs as they are expected to end, and of services so far."
     yield _gauge("headway_penalty_expected", about, costs.expected)
+    about = "Penalty of the open jobs of a user if they ended now, and of services so far."
+    yield _by("headway_user_penalty_open", about, "user", {user: users[user].penalty for user in sorted(shown)})
+    about = "Penalty of the open jobs of a user as they are expected to end, and of services so far."
+    yield _by("headway_user_penalty_expected", about, "user", {user: users[user].expected for user in sorted(shown)})
     about = "Priority times seconds of tardiness of jobs that ended late."
     yield _count("headway_deadline_miss_penalty", about, tally.miss_penalty)
 

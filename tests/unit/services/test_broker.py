@@ -179,7 +179,8 @@ def test_an_answer_whose_type_is_none_ends_the_connection_and_another_instance_i
 
 @virtual
 async def test_a_failure_is_told_to_the_caller() -> None:
-    broker, _ = broker_of()
+    """What the caller has sent wrongly, and was told so, is no failure of the service."""
+    broker, noted = broker_of()
     actor = await Actor.started(broker)
     for malformed, kind in ((False, HandlerFailed), (True, Malformed)):
         caller = asked(broker)
@@ -187,6 +188,11 @@ async def test_a_failure_is_told_to_the_caller() -> None:
         actor.send(frames.Failed(actor.requests[-1].number, malformed, "what is wrong", 0.0))
         with pytest.raises(kind, match="what is wrong"):
             await caller
+    await asyncio.sleep(1)
+    broker.end("s")
+    await settle()
+    (window,) = noted.windows
+    assert (window.arrivals, window.failed, window.answered, window.in_time) == (2, 1, 1, 1)
 
 
 @virtual

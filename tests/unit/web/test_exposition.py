@@ -31,7 +31,7 @@ from .test_api import TOKEN, Rig, run
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
-LABELS = {"file", "kind", "le", "outcome", "result", "rule", "status", "tier", "version"}
+LABELS = {"file", "kind", "le", "outcome", "result", "rule", "status", "tier", "user", "version"}
 
 
 def read(text: bytes) -> Samples:
@@ -59,7 +59,7 @@ def test_what_happens_is_told(tmp_path: Path) -> None:
         assert value(before, "start_time_seconds") == 5
         assert value(before, "slots", status="available") == 2
         assert value(before, "incidents_total", kind="node_lost") == 0
-        late = new_job(name="late", due=-7.0, priority=3.0, rate=2.0)
+        late = new_job(name="late", due=-7.0, priority=3.0, rate=2.0, user="ann")
         await rig.driver.submit("me", submission(late, new_job(name="good", due=1000.0), new_job(name="waits")))
         await rig.driver.submit("me", submission(new_job(name="held", release=100.0), new_job(name="bag", tasks=4)))
         found = await asked(rig)
@@ -68,6 +68,8 @@ def test_what_happens_is_told(tmp_path: Path) -> None:
         assert (value(found, "tasks_waiting"), value(found, "tasks_running", tier="foreground")) == (5, 2)
         assert (value(found, "slots", status="busy"), value(found, "slots", status="available")) == (2, 0)
         assert (value(found, "rounds_total"), value(found, "commits_total")) == (rig.driver.core.rounds, 3)
+        assert value(found, "user_penalty_open", user="ann") == value(found, "penalty_open") == 24
+        assert value(found, "user_penalty_expected", user="ann") == value(found, "penalty_expected")
         await rig.driver.cancel([3])
         await rig.end(1)
         await rig.end(2)
