@@ -371,8 +371,7 @@ class Queue:
         if not request.ended and message.malformed:  # the caller's fault: that it was said in time is what counts
             request.ended = True
             self._meter.answered(request.tally, now - request.arrived, spent)
-            if not request.answer.done():
-                request.answer.set_exception(Malformed(message.detail))
+            request.caller.failed(Malformed(message.detail))
         elif not request.ended:
             self._meter.current.processing.add(spent)
             self._settle(request, HandlerFailed(message.detail))
