@@ -29,6 +29,9 @@ COLD: Final = 1e-4
 ENOUGH: Final = 400
 """More steps than this for each pair of jobs are not worth their time."""
 
+DIRECT: Final = 100
+"""With so many steps for each pair of jobs the real slots are searched from the start."""
+
 PLACES: Final = 64
 """At so many places, evenly apart, a new job is tried in an order."""
 
@@ -38,9 +41,9 @@ def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, befo
 
     Without new jobs it is the order from before. New jobs are put where they cost least, and the search begins there.
 
-    Without an order from before, it begins with the best of the orders `atc`, `wspt`, `greedy` and `edf`. The first
-    half of the steps is then done with one slot as fast as all together. There a change concerns only the jobs between
-    its two places, so it is tried at a small part of the cost, and the order found is close to a good one.
+    Without an order from before, it begins with the best of the orders `atc`, `wspt`, `greedy` and `edf`. Of many jobs,
+    the first half of the steps is then done with one slot as fast as all together. There a change concerns only the
+    jobs between its two places, so it is tried at a small part of the cost, and the order found is close to a good one.
 
     Args:
         loads: the jobs; those without tasks get no place in the order.
@@ -61,7 +64,7 @@ def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, befo
             if place not in there and loads[place].tasks:
                 search.insert(place)
         return search.improve(steps, seed, WARM)
-    if free.slots == 1:
+    if free.slots == 1 or steps >= DIRECT * jobs * jobs:
         return Annealing(loads, free, _best_of_rules(loads, free)).improve(steps, seed, HOT)
     together = FreeSlots([(sum([at * count for at, count in free.items()]) // free.slots, 1)])
     flat = [flattened(load, free.slots) for load in loads]

@@ -51,6 +51,20 @@ def test_of_few_jobs_it_finds_the_best_of_all_orders(seed: int) -> None:
     assert cost(loads, found, free) == pytest.approx(best)
 
 
+@pytest.mark.parametrize("seed", [51, 77, 83, 110, 112])
+def test_few_bags_are_not_left_where_one_slot_as_fast_as_all_is_good(seed: int) -> None:
+    chance = Random(seed)
+    sizes = [(chance.randint(1, 6), chance.randint(1, 100) * SECOND) for _ in range(6)]
+    slots = chance.choice((2, 3, 5))
+    span = sum(tasks * run_time for tasks, run_time in sizes) / slots
+    loads = [
+        Load(tasks, run_time, int(chance.random() * span), float(chance.randint(1, 10))) for tasks, run_time in sizes
+    ]
+    free = FreeSlots([(0, slots)])
+    best = min(cost(loads, order, free) for order in permutations(range(6)))
+    assert cost(loads, annealed(loads, free, 1_000_000, 0), free) == pytest.approx(best)
+
+
 @pytest.mark.peers
 def test_of_small_instances_it_is_close_to_what_a_solver_proves_to_be_best() -> None:
     """Bags on identical slots. Some optima follow from no order of jobs: another's task goes between two of a job."""
