@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headway.engines.base import NodeBack, NodeLost
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.frames import MemberEnded, Pong, framed, to_driver_decoder
-from headway.engines.trial import Trial
+from headway.engines.trial import Trial, calling
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
@@ -164,6 +165,18 @@ async def test_a_run_that_says_it_has_ended_and_goes_on_does_not_end_the_next_on
     ending = (await trial.ended(second)).ending
     assert (ending.outcome, ending.outside) == (Outcome.SIGNALLED, True)  # the core redoes it
     assert await trial.value(trial.call(add, 1, 2)) == 3
+
+
+async def test_an_only_call_that_says_it_has_ended_and_goes_on_does_not_hold_up_the_next_one(
+    trial: Trial, tmp_path: Path
+) -> None:
+    await trial.start()
+    for number in range(2):
+        stays = calling(forge_and_stay, b"\x91\xa9succeeded", str(tmp_path / "door"), family=f"job {number}")
+        first = trial.launch(structs.replace(stays, alone=True))
+        second = trial.launch(structs.replace(calling(add, 1, 2, family=f"job {number + 10}"), alone=True))
+        assert (await trial.ended(first)).ending.outcome is Outcome.SUCCEEDED
+        assert await trial.value(second) == 3
 
 
 async def test_a_frame_that_never_ends_leaves_its_run_to_its_limits(trial: Trial) -> None:

@@ -141,28 +141,106 @@ async def test_calls_of_a_family_share_the_process_of_a_slot(trial: Trial) -> No
     assert await value(trial, "job 1", pid) not in (first, second)
 
 
+def only(function: Callable[..., Any], *args: Any, family: str) -> Any:
+    """A call that is the only one of its family."""
+    return msgspec.structs.replace(calling(function, *args, family=family), alone=True)
+
+
 @pytest.mark.parametrize("tier", Tier)
-async def test_a_process_is_replaced_when_the_only_call_of_its_family_has_ended(trial: Trial, tier: Tier) -> None:
+async def test_a_clean_process_is_ready_when_the_only_call_of_its_family_has_ended(trial: Trial, tier: Tier) -> None:
+    agent = psutil.Process(local(trial).pids()["n"])
+
     def children() -> list[int]:
-        return [child.pid for child in psutil.Process(local(trial).pids()["n"]).children()]
+        return [child.pid for child in agent.children(recursive=True)]
 
     places = 2 + tier  # the second tier gets its process at its first use
     first = await value(trial, "pool", pid, tier=tier)
-    alone = msgspec.structs.replace(calling(pid, family="job 1"), alone=True)
-    second = await trial.value(trial.launch(alone, tier=tier))
+    second = await trial.value(trial.launch(only(pid, family="job 1"), tier=tier))
     assert second != first
     await becomes(lambda: gone(second))  # nothing else was launched
-    await becomes(lambda: len(found := children()) == places and second not in found)
+    await becomes(lambda: len(found := children()) == places + 1 and second not in found)
     waiting = set(children())
     third = await value(trial, "job 2", pid, tier=tier)
     assert third in waiting  # it was there before its call came
     assert await value(trial, "job 2", pid, tier=tier) == third
     assert waiting == set(children())
+    assert await value(trial, "job 3", pid, tier=tier) not in waiting
+    await becomes(lambda: gone(third) and len(children()) == places)
+
+
+async def test_only_calls_begin_in_processes_alike(trial: Trial) -> None:
+    clean = await value(trial, "job 1", found)
+    for number in range(2, 5):
+        spoilt = await trial.value(trial.launch(only(spoil, family=f"job {number}")))
+        await becomes(lambda spoilt=spoilt: gone(spoilt))
+    assert await trial.value(trial.launch(only(found, family="job 5"))) == clean
+    assert await value(trial, "job 6", found) == clean
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome", "code"),
+    [
+        ("os._exit(0)", Outcome.EXITED, 0),
+        ("os._exit(3)", Outcome.EXITED, 3),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", Outcome.SIGNALLED, -11),
+        ("os.kill(os.getpid(), signal.SIGKILL)", Outcome.SIGNALLED, -9),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+async def test_an_only_call_ends_as_its_process_does(
+    trial: Trial, end: str, outcome: Outcome, code: int, before: int
+) -> None:
+    for number in range(before):
+        await trial.value(trial.launch(only(pid, family=f"job {number}")))
+    key = trial.launch(only(exec, f"import os, signal; {end}", family="job 10"))
+    behind = trial.launch(only(pid, family="job 11"))
+    ending = (await trial.ended(key)).ending
+    assert (ending.outcome, ending.exit_code) == (outcome, code)
+    assert await trial.value(behind)
+
+
+async def test_an_only_call_leaves_no_processes(trial: Trial) -> None:
+    def start() -> int:
+        import subprocess
+
+        return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+    for number in range(2):
+        await trial.value(trial.launch(only(pid, family=f"job {number}")))
+        left = await trial.value(trial.launch(only(start, family=f"job {number + 10}")))
+        await becomes(lambda left=left: gone(left))
+
+
+async def test_a_program_after_an_only_call_is_asked_to_leave_and_its_process_is_not(
+    trial: Trial, tmp_path: Path
+) -> None:
+    await trial.value(trial.launch(only(pid, family="job 1")))
+    key = trial.command("sh", "-c", f"trap 'exit 7' TERM; touch {tmp_path}/on; while true; do sleep 0.01; done")
+    await becomes((tmp_path / "on").exists)
+    trial.engine.suspend(*key)
+    ending = (await trial.ended(key)).ending
+    assert (ending.outcome, ending.exit_code) == (Outcome.KILLED, None)
+    assert ending.detail == "told to save and end, to go on elsewhere"
+
+
+async def test_an_only_call_that_is_killed_makes_room_for_the_next(trial: Trial, tmp_path: Path) -> None:
+    def wait(path: str) -> None:
+        import time
+
+        open(path, "w").close()
+        time.sleep(600)
+
+    for number in range(2):
+        key = trial.launch(only(wait, str(tmp_path / str(number)), family=f"job {number}"))
+        behind = trial.launch(only(pid, family=f"job {number + 10}"))
+        await becomes((tmp_path / str(number)).exists)
+        trial.engine.kill(*key)
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+        assert await trial.value(behind)
 
 
 async def test_a_slot_that_is_no_more_gets_no_other_process_for_the_one_that_was_used(trial: Trial) -> None:
-    alone = msgspec.structs.replace(calling(time.sleep, 0.5, family="job 1"), alone=True)
-    key = trial.launch(alone, slots=(1,))
+    key = trial.launch(only(time.sleep, 0.5, family="job 1"), slots=(1,))
     trial.engine.resize("n", 1)
     assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
     agent = psutil.Process(local(trial).pids()["n"])

@@ -82,6 +82,7 @@ STORE = {
         "JournalBusy",
         "NotNow",
         "encode",
+        "work_of",
     },
     "checks": {"STATUSES_KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
     "decisions": {"decided_row"},

@@ -32,6 +32,9 @@ ANSWER_SECONDS: Final = 30.0
 SLOW_BYTES: Final = 10e6
 """Bytes per second: the time limit of an answer grows with the size of a file at this rate."""
 
+JOINED_MAX: Final = 64 << 10
+"""A body of so many bytes is sent with its head, which copies it."""
+
 PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between tries to reach a server; the last one repeats."""
 
@@ -73,6 +76,46 @@ def _parts(whole: object) -> Iterable[tuple[object, object]]:
 @cache
 def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(answer)
+
+
+class Joined(HTTPConnection):
+    """Sends the head of a request together with a short body: the server is woken once."""
+
+    _head = b""
+    _is_head = False
+
+    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
+        """The head is complete."""
+        self._is_head = True
+        super().endheaders(message_body, encode_chunked=encode_chunked)
+
+    def send(self, data: Any) -> None:
+        """Send a part of a request: the head with what follows it."""
+        if self._is_head:
+            self._is_head, self._head = False, data
+            return
+        head, self._head = self._head, b""
+        if head and isinstance(data, bytes) and len(data) <= JOINED_MAX:
+            data = head + data
+        elif head:
+            super().send(head)
+        super().send(data)
+
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
+        """The answer to a request, which may have no body."""
+        head, self._head = self._head, b""
+        if head:
+            super().send(head)
+        return super().getresponse()
+
+    def close(self) -> None:
+        """Close it; what was not sent is dropped."""
+        self._head, self._is_head = b"", False
+        super().close()
+
+
+class JoinedSecurely(Joined, HTTPSConnection):
+    """The same over TLS."""
 
 
 class Connection:
@@ -192,7 +235,7 @@ class Connection:
     def _open(self) -> HTTPConnection:
         address = self._find()
         parts = urlsplit(address.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        kind = JoinedSecurely if parts.scheme == "https" else Joined
         self._url = address.url
         self._headers = {
             "Authorization": f"Bearer {address.token}",

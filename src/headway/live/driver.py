@@ -52,6 +52,7 @@ from headway.live.services import Door, Services
 from headway.live.settings import DriverSettings
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
+from headway.live.store.messages import Page
 from headway.live.submissions import Submissions
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
@@ -692,9 +693,6 @@ class Driver:
         self.commits += bool(turn.batch)
         self._performer.perform(turn)
         contain = self.troubles.contain
-        contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
-        contain("services", self.services.follow, "they are looked at again after the next change")
-        contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         for waiting, submitted in turn.submitted:
             answer(waiting, submitted)
         for asked, taken in turn.answers:
@@ -702,6 +700,10 @@ class Driver:
         tell, ask_again = partial(self._listeners.tell, turn.batch.messages), "callers who wait ask again"
         if contain("messages to callers", tell, ask_again) is not None:
             self._listeners.start_over()
+        # Nobody waits for the rest.
+        contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
+        contain("services", self.services.follow, "they are looked at again after the next change")
+        contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         self._collecting.follow(len(turn.batch.events))
         if turn.batch.acknowledged:
             contain("retention", self.retention.acknowledged, "it looks again later")
@@ -741,14 +743,17 @@ class Driver:
         keys = [-self.journal.clients.number(client)] if client is not None else list(jobs) or [0]
         if client is not None:
             self._leases.heard(-keys[0])
-        page = self.journal.messages(
-            wanted.after,
-            wanted.limit,
-            client=client,
-            jobs=jobs,
-            result_max=wanted.result_max,
-            size_max=wanted.size_max,
-        )
+        if wanted.after >= self._ledger.message:  # it has read everything, so there is nothing to be read
+            page = Page(wanted.limit, wanted.size_max)
+        else:
+            page = self.journal.messages(
+                wanted.after,
+                wanted.limit,
+                client=client,
+                jobs=jobs,
+                result_max=wanted.result_max,
+                size_max=wanted.size_max,
+            )
         return self._listeners.add(wanted, keys, page, caller)
 
     def _gains_by_waiting(self, key: int) -> bool:

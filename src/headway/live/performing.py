@@ -17,14 +17,15 @@ from headway.engines import base
 from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
+from headway.live.intake import TAKEN_AT_ONCE
 from headway.live.ledger import Ledger
-from headway.live.store.journal import Journal
+from headway.live.store.journal import Journal, work_of
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
 from headway.model.actions import ChangeTier, Kill, Launch, Suspend
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
-from headway.model.job import JobSpec
+from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
@@ -77,12 +78,15 @@ class Performer:
         self._instance = instance
         self._result_max = result_max
         self._function = lru_cache(maxsize=64)(self._find_function)
+        self._works: dict[JobId, bytes] = {}  # of jobs that came with the turn that is performed
         self._unlaunched: set[base.AttemptKey] = set()
         self._stopped = False
 
     def perform(self, turn: Turn) -> None:
         """Let the engine do what a turn wants, and let it forget what is durable."""
-        engine = self._engine
+        engine, came = self._engine, turn.batch.jobs
+        if turn.actions and len(came) <= TAKEN_AT_ONCE:
+            self._works = {row[0]: row[-1] for row in came}
         for key in turn.gone:
             self._from_engine.where.pop(key, None)
         for resized in turn.resized:
@@ -90,6 +94,7 @@ class Performer:
         for action in turn.actions:
             if error := raised_by(partial(self._act, action)):
                 self._failed(action, error, 1)
+        self._works = {}
         for key in turn.acknowledged:
             if error := raised_by(partial(engine.acknowledge, *key)):
                 self._tell(f"acknowledgement of {_named(key)}", error, "the engine keeps this end until the next start")
@@ -178,7 +183,8 @@ class Performer:
             return  # lost with its node, in the same turn that wanted it or before it could be launched
         kept = self._ledger.open[launch.job]
         if kept.work is None:
-            kept.work = self._journal.work(launch.job)
+            body = self._works.get(launch.job)
+            kept.work = self._journal.work(launch.job) if body is None else work_of(body)
             kept.names_files = any(wire.urls_of(kept.work))
         wanted = work.assignment(
             launch,

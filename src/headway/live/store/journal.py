@@ -465,12 +465,12 @@ class Journal:
 
     def work(self, job: JobId) -> Work:
         """The work of an open job."""
-        return _work.decode(self._there("jobs", "WHERE id = ?", job, body="work")[-1])
+        return work_of(self._there("jobs", "WHERE id = ?", job, body="work")[-1])
 
     def kept_work(self, job: JobId) -> Work | None:
         """The work of a job as far as it is kept; of an ended job without failures, only in short."""
         row = self._rows.one("jobs", "WHERE id = ?", (job,), body="work")
-        return None if row is None or row[-1] is None else _work.decode(row[-1])
+        return None if row is None or row[-1] is None else work_of(row[-1])
 
     def outcomes(self, job: JobId, first: int, last: int, *, unsuccessful: bool = False) -> list[tuple[int, str]]:
         """Tasks from number `first` up to but without `last` that have a final outcome, with the outcome; in order.
@@ -589,6 +589,11 @@ def state_body(record: StateRecord) -> bytes:
 def state_of(body: bytes) -> StateRecord:
     """A state from the column `body` of the table."""
     return _record.decode(body if body[:1] == b"{" else zlib.decompress(body))
+
+
+def work_of(body: bytes) -> Work:
+    """The work of a job from the column `work` of the table."""
+    return _work.decode(body)
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:

@@ -12,7 +12,19 @@ from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Ending, Output
 from headway.engines.local.shared.frames import CallFrame, CommandFrame, Done, Fetched, Launch, Saved, encode
-from headway.engines.local.shared.seal import Forged, Reader, flaw, new_seal, opened, read, sealed, size_max, to_slot
+from headway.engines.local.shared.seal import (
+    ALONE_HEAD,
+    Forged,
+    Reader,
+    flaw,
+    is_alone,
+    new_seal,
+    opened,
+    read,
+    sealed,
+    size_max,
+    to_slot,
+)
 from headway.model.events import Outcome
 
 CALL = Launch(7, 3, 2, 0, 1, (0,), None, None, "f", None, Raw(encode(CallFrame(b"", 1000))))
@@ -92,6 +104,15 @@ def test_a_process_that_was_given_nothing_has_nothing_to_say() -> None:
 def test_the_seal_goes_with_the_launch() -> None:
     seal, body = new_seal(), encode(CALL)
     assert opened(to_slot(seal, body)[4:]) == (seal, body)
+    assert opened(to_slot(seal, body, alone=True)[4:]) == (seal, body)
+
+
+def test_a_call_that_is_alone_is_known_by_its_head() -> None:
+    seal, body = new_seal(), encode(CALL)
+    assert is_alone(to_slot(seal, body, alone=True)[:ALONE_HEAD])
+    assert not is_alone(to_slot(seal, body)[:ALONE_HEAD])
+    assert not is_alone(to_slot(seal, body, alone=True)[: ALONE_HEAD - 1])
+    assert body[:1] not in to_slot(seal, body, alone=True)[4 + len(seal) : ALONE_HEAD]
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.integers(0, 30), st.lists).map(msgspec.msgpack.encode))

@@ -99,7 +99,7 @@ def ran(tmp_path: Path, status: int, *, suspended: bool = False) -> Ending:
         if slot == 0:
             ours.close()
             try:
-                local_slot.serve(theirs, parent, str(tmp_path / "0"), terms)
+                local_slot.serve(theirs, socket.socketpair()[1], parent, str(tmp_path / "0"), terms)
             finally:
                 os._exit(70)
         theirs.close()

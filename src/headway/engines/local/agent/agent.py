@@ -187,8 +187,6 @@ class Agent:
             self.outbox.clear()
             if self.driver:
                 self.driver.send(sent)
-        if self.staff.used_up:  # after the driver knows, because its next message takes some time
-            self.staff.renew()
 
     def end(self) -> None:
         """End everything that runs below this process."""
@@ -404,10 +402,10 @@ class Agent:
     def begin(self, run: Run) -> None:
         """Hand a run to the process of its place."""
         place, launch = run.places[0], run.launch
-        if place.dying:
+        if place.dying or place.clears:
             return  # its next process begins it
         limit = launch.memory_limit
-        if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
+        if limit is not None and place.used and memory(place.runner, limit) > limit // 2:
             self.staff.exchange(place)  # what earlier tasks left there does not count; the next process begins it
             return
         if place.family not in (None, launch.family) or not self.fits(place, run):
@@ -424,10 +422,11 @@ class Agent:
                 body = encode(msgspec.structs.replace(launch, pickled=pickled))
         place.used = True
         place.family = launch.family
+        place.keeps |= launch.alone
         assert place.channel is not None
         seal = new_seal()
         place.reader.begin(seal, size_max(launch))
-        place.channel.send(to_slot(seal, body))
+        place.channel.send(to_slot(seal, body, alone=launch.alone))
         for stream in place.streams:
             stream.begin(launch)
         run.body = b""
@@ -443,7 +442,8 @@ class Agent:
         if run.launch.processors != place.processors:
             place.processors = run.launch.processors
             try:
-                priorities.pin(place.pid, place.processors or os.sched_getaffinity(0))
+                for pid in dict.fromkeys((place.pid, place.runner)):
+                    priorities.pin(pid, place.processors or os.sched_getaffinity(0))
             except OSError as error:  # this node lost them after its engine looked
                 print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
         if place.priority is run.tier:
@@ -496,7 +496,7 @@ class Agent:
                 assert place.channel is not None
                 place.channel.send(to_slot(place.reader.seal, body))
                 if not run.launch.function:
-                    for pid in tree(place.pid)[1:]:
+                    for pid in tree(place.runner)[1:]:
                         send(pid, signal.SIGTERM)
 
     def show(self, message: Show) -> None:

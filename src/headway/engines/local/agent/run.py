@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from headway.engines.local.agent.streams import Stream
 from headway.engines.local.shared.frames import Launch, Shelf, Splitter
+from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -116,7 +117,12 @@ class Place:
         processors: the only ones that its process may use; none: any.
         run: the run that has the place.
         dying: its process has been killed, or is to be replaced; or it has none.
-        used: its process has run something.
+        keeps: its process runs nothing itself: it keeps a clean child ready, which does, and another one when that one
+            has ended (`slot.slot`).
+        keeping: where it says that there is another one, and sends the agent's end of the channel to that.
+        clears: such a child has had its only call, and has not ended yet.
+        exited: the run of such a child has ended it, with status 0.
+        used: its process, or that child, has run something.
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: the functions that its process has.
         reader: of what its process sends.
@@ -124,8 +130,8 @@ class Place:
     """
 
     __slots__ = (
-        *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "reader", "run"),
-        *("stem", "streams", "tier", "used"),
+        *("channel", "clears", "dying", "exited", "family", "functions", "keeping", "keeps", "number", "pid"),
+        *("priority", "processors", "reader", "run", "stem", "streams", "tier", "used"),
     )
 
     def __init__(self, number: int, tier: Tier, stem: str) -> None:
@@ -133,25 +139,38 @@ class Place:
         self.tier = tier
         self.stem = stem
         self.run: Run | None = None
-        self.renew(0, None, ())
+        self.renew(0, None, None, ())
 
     @property
     def is_free(self) -> bool:
         """Whether something can be run in it."""
-        return self.run is None and not self.dying
+        return self.run is None and not self.dying and not self.clears
 
-    def renew(self, pid: int, channel: Channel | None, streams: tuple[Stream, ...]) -> None:
+    @property
+    def runner(self) -> int:
+        """The process that has the run: its own, or the child that this keeps."""
+        return next(iter(children(self.pid)), self.pid) if self.keeps else self.pid
+
+    def renew(
+        self, pid: int, channel: Channel | None, keeping: socket.socket | None, streams: tuple[Stream, ...]
+    ) -> None:
         """Use another process, or none (0)."""
         self.pid = pid
-        self.channel = channel
+        self.keeping = keeping
         self.streams = streams
         self.dying = pid == 0
-        self.used = False
-        self.family: str | None = None
+        self.keeps = self.exited = False
         self.priority = Tier.FOREGROUND
         self.processors: tuple[int, ...] = ()
-        self.functions: Shelf[bool] = Shelf()
+        self.clean(channel)
+
+    def clean(self, channel: Channel | None) -> None:
+        """What runs next finds a process in which nothing has run, at the other end of this channel."""
+        self.channel = channel
         self.reader = Reader()
+        self.clears = self.used = False
+        self.family: str | None = None
+        self.functions: Shelf[bool] = Shelf()
 
 
 class Run:

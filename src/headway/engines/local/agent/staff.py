@@ -22,7 +22,16 @@ from headway.engines.local.agent.porter import bring_in, named
 from headway.engines.local.agent.run import Channel, Place, Run
 from headway.engines.local.agent.streams import DROP_SECONDS, Stream
 from headway.engines.local.shared import output
-from headway.engines.local.shared.frames import Done, Fetched, Launch, Saved, Unreadable, Want, decode_command, encode
+from headway.engines.local.shared.frames import (
+    Done,
+    Fetched,
+    Launch,
+    Saved,
+    Unreadable,
+    Want,
+    decode_command,
+    encode,
+)
 from headway.engines.local.shared.processes import children, close_others, kill_trees
 from headway.engines.local.shared.seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.engines.local.shared.terms import Account, Terms, dropped_name
@@ -36,7 +45,9 @@ Handlers = dict[int, Callable[[int], None]]
 _FORK_AGAIN_SECONDS: Final = 1.0
 
 _DEAF_SECONDS: Final = 1.0
-"""How long a process may live on after its end of the channel is closed: it is dying, unless it closed that end."""
+"""How long a process may live on after its end of the channel is closed: it is dying, unless it closed that end.
+Also how long it may take until another clean child is ready.
+"""
 
 
 class StaffOwner(Protocol):
@@ -73,7 +84,6 @@ class Staff:
         slots: places by tier; also of slots beyond `count`, idle ones without a process.
         count: how many slots the node has.
         dropping: streams over their limit, which are read every `DROP_SECONDS`.
-        used_up: places whose process has run something and will get nothing more of the same family.
         fork_again: when failed forks are tried again; None: none failed.
     """
 
@@ -82,7 +92,6 @@ class Staff:
         self.count = 0
         self.fork_again: float | None = None
         self.dropping: set[Stream] = set()
-        self.used_up: set[Place] = set()
         self._owner = owner
         self._epoll = epoll
         self._handlers = handlers
@@ -127,45 +136,57 @@ class Staff:
     def _fork(self, place: Place) -> None:
         """Give a place a new process, warm at once: it is a copy of this one. Runs that waited continue."""
         ours, theirs = socket.socketpair()
+        keeping, kept = socket.socketpair()
         reading, writing = zip(os.pipe(), os.pipe(), strict=True)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
         try:
             pid = os.fork()
             if pid == 0:
-                self._be(place, theirs, writing, blocked)
+                self._be(place, (theirs, kept), writing, blocked)
         except OSError as error:
             print(f"cannot fork: {error}", file=sys.stderr, flush=True)
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
             ours.close()
+            keeping.close()
             for fd in reading:
                 os.close(fd)
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
+            kept.close()
             for fd in writing:
                 os.close(fd)
-        channel = Channel(ours, self._epoll)
-        self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
+        keeping.setblocking(False)
+        self._epoll.register(keeping, select.EPOLLIN)
+        self._handlers[keeping.fileno()] = lambda _: self._on_kept(place, keeping)
         terms = self._terms
         streams = tuple(Stream(fd, number, terms.kept, terms.output_max) for number, fd in enumerate(reading, 1))
         for stream in streams:
             os.set_blocking(stream.fd, False)
             self._listen(stream)
         self._by_pid[pid] = place
-        place.renew(pid, channel, streams)
+        place.renew(pid, self._channel(place, ours), keeping, streams)
         self._owner.on_staffed(place)
 
-    def _be(self, place: Place, theirs: socket.socket, writing: tuple[int, int], blocked: Any) -> NoReturn:
+    def _channel(self, place: Place, ours: socket.socket) -> Channel:
+        """A channel to the process of a place, which is listened to from now on."""
+        channel = Channel(ours, self._epoll)
+        self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
+        return channel
+
+    def _be(
+        self, place: Place, theirs: tuple[socket.socket, socket.socket], writing: tuple[int, int], blocked: Any
+    ) -> NoReturn:
         """In the forked process: close what belongs to the agent, then be the slot's process."""
         try:
             self._owner.let_go()
             for number, fd in enumerate(writing, 1):
                 os.dup2(fd, number)
-            close_others({0, 1, 2, theirs.fileno()})
+            close_others({0, 1, 2, *(one.fileno() for one in theirs)})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            slot_process.serve(theirs, self._pid, place.stem, self._terms)
+            slot_process.serve(*theirs, self._pid, place.stem, self._terms)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
             traceback.print_exc()
             sys.stderr.flush()
@@ -176,18 +197,18 @@ class Staff:
         self._epoll.register(stream.fd, select.EPOLLIN)
         self._handlers[stream.fd] = lambda _: self._on_stream(stream)
 
-    def _ignore(self, stream: Stream) -> None:
-        """Stop reading a stream."""
-        if self._handlers.pop(stream.fd, None):
-            self._epoll.unregister(stream.fd)
+    def _ignore(self, fd: int) -> None:
+        """Stop reading a descriptor."""
+        if self._handlers.pop(fd, None):
+            self._epoll.unregister(fd)
 
     def _on_stream(self, stream: Stream) -> None:
         """A process has written something, or has ended."""
         stream.pump()
         if stream.closed:
-            self._ignore(stream)
+            self._ignore(stream.fd)
         elif stream.is_over:
-            self._ignore(stream)
+            self._ignore(stream.fd)
             stream.widen()
             self.dropping.add(stream)
 
@@ -239,12 +260,48 @@ class Staff:
             assert ending is not None
             if wrong := flaw(ending, run.launch, asked=run.asked):
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
+            if run.launch.alone and not said.spent:  # the process that had the call ends by itself
+                self._await_next(place)
             if self._terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
                 self._bring_in(run, names, said)
             else:
                 self._finish(run, said.ending, said)
-            if run.launch.alone:
-                self.used_up.add(place)
+
+    def _await_next(self, place: Place) -> None:
+        """The child of a place's process that had a call ends now, and another one follows."""
+        place.clears = True
+        self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
+        if place.priority is Tier.BACKGROUND and not priorities.move((place.pid,), Tier.FOREGROUND):
+            place.priority = Tier.FOREGROUND  # else it may take seconds
+
+    def _on_kept(self, place: Place, keeping: socket.socket) -> None:
+        """A place's process has another clean child ready: the one before has ended with status 0."""
+        try:
+            said, files, _, _ = socket.recv_fds(keeping, 1, 1)
+        except OSError:
+            said, files = b"", []
+        if not said:  # it has closed its end; if it has died, a signal says so
+            self._ignore(keeping.fileno())
+            return
+        channel = place.channel
+        if not (files and place.keeps and channel is not None):
+            for file in files:
+                os.close(file)
+            self._end(place, FOREIGN)
+            return
+        channel.drained = False
+        while not (channel.closed or channel.drained or place.dying):  # the end of the call may be still unread
+            self._on_slot(place, channel, select.EPOLLIN)
+        if place.clears and not place.dying:
+            self._hang_up(channel)
+            self._deaf.pop(place.pid, None)
+            place.clean(self._channel(place, socket.socket(fileno=files[0])))
+            self._owner.on_staffed(place)
+            return
+        os.close(files[0])
+        if not place.dying:
+            place.exited = self._run_in(place) is not None  # the run itself has ended its process
+            self.replace(place)
 
     def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
         """Let a process bring in outputs that the server keeps; the run ends with it."""
@@ -316,25 +373,21 @@ class Staff:
     def _leave(self, place: Place) -> None:
         """Forget the process of a place."""
         assert place.channel is not None
+        assert place.keeping is not None
         self._hang_up(place.channel)
+        self._ignore(place.keeping.fileno())
+        place.keeping.close()
         for stream in place.streams:
             self.dropping.discard(stream)
-            self._ignore(stream)
+            self._ignore(stream.fd)
             stream.close()
-        place.renew(0, None, ())
+        place.renew(0, None, None, ())
 
     def replace(self, place: Place) -> None:
         """Kill a slot's process with all below it; a new one follows when its end is seen."""
         place.dying = True
         if place.pid:
             _kill(place.pid, place.priority)
-
-    def renew(self) -> None:
-        """Replace processes that are no longer of use, so that the next run need not wait for that."""
-        for place in self.used_up:
-            if place.run is None and place.used and not place.dying and place.number < self.count:
-                self.exchange(place)
-        self.used_up.clear()
 
     def exchange(self, place: Place) -> None:
         """Give a place with an idle process a clean one at once; the old one is killed, and reaped later."""
@@ -376,7 +429,11 @@ class Staff:
             self._drop(now)
         for pid in [pid for pid, until in self._deaf.items() if until <= now]:
             del self._deaf[pid]
-            self._end(self._by_pid[pid], CLOSED)
+            place = self._by_pid[pid]
+            if place.clears:
+                self.replace(place)
+            else:
+                self._end(place, CLOSED)
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             waiting, self._to_bring = self._to_bring, []
@@ -403,7 +460,8 @@ class Staff:
         run = self._run_in(place)
         place.dying = True
         if run is not None:
-            ending = _ending(run, os.waitstatus_to_exitcode(status), self._terms.account)
+            code = 0 if place.exited else os.waitstatus_to_exitcode(status)
+            ending = _ending(run, code, self._terms.account)
             self._owner.finish(run, Raw(encode(ending)))
         self._leave(place)
         if not self._is_wanted(place):

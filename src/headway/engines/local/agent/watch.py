@@ -116,7 +116,7 @@ class Watch:
         for run in tuple(self._limited):
             limit = run.launch.memory_limit
             assert limit is not None
-            used = memory(run.places[0].pid, limit)
+            used = memory(run.places[0].runner, limit)
             if used > limit:
                 self._limited.discard(run)
                 yield run, Outcome.OUT_OF_MEMORY, f"used {used >> 20} MiB of memory; allowed: {limit >> 20} MiB"

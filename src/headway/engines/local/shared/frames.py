@@ -418,6 +418,11 @@ class Splitter:
         self._rest = bytearray()
         self._wanted = 4
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of a frame waits for its rest."""
+        return not self._rest
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The bodies that are complete now, in order."""
         if self._rest:

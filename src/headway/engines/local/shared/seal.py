@@ -37,6 +37,11 @@ SEAL_SIZE: Final = 8
 FOREIGN: Final = "wrote to a file descriptor that was not its own"
 CLOSED: Final = "closed a file descriptor that was not its own"
 
+ALONE_HEAD: Final = 4 + SEAL_SIZE + 1
+"""The first bytes of what `to_slot` makes, from which `is_alone` reads."""
+
+_ALONE: Final = b"\1"
+_OTHERS: Final = b"\0"
 _HEAD: Final = SEAL_SIZE + 4
 _SLACK: Final = 4 << 20
 """Bytes of a frame besides its result: texts, paths, URLs, the last part of the output."""
@@ -68,14 +73,21 @@ def new_seal() -> bytes:
     return os.urandom(SEAL_SIZE)
 
 
-def to_slot(seal: bytes, body: bytes) -> bytes:
-    """What an agent sends to a slot's process: the seal to answer under, then a body."""
-    return framed(seal + body)
+def to_slot(seal: bytes, body: bytes, *, alone: bool = False) -> bytes:
+    """What an agent sends to a slot's process: the seal to answer under, whether it is the launch of a call that is
+    `Launch.alone`, then a body.
+    """
+    return framed(b"".join((seal, _ALONE if alone else _OTHERS, body)))
 
 
 def opened(received: bytes) -> tuple[bytes, bytes]:
     """Seal and body of what `to_slot` made."""
-    return received[:SEAL_SIZE], received[SEAL_SIZE:]
+    return received[:SEAL_SIZE], received[SEAL_SIZE + 1 :]
+
+
+def is_alone(head: bytes) -> bool:
+    """Whether what begins with this head is the launch of a call that is alone; nothing of the call is in the head."""
+    return len(head) == ALONE_HEAD and head.endswith(_ALONE)
 
 
 def sealed(seal: bytes, message: Any) -> bytes:

@@ -1,8 +1,9 @@
 """The process of a slot: it runs what it is given, one run after another, and reports how each ended.
 
 It is forked from its node's agent, stays warm, and dies with it. Functions run in the process itself; a command is its
-child. As subreaper it stays the ancestor of all processes that an attempt starts, so its end ends all of them. A
-process that cannot be sure that nothing of an attempt remains says so and is replaced.
+child. If a call is the only one of its family, it runs in a child too, and another clean one is then ready for the next
+(`_Slot.keep`). As subreaper it stays the ancestor of all processes that an attempt starts, so its end ends all of them.
+A process that cannot be sure that nothing of an attempt remains says so and is replaced.
 """
 
 from __future__ import annotations
@@ -49,8 +50,14 @@ from headway.engines.local.shared.frames import (
     decode_to_slot,
     encode,
 )
-from headway.engines.local.shared.processes import adopt_orphans, die_with_parent, flush_c_streams
-from headway.engines.local.shared.seal import opened, sealed
+from headway.engines.local.shared.processes import (
+    adopt_orphans,
+    children,
+    die_with_parent,
+    flush_c_streams,
+    kill_trees,
+)
+from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed
 from headway.engines.local.shared.terms import Account, Terms
 from headway.errors import FileTrouble
 from headway.files import answering
@@ -69,6 +76,8 @@ _FILES_USUAL = 1024
 _FROM_THE_END = 24
 _NO_FILES = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+_REHEARSAL: Final = cloudpickle.dumps(lambda: None)
+_NOTHING: Final = encode(CallFrame(pickle.dumps(((), {})), 0))
 _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
 """Why a program cannot be started when the machine, or its user, has too many processes or open files."""
 _PAUSES: Final = (0.05, 1.0)
@@ -76,17 +85,17 @@ _PAUSES: Final = (0.05, 1.0)
 LEFT = "told to save and end, to go on elsewhere"
 
 
-def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
+def serve(channel: socket.socket, keeping: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
     """Run what arrives on `channel` until it ends.
 
     Args:
         channel: to the agent.
+        keeping: to the agent too, see `_Slot.keep`.
         agent: its process.
         stem: path of the folder for its runs, without `.files`.
         terms: of the node.
     """
-    adopt_orphans()
-    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.priorities`)
+    _stand_alone()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -97,17 +106,24 @@ def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoRetu
     die_with_parent(agent)  # a process that changes its user forgets this
     if os.path.exists(scratch(stem)):
         _remove(scratch(stem))
-    channel = _out_of_the_way(channel)
-    slot = _Slot(channel, stem, terms)
-    while chunk := channel.recv(_CHUNK):
+    slot = _Slot(_out_of_the_way(channel), _out_of_the_way(keeping), stem, terms)
+    while chunk := slot.receive():
         slot.teller.ahead.extend(slot.splitter.feed(chunk))
         while slot.teller.ahead:
-            seal, body = opened(slot.teller.ahead.popleft())
+            its_seal, body = opened(slot.teller.ahead.popleft())
             said = decode_to_slot(body)
             if isinstance(said, Launch):  # else it concerns a run that has ended already
-                slot.teller.seal = seal
+                slot.teller.seal = its_seal
                 slot.run(said)
+                if said.alone and slot.is_kept:
+                    os._exit(0)
     os._exit(0)
+
+
+def _stand_alone() -> None:
+    """Adopt the orphans of what is started here, and be a group of processes."""
+    adopt_orphans()
+    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.priorities`)
 
 
 def _change_hands(account: Account) -> None:
@@ -170,8 +186,9 @@ class _Function:
 
 
 class _Slot:
-    def __init__(self, channel: socket.socket, stem: str, terms: Terms) -> None:
+    def __init__(self, channel: socket.socket, keeping: socket.socket, stem: str, terms: Terms) -> None:
         self.channel = channel
+        self.keeping = keeping
         self.stem = stem
         self.terms = terms
         self.saves = terms.checkpoints
@@ -183,6 +200,7 @@ class _Slot:
         os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
         self.spent = False
+        self.is_kept = False
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -195,6 +213,56 @@ class _Slot:
         sys.stdout = self.stdout
         sys.stderr = self.stderr
         faulthandler.enable(2)
+
+    def receive(self) -> bytes:
+        """What arrives next, empty at the end; a call that is alone is received by a child of this process."""
+        may_keep = self.keeping.fileno() >= 0 and self.splitter.is_empty
+        if may_keep and is_alone(self.channel.recv(ALONE_HEAD, socket.MSG_PEEK)):
+            self.keep()
+        return self.channel.recv(_CHUNK)
+
+    def keep(self) -> None:
+        """Run nothing here: keep a clean child ready, and another one when that has ended. Returns in each of them.
+
+        Each has a channel of its own, of which nothing is open here: the first one that of this process, with the call
+        that has come. What would end this process, if it ran here, ends the child, and then this one in the same way.
+        """
+        keeper, agents = self.pid, None
+        while True:
+            child = when_there_is_room(os.fork, lambda: False)
+            if child == 0:
+                _stand_alone()
+                die_with_parent(keeper)
+                self.pid, self.is_kept = os.getpid(), True
+                if agents is not None:
+                    agents.close()
+                    self.rehearse()
+                return
+            self.channel.close()
+            if agents is not None:
+                socket.send_fds(self.keeping, [b"\0"], [agents.fileno()])
+                agents.close()
+            pid = status = 0
+            while pid != child:
+                pid, status = os.waitpid(-1, 0)
+            if status:
+                _end_as(status)
+            while self.has_children():  # begun when the run had been reported
+                kill_trees(children(keeper))
+                os.waitpid(-1, 0)
+            agents, its = socket.socketpair()
+            self.channel = _out_of_the_way(its)
+            self.teller.use(self.channel)
+
+    def rehearse(self) -> None:
+        """Call a function that does nothing, and forget it: the first call of a process takes ten times as long.
+
+        A forked process copies each page of memory when it first writes to it, and looks up those of libraries again.
+        """
+        launch = Launch(0, 0, 0, 0, 1, (0,), None, None, "rehearsal", _REHEARSAL, Raw(_NOTHING), alone=True)
+        ending = self.call(launch, decode_call(launch.work), None)
+        sealed(self.teller.seal, Done(self.has_children(), Raw(encode(ending)), _is_pending(1) or _is_pending(2)))
+        self.functions = Shelf()
 
     def run(self, launch: Launch) -> None:
         """Run one member and report how it ended."""
@@ -210,7 +278,7 @@ class _Slot:
             ending = Ending(Outcome.REFUSED, detail=str(trouble))
         if files:
             files.remove()
-        spent = self.spent or self.has_children()
+        spent = self.spent or self.has_children() or (launch.alone and not self.is_kept)
         done = Done(spent, Raw(encode(ending)), spent or _is_pending(1) or _is_pending(2))
         self.channel.sendall(sealed(self.teller.seal, done))
 
@@ -260,6 +328,7 @@ class _Slot:
 
     def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> Ending:
         """Call a function."""
+        self.keeping.close()  # it is not for tasks; a process in which one ran keeps no clean ones
         function = self.functions.get(launch.function)
         if function is None:
             assert launch.pickled is not None, "the agent knows what this process holds"
@@ -395,6 +464,17 @@ class _Slot:
         if left:  # ended by itself or not, its folder has what it has done
             return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
+
+
+def _end_as(status: int) -> NoReturn:
+    """End this process as another one has ended; `status` as `os.waitpid` has it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # there is one already, if there is to be one
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def when_there_is_room(start: Callable[[], T], is_over: Callable[[], object]) -> T | None:
