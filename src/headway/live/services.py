@@ -96,7 +96,7 @@ class NeededByServices(Protocol):
 
 
 class Services:
-    """The services of a server; the listener of its broker.
+    """The services of a server; the overseer of its broker.
 
     Args:
         driver: see there.

@@ -16,7 +16,7 @@ import msgspec
 
 from headway.errors import Conflict, HeadwayError, NoSuchService, Unavailable, in_short
 from headway.services import frames
-from headway.services.queue import Instance, Listener, Queue
+from headway.services.queue import Instance, Overseer, Queue
 from headway.services.terms import Answer, InstanceId, ServiceSettings
 from headway.sockets import short
 
@@ -54,18 +54,18 @@ class Broker:
     refused, and ends.
 
     Args:
-        listener: receives what becomes of instances, and measures.
+        overseer: receives what becomes of instances, and measures.
         clock: tells seconds; never goes back.
         function: the pickled function that an instance is to load; empty: it knows what by name.
     """
 
     def __init__(
         self,
-        listener: Listener,
+        overseer: Overseer,
         clock: Callable[[], float] = time.monotonic,
         function: Callable[[InstanceId], bytes] = lambda instance: b"",
     ) -> None:
-        self._listener = listener
+        self._overseer = overseer
         self._clock = clock
         self._function = function
         self._services: dict[str, tuple[Queue, bytes]] = {}  # with their keys
@@ -84,18 +84,18 @@ class Broker:
         Raises:
             HeadwayError: that is not possible.
         """
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        overseer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
             with short(path) as address:
-                listener.bind(address)
+                overseer.bind(address)
             os.chmod(path, 0o600)  # nobody connects before it listens
             if owner is not None:
                 os.chown(path, *owner)
-            listener.setblocking(False)
-            self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
+            overseer.setblocking(False)
+            self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=overseer)
         except OSError as error:
-            listener.close()
+            overseer.close()
             raise HeadwayError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._path = path
 
@@ -138,7 +138,7 @@ class Broker:
             raise Unavailable("the server stops")
         if name in self._services:
             raise Conflict(f"there is a service {name!r}", "End it first, or replace its handler.")
-        queue = Queue(name, version, settings, self._listener, self._clock, self._function)
+        queue = Queue(name, version, settings, self._overseer, self._clock, self._function)
         self._services[name] = queue, key.encode()
 
     def end(self, name: str) -> None:

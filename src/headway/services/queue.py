@@ -46,7 +46,7 @@ _RECENT: Final = 100
 """The pace of a service is that of about so many last requests."""
 
 
-class Listener(Protocol):
+class Overseer(Protocol):
     """Receives what becomes of instances, and the measures of services. It must not raise."""
 
     def ready(self, service: str, instance: InstanceId) -> None:
@@ -155,7 +155,7 @@ class Queue:
         name: str,
         version: str,
         settings: ServiceSettings,
-        listener: Listener,
+        overseer: Overseer,
         clock: Callable[[], float],
         function: Callable[[InstanceId], bytes],
     ) -> None:
@@ -163,7 +163,7 @@ class Queue:
         self.wanted = self.serving = version
         self.settings = self._coming = settings
         self.ended = False
-        self._listener = listener
+        self._overseer = overseer
         self._clock = clock
         self._function = function
         self._loop = asyncio.get_running_loop()
@@ -322,13 +322,13 @@ class Queue:
             return
         if self.serving != self.wanted and instance.version == self.wanted:
             self._switch()
-        self._listener.ready(self.name, instance.id)
+        self._overseer.ready(self.name, instance.id)
         self._free(instance, now)
         self._count_ready()
 
     def broken(self, instance: Instance, detail: str) -> None:
         """It cannot load its handler."""
-        self._listener.broken(self.name, instance.id, detail)
+        self._overseer.broken(self.name, instance.id, detail)
         instance.link.close()
         self.lose(instance)
 
@@ -418,7 +418,7 @@ class Queue:
         if request is not None:
             self._settle(request, RequestTimedOut(f"service {self.name!r}: {detail}"))
         instance.link.abort()
-        self._listener.stuck(self.name, instance.id, detail)
+        self._overseer.stuck(self.name, instance.id, detail)
         self.lose(instance)
 
     def _free(self, instance: Instance, now: float) -> None:
@@ -445,7 +445,7 @@ class Queue:
         del self._instances[instance.id[:2]]
         self._idle.pop(instance, None)
         self._busy.pop(instance, None)
-        self._listener.left(self.name, instance.id)
+        self._overseer.left(self.name, instance.id)
 
     def _count_ready(self) -> None:
         now = self._rolled()
@@ -487,7 +487,7 @@ class Queue:
         if self.settings != self._coming:
             self.settings, now = self._coming, self._rolled()
             for window in self._meter.rest(now):
-                self._listener.measured(self.name, window)
+                self._overseer.measured(self.name, window)
             self._meter = Meter(self.settings, now)
             self._count_ready()
             self._arm(self._meter.due)
@@ -527,7 +527,7 @@ class Queue:
             self._timer = None
         self._armed = -inf
         for window in self._meter.rest(now):
-            self._listener.measured(self.name, window)
+            self._overseer.measured(self.name, window)
 
     # Time
 
@@ -541,7 +541,7 @@ class Queue:
     def _roll(self, now: float) -> None:
         self._meter.queued = len(self._waiting)
         for window in self._meter.roll(now):
-            self._listener.measured(self.name, window)
+            self._overseer.measured(self.name, window)
 
     def _arm(self, at: float) -> None:
         """Let the timer ring at this time, or earlier."""
