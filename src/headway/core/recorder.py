@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Final
 
 from headway.core.lifecycle import ISOLATING
@@ -372,8 +373,8 @@ class Recorder:
             decision_seconds: as in `Schedule`.
         """
         starts, ends = self.start, self.end
-        start = [starts.get(job, NOT_YET) for job in jobs]
-        end = [ends.get(job, NOT_YET) for job in jobs]
+        start = list(map(starts.get, jobs, repeat(NOT_YET)))
+        end = list(map(ends.get, jobs, repeat(NOT_YET)))
         is_over = len(ends) == len(jobs)
         holdings = self._holdings
         columns = None
@@ -411,11 +412,13 @@ class Recorder:
         )
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
-        open_jobs, ends = self._state.jobs, self.end
+        open_jobs, ends, failed = self._state.jobs, self.end, self.failed
+        if len(ends) == len(jobs) and not failed:
+            return [STATUSES.index(JOB_SUCCEEDED)] * len(jobs)
         found = []
         for job in jobs:
             if job in ends:
-                status = self.failed.get(job, JOB_SUCCEEDED)
+                status = failed.get(job, JOB_SUCCEEDED)
             else:
                 status = self._core.status(job) if job in open_jobs else JobStatus.HELD
             found.append(STATUSES.index(status))

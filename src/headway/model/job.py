@@ -163,7 +163,7 @@ class JobSpec(_AnyJob):
     release: Instant = 0
     estimate: Duration | None = None
     due: Instant | None = None
-    priority: float = 0
+    priority: float = 0.0
     rate: float = 1.0
     shape: PenaltyShape = PenaltyShape.LINEAR
     user: str = ""
