@@ -104,7 +104,8 @@ def _fixed(default: ast.expr | None) -> str | None:
     if not (isinstance(default, ast.Call) and ast.unparse(default.func) == "field"):
         return None
     said = {word.arg: ast.unparse(word.value) for word in default.keywords}
-    assert set(said) == {"default", "init"} and said["init"] == "False", "a field has a default, and is given or not"
+    assert said.keys() == {"default", "init"}, "what else a field may say is not written out"
+    assert said["init"] == "False", "a field that can be given says its default alone"
     return said["default"]
 
 

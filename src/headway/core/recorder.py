@@ -204,16 +204,18 @@ class Recorder:
                 self._note_node(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
-        moved: list[Place] = []
+        moved: set[Place] | None = None  # made when an attempt changes its tier
         for action in actions:
             if type(action) is Launch:
-                moved.clear()
+                moved = None
                 if not self._strangers or action.job not in self._strangers:
                     self._note_launch(action, start)
             elif type(action) is Conclude:
                 if not self._strangers or action.job not in self._strangers:
                     self.conclude(action.job, now, action.status)
             elif type(action) is ChangeTier:
+                if moved is None:
+                    moved = set()
                 self._note_change(action, moved)
             elif type(action) is Suspend:
                 if action.job not in self._strangers:
@@ -280,7 +282,7 @@ class Recorder:
             run.has_begun, run.start, run.since, run.spent = True, now, now, 0
             self.start.setdefault(event.job, now)
 
-    def _note_change(self, change: ChangeTier, moved: list[Place]) -> None:
+    def _note_change(self, change: ChangeTier, moved: set[Place]) -> None:
         """It goes to the other tier, and maybe back at once; that is one change."""
         place = change.job, change.task
         run = self.runs.get(place)
@@ -288,7 +290,7 @@ class Recorder:
             return
         now = self._state.now
         if place not in moved:
-            moved.append(place)
+            moved.add(place)
             self._note_row(place, run, wasted=False)
         self._busy += run.to_wait(now)
         run.come_to(change.tier, now)

@@ -459,15 +459,15 @@ class Simulation:
     def _perform(self, actions: list[Action], start: Instant) -> None:
         """Do what the core asks for. Attempts that are to be launched begin to run at `start`."""
         state, machines, heap, served = self.scheduler.state, self._machines, self._heap, self.served
-        changes: list[ChangeTier] = []
+        changes: list[ChangeTier] | None = None
         for action in actions:
             if served is not None and served.has(action):
                 for ended in served.perform(action, state.now):
                     heappush(heap, (ended.at, END, ended.job, ended.task, -ended.attempt, ended))
             elif type(action) is Launch:
-                if changes:
+                if changes is not None:
                     machines.change_tiers(changes, state)
-                    changes = []
+                    changes = None
                 running = machines.launch(action, start, state)
                 if running is not None:
                     heappush(heap, (running.end, END, action.job, action.task, action.attempt, None))
@@ -484,11 +484,13 @@ class Simulation:
                 # The minus sign tells this end from the attempt's own end, which may be at the same instant.
                 heappush(heap, (state.now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
+                if changes is None:
+                    changes = []
                 changes.append(action)
             else:
                 assert type(action) is Consult
                 self._question = action.question
-        if changes:
+        if changes is not None:
             machines.change_tiers(changes, state)
 
     def schedule(self) -> Schedule:
