@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
@@ -50,6 +49,9 @@ from headway.sim.specs import specs
 from headway.sim.states import crowd, quiet, quiet_spec
 from headway.sim.timed import TimedPolicy
 from headway.sim.world import Estimates, Joined, Stopwatch, Timing, World
+
+if TYPE_CHECKING:
+    from headway.core.record import StateRecord
 
 # Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then windows of
 # services, then wakes.
