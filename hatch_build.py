@@ -73,15 +73,19 @@ def written_out(source: str) -> str:
     numbers: what is added stands in the two empty lines behind a class, and at the end.
     """
     lines, last = [*source.splitlines(), "", ""], list[str]()
+    values: dict[str, dict[str, ast.AnnAssign]] = {}
     for cls in ast.parse(source).body:
         if not isinstance(cls, ast.ClassDef) or [ast.unparse(one) for one in cls.decorator_list] != ["value"]:
             continue
-        fields = {ast.unparse(one.target): one for one in cls.body if isinstance(one, ast.AnnAssign)}
-        types = {name: ast.unparse(field.annotation) for name, field in fields.items()}
-        defaults = {name: f" = {ast.unparse(field.value)}" if field.value else "" for name, field in fields.items()}
-        taken = ", ".join(f"{name}: {types[name]}{defaults[name]}" for name in fields)
-        stored = "; ".join(f"self.{name} = {name}" for name in fields)
-        given = "".join(f"self.{name}, " for name in fields)
+        own = {ast.unparse(one.target): one for one in cls.body if isinstance(one, ast.AnnAssign)}
+        types = {name: ast.unparse(field.annotation) for name, field in own.items()}
+        inherited = [values[name] for name in map(ast.unparse, cls.bases) if name in values]
+        fields = values[cls.name] = {name: field for some in (*inherited, own) for name, field in some.items()}
+        fixed = {name: found for name, field in fields.items() if (found := _fixed(field.value)) is not None}
+        open_fields = {name: field for name, field in fields.items() if name not in fixed}
+        taken = ", ".join(ast.unparse(field) for field in open_fields.values())
+        stored = "; ".join(f"self.{name} = {fixed.get(name, name)}" for name in fields)
+        given = "".join(f"self.{name}, " for name in open_fields)
         lines[cls.decorator_list[0].lineno - 1] = "@dataclass(init=False, unsafe_hash=True)"
         assert cls.end_lineno is not None
         assert lines[cls.end_lineno : cls.end_lineno + 2] == ["", ""], f"two empty lines follow {cls.name}"
@@ -93,6 +97,16 @@ def written_out(source: str) -> str:
     if last:
         lines[lines.index(VALUE)] = "from dataclasses import dataclass"
     return "\n".join([*lines, *last, ""])
+
+
+def _fixed(default: ast.expr | None) -> str | None:
+    """The only content of a field that cannot be given: `field(default=..., init=False)`; None for any other."""
+    if not (isinstance(default, ast.Call) and ast.unparse(default.func) == "field"):
+        return None
+    said = {word.arg: ast.unparse(word.value) for word in default.keywords}
+    assert said.keys() == {"default", "init"}, "what else a field may say is not written out"
+    assert said["init"] == "False", "a field that can be given says its default alone"
+    return said["default"]
 
 
 def is_asked() -> bool:

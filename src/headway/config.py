@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +242,8 @@ def parse_network(text: str, *, source: str = "cluster") -> Network:
 
 def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network]:
     """The nodes, and the lines between them."""
+    import tomllib  # seldom wanted: a simulation may be told its slots
+
     for place, row in enumerate(text.splitlines(), 1):
         if len(row) > LINE_MAX:
             field, _, value = row.partition("=")

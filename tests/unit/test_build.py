@@ -167,3 +167,45 @@ def test_a_value_that_is_written_out_is_the_same_value(build: Any, monkeypatch: 
         MODULE.splitlines().index(line) for line in ("class Fact:", "class Other:", "LAST = 1")
     ], "a traceback names the lines of the source"
     assert build.written_out("LAST = 1\n").splitlines()[0] == "LAST = 1"
+
+
+HEIRS = '''"""Shapes."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from headway.model.value import value
+
+
+@value
+class Shape:
+    name: str
+    sides: int = 4
+    kind: str = field(default="any", init=False)
+
+
+@value
+class Round(Shape):
+    radius: float = 1.0
+    kind: str = field(default="round", init=False)
+
+
+LAST = 1
+'''
+
+
+def test_values_that_are_written_out_may_inherit(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, written = ModuleType("shapes"), ModuleType("shapes")
+    monkeypatch.setitem(sys.modules, "shapes", written)
+    exec(HEIRS, vars(plain))
+    exec(compile(build.written_out(HEIRS), "shapes", "exec"), vars(written))
+    for made in (plain, written):
+        found = made.Round("disc", radius=2.0)
+        assert repr(found) == "Round(name='disc', sides=4, kind='round', radius=2.0)"
+        assert found == made.Round("disc", 4, 2.0) != made.Round("disc")
+        assert (replace(found, sides=0).kind, made.Shape("box").kind) == ("round", "any")
+        assert [one.name for one in fields(made.Round) if one.init] == ["name", "sides", "radius"]
+        with pytest.raises(TypeError, match="kind"):
+            made.Round("disc", kind="square")
+    assert pickle.loads(pickle.dumps(written.Round("disc", 3))) == written.Round("disc", 3)

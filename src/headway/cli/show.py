@@ -10,10 +10,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
-import msgspec
 
 from headway.errors import InvalidInput
 from headway.model.instant import Duration, from_seconds
@@ -22,7 +21,9 @@ from headway.times import age_text, away_text, clock_text
 from headway.times import instant_of as instant_in
 from headway.times import span_of as seconds_in
 from headway.times import span_text as span
-from headway.wire import JobReport
+
+if TYPE_CHECKING:  # a simulation prints no report, and they take a fifth of its start-up to load
+    from headway.wire import JobReport
 
 __all__ = [
     "age",
@@ -66,6 +67,8 @@ def print_json(value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """A report for JSON: bytes become text."""
+    import msgspec
+
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):

@@ -37,8 +37,10 @@ def open_tasks(job: JobView, tasks: Iterable[int]) -> list[int]:
 def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
     """Do not start these tasks of `open_tasks`. Those that run are asked to end, and settled when they have ended."""
     ready: set[int] = set()
+    dropped = job.dropped if isinstance(job.dropped, set) else set[int]()
+    job.dropped = dropped
     for task in tasks:
-        job.dropped.add(task)
+        dropped.add(task)
         attempt = job.attempts.get(task)
         if attempt is not None:
             pool.ask_to_end(attempt)

@@ -124,7 +124,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import Kind, Service
 from headway.model.outcome import Outcome
-from headway.model.snapshot import AttemptView, JobView
+from headway.model.snapshot import NONE_COUNTED, AttemptView, JobView
 
 LOSSES_MAX: Final = 10
 """Under rules 1: a task whose attempts were lost this often is settled as lost."""
@@ -170,8 +170,7 @@ def end_of_instance(job: JobView, attempt: AttemptView, outcome: Outcome, now: I
     spec = job.spec
     assert isinstance(spec, Service)
     if now - attempt.start >= spec.window:
-        job.failures.clear()
-        job.strikes.clear()
+        job.failures = job.strikes = NONE_COUNTED
     if attempt.ending and outcome is not Outcome.LOST:
         return Outcome.KILLED
     return Outcome.EXITED if outcome is Outcome.SUCCEEDED else outcome

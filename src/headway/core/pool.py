@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from headway.core import lifecycle
+from headway.core.views import more, without
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
 from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind
@@ -500,19 +501,19 @@ class Pool(Snapshot):
         suspicion = self.state.suspicions.get((job.id, task)) if self.state.suspicions else None
         guilty = suspicion is not None and suspicion.guilty
         if outcome is Outcome.LOST and self.state.rules < lifecycle.ISOLATING:
-            job.losses[task] = job.losses.get(task, 0) + 1
+            job.losses = more(job.losses, task)
             guilty = job.losses[task] >= lifecycle.LOSSES_MAX
         elif not succeeded and outcome.is_own_doing:
-            strikes = job.strikes.get(task, 0) + struck
             if struck:
-                job.strikes[task] = strikes
-            if not struck or strikes > lifecycle.STRIKES_MAX:
-                job.failures[task] = job.failures.get(task, 0) + 1
+                job.strikes = more(job.strikes, task)
+            if not struck or job.strikes[task] > lifecycle.STRIKES_MAX:
+                job.failures = more(job.failures, task)
             if suspicion is not None:
                 suspicion.clear()
         if succeeded or lifecycle.verdict(job, task, outcome, guilty=guilty) is lifecycle.Verdict.SETTLE:
             if succeeded:
-                job.dropped.discard(task)
+                if isinstance(job.dropped, set):
+                    job.dropped.discard(task)
             elif job.cancelled or task in job.dropped:
                 outcome = CANCELLED
             self._settle(job, attempt, outcome)
@@ -582,9 +583,10 @@ class Pool(Snapshot):
             self.unplan(job, task)
         if self.plans and outcome is not SUCCEEDED:
             self.look_at_plan(job)
-        for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
+        job.tries.pop(task, None)
+        for counts in (job.failures, job.losses, job.strikes, job.kept):
             if counts:
-                counts.pop(task, None)
+                without(counts, task)
         if self.state.suspicions:
             self.state.suspicions.pop((job.id, task), None)
         if job.mean_size:
@@ -606,9 +608,11 @@ class Pool(Snapshot):
         if job.sends:
             job.outputs[attempt.task] = place_of(self.slot_nodes[attempt.slots.bit_length() - 1].spec), self.now
         if job.followers and not job.cancelled:
+            missing = job.missing
+            assert isinstance(missing, list)
             for follower in job.followers[attempt.task]:
-                job.missing[follower] -= 1
-                if not job.missing[follower] and follower not in job.dropped:
+                missing[follower] -= 1
+                if not missing[follower] and follower not in job.dropped:
                     self.give_back(job, follower)
 
     def _observe(self, job: JobView, attempt: AttemptView) -> None:
@@ -620,7 +624,8 @@ class Pool(Snapshot):
             took = min(round(took * job.mean_size / job.sizes[attempt.task]), LONGEST)
         here = job.times.get(node.node_class)
         if here is None:
-            here = job.times[node.node_class] = RunTimes(took)
+            here = RunTimes(took)
+            job.times = {**job.times, node.node_class: here}
         here.add(took)
         job.observed.add(took if node.speed == 1.0 else min(round(took * node.speed), LONGEST))
         if job.observed.mean == job.estimate:
@@ -647,7 +652,7 @@ class Pool(Snapshot):
         if attempt.saved > attempt.start:
             # It is unknown how much it did in the background, so that time does not count.
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
-            job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
+            job.kept = more(job.kept, attempt.task, max(0, kept))
 
     def _vacate(self, slots: Slots, counted: int = -1, width: int = -1, bounds: list[int] | None = None) -> None:
         """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free.
@@ -750,8 +755,9 @@ class Pool(Snapshot):
         if final is not None:
             for slot in numbers(job.held) if job.held else ():
                 self.disown(job, slot)
-            for known in [known for known in self.state.suspicions if known[0] == job.id]:
-                del self.state.suspicions[known]
+            if self.state.suspicions:
+                for known in [known for known in self.state.suspicions if known[0] == job.id]:
+                    del self.state.suspicions[known]
             if self.orders and not job.cancelled:
                 self.unrank(job)
             self.state.leave(job, final)

@@ -536,7 +536,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     for known in record.times:
         times = RunTimes(known.mean, count=known.count, spread=known.spread)
         if known.node_class:
-            job.times[known.node_class] = times
+            job.times = {**job.times, known.node_class: times}
         else:
             job.observed = times
     for kept in record.attempts:

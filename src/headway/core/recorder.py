@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Final
 
 from headway.core.lifecycle import ISOLATING
@@ -203,16 +204,18 @@ class Recorder:
                 self._note_node(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
-        moved: list[Place] = []
+        moved: set[Place] | None = None  # made when an attempt changes its tier
         for action in actions:
             if type(action) is Launch:
-                moved.clear()
+                moved = None
                 if not self._strangers or action.job not in self._strangers:
                     self._note_launch(action, start)
             elif type(action) is Conclude:
                 if not self._strangers or action.job not in self._strangers:
                     self.conclude(action.job, now, action.status)
             elif type(action) is ChangeTier:
+                if moved is None:
+                    moved = set()
                 self._note_change(action, moved)
             elif type(action) is Suspend:
                 if action.job not in self._strangers:
@@ -279,7 +282,7 @@ class Recorder:
             run.has_begun, run.start, run.since, run.spent = True, now, now, 0
             self.start.setdefault(event.job, now)
 
-    def _note_change(self, change: ChangeTier, moved: list[Place]) -> None:
+    def _note_change(self, change: ChangeTier, moved: set[Place]) -> None:
         """It goes to the other tier, and maybe back at once; that is one change."""
         place = change.job, change.task
         run = self.runs.get(place)
@@ -287,7 +290,7 @@ class Recorder:
             return
         now = self._state.now
         if place not in moved:
-            moved.append(place)
+            moved.add(place)
             self._note_row(place, run, wasted=False)
         self._busy += run.to_wait(now)
         run.come_to(change.tier, now)
@@ -372,8 +375,8 @@ class Recorder:
             decision_seconds: as in `Schedule`.
         """
         starts, ends = self.start, self.end
-        start = [starts.get(job, NOT_YET) for job in jobs]
-        end = [ends.get(job, NOT_YET) for job in jobs]
+        start = list(map(starts.get, jobs, repeat(NOT_YET)))
+        end = list(map(ends.get, jobs, repeat(NOT_YET)))
         is_over = len(ends) == len(jobs)
         holdings = self._holdings
         columns = None
@@ -411,11 +414,13 @@ class Recorder:
         )
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
-        open_jobs, ends = self._state.jobs, self.end
+        open_jobs, ends, failed = self._state.jobs, self.end, self.failed
+        if len(ends) == len(jobs) and not failed:
+            return [STATUSES.index(JOB_SUCCEEDED)] * len(jobs)
         found = []
         for job in jobs:
             if job in ends:
-                status = self.failed.get(job, JOB_SUCCEEDED)
+                status = failed.get(job, JOB_SUCCEEDED)
             else:
                 status = self._core.status(job) if job in open_jobs else JobStatus.HELD
             found.append(STATUSES.index(status))

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects
 from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
-from headway.core.record import (
-    StateRecord,
-    departing_record,
-    isolation_record,
-    job_record,
-    leaving_record,
-    node_record,
-    pool_record,
-    restore_state,
-    suspicion_record,
-)
 from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, promised
 from headway.core.state import State
 from headway.errors import HeadwayError
@@ -62,6 +51,9 @@ from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Waiting
 from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
+
+if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and loads nothing for it
+    from headway.core.record import StateRecord
 
 _RareEvent = (
     Woke
@@ -382,8 +374,10 @@ class Scheduler:
 
     def dump(self) -> StateRecord:
         """The whole state as plain values: to be stored, and to be compared."""
+        from headway.core import record
+
         state = self.state
-        return StateRecord(
+        return record.StateRecord(
             now=state.now,
             policy=self.policy,
             estimate_default=state.estimate_default,
@@ -392,9 +386,9 @@ class Scheduler:
             round_at=state.round_at,
             round_due=state.round_due,
             arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
-            jobs=tuple(job_record(job) for job in state.jobs.values()),
-            nodes=tuple(node_record(node) for node in state.nodes.values()),
-            departed=tuple(node_record(node) for node in state.departed),
+            jobs=tuple(record.job_record(job) for job in state.jobs.values()),
+            nodes=tuple(record.node_record(node) for node in state.nodes.values()),
+            departed=tuple(record.node_record(node) for node in state.departed),
             rounds=self.rounds,
             ignored=self.ignored,
             refusals=tuple(sorted(self.refusals.items())),
@@ -404,12 +398,12 @@ class Scheduler:
             question=self.question,
             rules=state.rules,
             node_losses=state.node_losses,
-            suspicions=tuple(suspicion_record(suspicion) for _, suspicion in sorted(state.suspicions.items())),
-            isolations=tuple(isolation_record(isolation) for isolation in state.isolations),
-            pools=tuple(map(pool_record, state.others)),
+            suspicions=tuple(record.suspicion_record(suspicion) for _, suspicion in sorted(state.suspicions.items())),
+            isolations=tuple(record.isolation_record(isolation) for isolation in state.isolations),
+            pools=tuple(map(record.pool_record, state.others)),
             consulted=state.consulted,
-            leaving=leaving_record(state),
-            departing=departing_record(state),
+            leaving=record.leaving_record(state),
+            departing=record.departing_record(state),
             last=state.last,
             network=state.routes.network,
         )
@@ -420,6 +414,8 @@ class Scheduler:
 
         The wake that it had requested must be arranged again: the driver feeds `Woke` at `record.wake_at`.
         """
+        from headway.core.record import restore_state
+
         scheduler = cls(
             policies, record.policy, estimate_default=record.estimate_default, period=record.period, restores=True
         )

@@ -96,7 +96,7 @@ class Sorting(Queue):
         while self._sorted:
             part = self._sorted[: -SORTED_AT_ONCE - 1 : -1]
             del self._sorted[-SORTED_AT_ONCE:]
-            self._made.extend([job for _, job in part if job not in self._changed])
+            self._made.follow([job for _, job in part if job not in self._changed])
             yield
 
     def result(self) -> Queue:

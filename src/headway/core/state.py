@@ -134,7 +134,8 @@ class State(Pool):
         """A job has left the system. Returns the jobs that came after it."""
         found = self.successors.pop(number, [])
         for job in found:
-            job.after.discard(number)
+            if isinstance(job.after, set):
+                job.after.discard(number)
         return found
 
     def release_due_jobs(self) -> None:
@@ -206,13 +207,13 @@ class State(Pool):
         """A suspected task waits to run alone."""
         suspicion = self.suspicions[job.id, task]
         suspicion.waits = self.now
-        insort(job.apart, task)
+        job.apart = sorted([*job.apart, task])
         insort(self.suspects, suspicion.rank)
         pool_of(job).look_at_everything()
 
     def leave_apart(self, job: JobView, task: int) -> None:
         """A suspected task no longer waits to run alone."""
-        job.apart.remove(task)
+        job.apart = [other for other in job.apart if other != task]
         self.suspects.remove(self.suspicions[job.id, task].rank)
 
     def shift(self, by: Duration) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from headway.core.pool import Pool, pool_of
 from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
+from headway.core.views import more
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import Kind
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
@@ -66,7 +67,7 @@ def _hold_against(state: State, attempt: AttemptView, number: int) -> None:
     job, task = attempt.job, attempt.task
     if job.cancelled or task in job.dropped:
         return
-    job.losses[task] = job.losses.get(task, 0) + 1
+    job.losses = more(job.losses, task)
     suspicion = state.suspicions.get((job.id, task))
     if suspicion is None:
         suspicion = state.suspicions[job.id, task] = Suspicion(job, task)
@@ -98,7 +99,7 @@ def _explain(state: State, guilty: Suspicion) -> None:
 def _put(state: State, suspicion: Suspicion) -> None:
     """Let a task wait to run alone, or among others, as its suspicion now requires."""
     if suspicion.runs_alone:
-        insort(suspicion.job.apart, suspicion.task)
+        suspicion.job.apart = sorted([*suspicion.job.apart, suspicion.task])
         insort(state.suspects, suspicion.rank)
     else:
         pool = pool_of(suspicion.job)

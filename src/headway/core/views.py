@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headway.model.instant import LONGEST, Duration
 from headway.model.job import Bag, JobSpec, Service, Workflow
 from headway.model.snapshot import JobView, RunTimes
@@ -31,6 +33,20 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
     if spec.profile:
         job.times = {node_class: RunTimes(run_time, count=1) for node_class, run_time in spec.profile}
     return job
+
+
+def more(counts: Mapping[int, int], task: int, by: int = 1) -> Mapping[int, int]:
+    """Counts with so much more for a task: the same ones, unless they are the empty ones that all jobs share."""
+    own = counts if isinstance(counts, dict) else {}
+    own[task] = own.get(task, 0) + by
+    return own
+
+
+def without(counts: Mapping[int, int], task: int) -> Mapping[int, int]:
+    """Counts with nothing for a task."""
+    if isinstance(counts, dict):
+        counts.pop(task, None)
+    return counts
 
 
 def followers(spec: Workflow) -> list[list[int]]:

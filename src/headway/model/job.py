@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field, replace
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.value import value
@@ -163,7 +163,7 @@ class JobSpec(_AnyJob):
     release: Instant = 0
     estimate: Duration | None = None
     due: Instant | None = None
-    priority: float = 0
+    priority: float = 0.0
     rate: float = 1.0
     shape: PenaltyShape = PenaltyShape.LINEAR
     user: str = ""
@@ -300,10 +300,11 @@ FORMS: Final[dict[Kind, type[JobSpec]]] = {
 }
 """The class of each kind."""
 
-if TYPE_CHECKING:
-    AnyJob: TypeAlias = JobSpec
-else:  # decoders take a data class for the form itself, and ask about a class that is none
-    AnyJob = _AnyJob
+AnyJob: TypeAlias = JobSpec
+"""A job of any form, as decoders are asked for it."""
+
+# Decoders take a data class for the form itself, and ask about a class that is none. So this is what they see.
+globals()["AnyJob"] = _AnyJob
 
 
 Flaw = tuple[str, object, str]

@@ -43,36 +43,45 @@ class Queue(list["JobView"]):
         jobs: in any order.
     """
 
-    __slots__ = ("_blocks", "_stairs", "key")
+    __slots__ = ("_blocks", "_keys", "_stairs", "key")
 
     def __init__(self, key: Key, jobs: Iterable[JobView] = ()) -> None:
         super().__init__(sorted(jobs, key=key))
         self.key = key
+        self._keys = [key(job) for job in self]  # beside the jobs: a search that asks each for its key takes longer
         self._blocks: list[list[JobView]] = []
         self._stairs: list[tuple[list[int], list[Duration]] | None] = []  # None: computed when it is read
 
     def add(self, job: JobView) -> None:
         """Put a job that is not in the queue in its place."""
-        key = self.key
-        if not self or key(self[-1]) < key(job):
+        key, keys = self.key(job), self._keys
+        if not keys or keys[-1] < key:
             self.append(job)
+            keys.append(key)
         else:
-            insort(self, job, key=key)
+            place = bisect_right(keys, key)
+            self.insert(place, job)
+            keys.insert(place, key)
         if self._blocks:
             self._add_to_block(job)
+
+    def follow(self, jobs: list[JobView]) -> None:
+        """Put jobs, in their order, behind all that are in the queue."""
+        self.extend(jobs)
+        self._keys += [self.key(job) for job in jobs]
 
     def discard(self, job: JobView) -> None:
         """Take a job out, if it is in the queue."""
         place = self.place(job)
         if place is None:
             return
-        del self[place]
+        del self[place], self._keys[place]
         if self._blocks:
             self._drop_from_block(job)
 
     def place(self, job: JobView) -> int | None:
         """The place of a job, counted from 0; None if it is not in the queue."""
-        place = 0 if self and self[0] is job else bisect_left(self, self.key(job), key=self.key)
+        place = 0 if self and self[0] is job else bisect_left(self._keys, self.key(job))
         return place if place < len(self) and self[place] is job else None
 
     def fitting(self, steps: Steps, begin: int = 0) -> Iterable[JobView]:
@@ -94,6 +103,7 @@ class Queue(list["JobView"]):
         Raises:
             AssertionError: they disagree with the list.
         """
+        assert [self.key(job) for job in self] == self._keys, "keys of a queue"
         assert not self._blocks or [job for block in self._blocks for job in block] == self, "blocks of a queue"
         for block, stairs in zip(self._blocks, self._stairs, strict=True):
             assert stairs is None or stairs == _stairs(block), "stairs of a block"

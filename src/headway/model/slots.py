@@ -18,6 +18,9 @@ NO_SLOTS: Final[Slots] = 0
 MANY: Final = 64
 """From so many numbers on a set is made of bytes."""
 
+FEW: Final = 32
+"""Of so few numbers, single slots are taken away as fast as halves are counted."""
+
 PART: Final = 4096
 """The numbers of a larger set are read in parts of so many."""
 
@@ -236,7 +239,7 @@ def lowest(slots: Slots, wanted: int) -> Slots:
         return run
     below, rest = first, slots >> first
     left, length = wanted, rest.bit_length()
-    while length > 1:  # the end is above `below`, and `left` of the slots in `rest` are wanted
+    while length > FEW:  # the end is above `below`, and `left` of the slots in `rest` are wanted
         half = length >> 1
         lower = rest & ((1 << half) - 1)
         there = lower.bit_count()
@@ -247,4 +250,6 @@ def lowest(slots: Slots, wanted: int) -> Slots:
             below += half
             rest >>= half
             length -= half
-    return slots & ((1 << (below + 1)) - 1)
+    for _ in range(left - 1):
+        rest &= rest - 1
+    return slots & ((1 << (below + (rest & -rest).bit_length())) - 1) if rest else slots

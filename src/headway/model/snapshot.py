@@ -7,8 +7,10 @@ state before and after each policy).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
@@ -24,6 +26,12 @@ from headway.model.window import Window
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 SERVICE: Final = Kind.SERVICE
+
+NONE_COUNTED: Final[Mapping[Any, Any]] = MappingProxyType({})
+"""What most jobs count of failures and the like. All share it: to create an empty dictionary for each takes time."""
+
+NONE: Final[AbstractSet[int]] = frozenset()
+"""The same for sets."""
 
 WINDOWS_KEPT: Final = 16
 """So many of the last windows of a service are kept for policies."""
@@ -301,7 +309,7 @@ class JobView:
         self.kind = spec.kind
         self.width = spec.width
         self.release = spec.release
-        self.after: set[JobId] = set()
+        self.after: AbstractSet[JobId] = NONE
         self.estimate = estimate
         self.priority = spec.priority
         self.due: Instant = NEVER if spec.due is None else spec.due
@@ -309,25 +317,25 @@ class JobView:
         self.tasks = self.ready = self.unfinished = tasks = spec.tasks
         self.fresh = 0
         self.again: list[int] = []
-        self.apart: list[int] = []
+        self.apart: Sequence[int] = ()
         self.attempts: dict[int, AttemptView] = {}
         self.held: Slots = NO_SLOTS
         self.seats: tuple[int, ...] = ()
         self.promise: Instant | None = None
-        self.missing: list[int] = []
-        self.followers: list[list[int]] = []
+        self.missing: Sequence[int] = ()
+        self.followers: Sequence[Sequence[int]] = ()
         self.tries: dict[int, int] = {}
-        self.failures: dict[int, int] = {}
-        self.losses: dict[int, int] = {}
-        self.strikes: dict[int, int] = {}
+        self.failures: Mapping[int, int] = NONE_COUNTED
+        self.losses: Mapping[int, int] = NONE_COUNTED
+        self.strikes: Mapping[int, int] = NONE_COUNTED
         self.ended = 0
         self.spent: Duration = 0
         self.failed = False
         self.cancelled = False
-        self.dropped: set[int] = set()
+        self.dropped: AbstractSet[int] = NONE
         self.observed: RunTimes | None = None
-        self.times: dict[str, RunTimes] = {}
-        self.kept: dict[int, Duration] = {}
+        self.times: Mapping[str, RunTimes] = NONE_COUNTED
+        self.kept: Mapping[int, Duration] = NONE_COUNTED
         self.lost: Duration = 0
         self.kills = 0
         self.moves = 0

@@ -371,7 +371,7 @@ def start(
             return free, width
         slots, left = view.start_on(job, free)
         plan.hold(job.id, slots)
-        started.append((view.now + view.time_of(job, 0, slots), width))
+        started.append((view.now + (job.estimate if view.uniform else view.time_of(job, 0, slots)), width))
         return left, 0
     free, task = start_tasks(view, plan, job, free, None, started)
     return free, 0 if task is None else slots_needed(view, job, task)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, instances, lin14, listed, services, sites, tempo, tiered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -28,36 +28,58 @@ GROUP: Final = "headway.policies"
 
 def conservative(order: str = "release", per_instant: bool = False) -> Policy:
     """Conservative backfilling: every waiting job is promised a start, never a later one while estimates hold."""
-    return backfill.Easy(order, math.inf, per_instant)
+    from headway.policies.backfill import Easy
+
+    return Easy(order, math.inf, per_instant)
 
 
-BUILT_IN: Final[dict[str, PolicyFactory]] = {
-    "fcfs": backfill.Strict,
-    "sjf": partial(backfill.Strict, "shortest"),
-    "easy": backfill.Easy,
-    "conservative": conservative,
-    "keasy": partial(tiered.TieredEasy, "kill"),
-    "reasy": partial(tiered.TieredEasy, "wait"),
-    "measy": partial(tiered.TieredEasy, "migrate"),
-    "edf": partial(lin14.Fill, "due"),
-    "priority": lin14.Priority,
-    "proportion": lin14.Proportion,
-    "workload": lin14.Workload,
-    "deadline": lin14.Deadline,
-    "greedy": partial(listed.Listed, "greedy"),
-    "lst": partial(listed.Listed, "lst"),
-    "lstr": partial(listed.Listed, "lstr"),
-    "hprf": partial(listed.Listed, "hprf"),
-    "wspt": partial(listed.Listed, "wspt"),
-    "atc": partial(listed.Listed, "atc"),
-    "anneal": listed.Annealed,
-    "heft": heft.Heft,
-    "peft": heft.Peft,
-    "tempo": tempo.Tempo,
-    "sites": sites.Sites,
-    "services": services.Services,
-    "instances": instances.Instances,
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """Where a policy of Headway's own is. Its module is loaded when the policy is asked for: a run needs one of many.
+
+    Attributes:
+        place: the module in this package, and the factory in it.
+        first: the first parameter, if the name fixes it.
+    """
+
+    place: str
+    first: str = ""
+
+    def factory(self) -> PolicyFactory:
+        """Loads it."""
+        module, _, name = self.place.partition(".")
+        found: PolicyFactory = getattr(import_module(f"headway.policies.{module}"), name)
+        return partial(found, self.first) if self.first else found
+
+
+BUILT_IN: Final = {
+    "fcfs": BuiltIn("backfill.Strict"),
+    "sjf": BuiltIn("backfill.Strict", "shortest"),
+    "easy": BuiltIn("backfill.Easy"),
+    "conservative": BuiltIn("registry.conservative"),
+    "keasy": BuiltIn("tiered.TieredEasy", "kill"),
+    "reasy": BuiltIn("tiered.TieredEasy", "wait"),
+    "measy": BuiltIn("tiered.TieredEasy", "migrate"),
+    "edf": BuiltIn("lin14.Fill", "due"),
+    "priority": BuiltIn("lin14.Priority"),
+    "proportion": BuiltIn("lin14.Proportion"),
+    "workload": BuiltIn("lin14.Workload"),
+    "deadline": BuiltIn("lin14.Deadline"),
+    "greedy": BuiltIn("listed.Listed", "greedy"),
+    "lst": BuiltIn("listed.Listed", "lst"),
+    "lstr": BuiltIn("listed.Listed", "lstr"),
+    "hprf": BuiltIn("listed.Listed", "hprf"),
+    "wspt": BuiltIn("listed.Listed", "wspt"),
+    "atc": BuiltIn("listed.Listed", "atc"),
+    "anneal": BuiltIn("listed.Annealed"),
+    "heft": BuiltIn("heft.Heft"),
+    "peft": BuiltIn("heft.Peft"),
+    "tempo": BuiltIn("tempo.Tempo"),
+    "sites": BuiltIn("sites.Sites"),
+    "services": BuiltIn("services.Services"),
+    "instances": BuiltIn("instances.Instances"),
 }
+"""Headway's own policies by name."""
 
 
 BY_DUE_DATE: Final = frozenset({"edf", "deadline", "tempo", "greedy", "lst", "lstr", "atc", "anneal"})
@@ -106,7 +128,7 @@ def factories() -> dict[str, Callable[[], PolicyFactory]]:
     found: dict[str, Callable[[], PolicyFactory]] = {}
     for entry in entry_points(group=GROUP):
         found[entry.name] = partial(_load, entry)
-    return found | {name: partial(_known, name) for name in BUILT_IN}
+    return found | {name: known.factory for name, known in BUILT_IN.items()}
 
 
 def _load(entry: EntryPoint) -> PolicyFactory:
@@ -117,10 +139,6 @@ def _load(entry: EntryPoint) -> PolicyFactory:
         hint = f"It is {entry.value}. A server that was started before this was installed must be started again."
         raise HeadwayError(f"policy {entry.name} cannot be loaded: {raised}", hint) from raised
     return factory
-
-
-def _known(name: str) -> PolicyFactory:
-    return BUILT_IN[name]
 
 
 def _added(name: str) -> PolicyFactory:
@@ -188,7 +206,7 @@ def find(text: str) -> Policy:
     'shortest'
     """
     name, _, arguments = text.strip().partition(":")
-    return made(name, BUILT_IN.get(name) or _added(name), arguments)
+    return made(name, BUILT_IN[name].factory() if name in BUILT_IN else _added(name), arguments)
 
 
 def made(name: str, factory: PolicyFactory, arguments: str) -> Policy:

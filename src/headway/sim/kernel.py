@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
@@ -50,6 +49,9 @@ from headway.sim.specs import specs
 from headway.sim.states import crowd, quiet, quiet_spec
 from headway.sim.timed import TimedPolicy
 from headway.sim.world import Estimates, Joined, Stopwatch, Timing, World
+
+if TYPE_CHECKING:
+    from headway.core.record import StateRecord
 
 # Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then windows of
 # services, then wakes.
@@ -459,15 +461,15 @@ class Simulation:
     def _perform(self, actions: list[Action], start: Instant) -> None:
         """Do what the core asks for. Attempts that are to be launched begin to run at `start`."""
         state, machines, heap, served = self.scheduler.state, self._machines, self._heap, self.served
-        changes: list[ChangeTier] = []
+        changes: list[ChangeTier] | None = None
         for action in actions:
             if served is not None and served.has(action):
                 for ended in served.perform(action, state.now):
                     heappush(heap, (ended.at, END, ended.job, ended.task, -ended.attempt, ended))
             elif type(action) is Launch:
-                if changes:
+                if changes is not None:
                     machines.change_tiers(changes, state)
-                    changes = []
+                    changes = None
                 running = machines.launch(action, start, state)
                 if running is not None:
                     heappush(heap, (running.end, END, action.job, action.task, action.attempt, None))
@@ -484,11 +486,13 @@ class Simulation:
                 # The minus sign tells this end from the attempt's own end, which may be at the same instant.
                 heappush(heap, (state.now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
+                if changes is None:
+                    changes = []
                 changes.append(action)
             else:
                 assert type(action) is Consult
                 self._question = action.question
-        if changes:
+        if changes is not None:
             machines.change_tiers(changes, state)
 
     def schedule(self) -> Schedule:

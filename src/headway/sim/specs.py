@@ -39,14 +39,29 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first
         for position, row in enumerate(zip(*columns, strict=True), first):
             release, kind, tasks, width, estimate, due, priority, rate, shape, user, cpu = row
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            terms = first_id + position, release, said, due, priority, rate, SHAPES[shape], user
             cpus = uses.get(position, (cpu,) if cpu == cpu else ())
             after = befores.get(position, ()) if befores else ()
             if first_id and after:
                 after = tuple([first_id + before for before in after])
-            if kind == RIGID:
-                yield Rigid(*terms, width=width, cpu=cpus, movable=movable, after=after)
-            elif position in workflows:
+            number = first_id + position
+            if kind == RIGID:  # term by term, because compiled code then makes no tuple and dictionary of them
+                yield Rigid(
+                    number,
+                    release,
+                    said,
+                    due,
+                    priority,
+                    rate,
+                    SHAPES[shape],
+                    user,
+                    cpu=cpus,
+                    movable=movable,
+                    after=after,
+                    width=width,
+                )
+                continue
+            terms = number, release, said, due, priority, rate, SHAPES[shape], user
+            if position in workflows:
                 yield Workflow(*terms, graph=workflows[position], cpu=cpus, movable=movable, after=after)
             elif position in bags:
                 bag = bags[position]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headway.core.record import JobRecord, NodeRecord, PoolRecord, StateRecord
 from headway.model.instant import NEVER
 from headway.model.node import NodeSpec
 from headway.model.snapshot import USE_UNKNOWN
 from headway.model.workload import Workload, workload_us
+
+if TYPE_CHECKING:
+    from headway.core.record import JobRecord, NodeRecord, PoolRecord, StateRecord
 
 
 def quiet(record: StateRecord) -> StateRecord:

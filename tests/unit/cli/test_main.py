@@ -53,6 +53,21 @@ def test_help_loads_nothing_that_takes_long() -> None:
         assert f"'{heavy}'" not in done.stderr
 
 
+def test_a_simulation_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text("1 0 -1 10 2 -1 -1 2 20 -1 1 1 -1 -1 -1 -1 -1 -1\n")
+    code = (
+        "import sys\nfrom headway.cli.main import main\n"
+        f"try: main(['simulate', {str(log)!r}, '--slots', '4', '--json'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "'headway.policies.backfill'" in done.stderr
+    for idle in ("msgspec", "tomllib", "headway.wire", "headway.core.record", "headway.policies.tempo"):
+        assert f"'{idle}'" not in done.stderr
+
+
 def test_version(headway: Any) -> None:
     compiled = ", compiled" if Path(scheduler.__file__).suffix != ".py" else ""
     assert headway("--version").out == f"headway, version {__version__}{module.build_text()}\n"
