@@ -109,6 +109,9 @@ IN_SITES = [
     "sites:each=deadline,per_instant=true",
     "sites:each=tempo",
     "sites:each=heft",
+    "sites:top=lb,each=heft:order=due",
+    "sites:top=fill,each=heft:order=due",
+    "sites:top=fill,each=tempo,at=west/easy:order=due|east/peft",
 ]
 """Top levels; nodes are in two sites."""
 
