@@ -91,6 +91,7 @@ def workflows(seed: int, jobs: int) -> Workload:
         tasks=[len(graph) for graph in graphs.values()],
         kind=[Kind.WORKFLOW] * jobs,
         workflows=graphs,
+        due=chance.integers(20, 300, jobs) * SECOND,
     )
 
 
