@@ -6,6 +6,8 @@ import asyncio
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from headway import wire
 from headway.live import reports
 from headway.live.driver import Driver
@@ -13,6 +15,7 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
+from headway.policies.sites import Sites
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
 from ..waiting import becomes
@@ -77,7 +80,7 @@ def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_job_names_the_pool_that_it_was_dealt_to(tmp_path: Path) -> None:
+def test_a_job_names_the_pool_that_it_was_dealt_to_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         with closing(Journal(tmp_path)) as journal:
             driver = Driver(
@@ -90,6 +93,14 @@ def test_a_job_names_the_pool_that_it_was_dealt_to(tmp_path: Path) -> None:
             await becomes(lambda: len(driver.open) == 2)
             page = await reports.job_list(driver, None, None, 0, 9)
             assert [job.pool for job in page.jobs] == ["", "west", "east"]
+            told = await reports.explanation(driver, 3)
+            assert told.pool == "east"
+            numbers = "east: was dealt 2; west: was dealt 1"
+            assert told.why_pool == f"it is at site east, because jobs go to the sites in turn. Now: {numbers}"
+            monkeypatch.setattr(Sites, "why", lambda *_: {}["x"])
+            told = await reports.explanation(driver, 3)
+            assert told.why_pool == "it is not known why it is there: the policy raised KeyError('x')"
+            assert told.text
             await driver.stop()
 
     asyncio.run(main())

@@ -18,6 +18,7 @@ import pytest
 from headway import wire
 from headway.advice.language import plan_text, read_plan, read_question, write_question
 from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
@@ -26,7 +27,7 @@ from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
 from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.network import NO_NETWORK, Line, Link, Network, Routes, place_of
-from headway.model.node import NodeSpec
+from headway.model.node import NodeSpec, Power
 from headway.model.plan import PlanRecord
 from headway.model.slots import of_numbers
 from headway.model.tier import Tier
@@ -90,6 +91,7 @@ def workflows(seed: int, jobs: int) -> Workload:
         tasks=[len(graph) for graph in graphs.values()],
         kind=[Kind.WORKFLOW] * jobs,
         workflows=graphs,
+        due=chance.integers(20, 300, jobs) * SECOND,
     )
 
 
@@ -315,6 +317,33 @@ def test_workflows_and_what_they_send_are_alike_too(policy: str, decider: str, j
     live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, network=network))
     assert told(live, first=1) == told(simulated, first=0)
     assert len(told(live, first=1)) == int(workload.tasks.sum()) + len(workload)
+
+
+@sizes
+@pytest.mark.parametrize("decider", ["", "http://there"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "sites:top=lb,each=heft:order=due",
+        "sites:top=fill,each=heft:order=due",
+        "sites:top=fill,each=easy,at=fast/heft:holes=best|slow/peft",
+    ],
+)
+def test_workflows_are_dealt_live_as_in_the_simulator(policy: str, decider: str, jobs: int, tmp_path: Path) -> None:
+    """Sites by numbers of jobs and by the energy of their nodes; the sites have policies of their own."""
+    watts = {"slow": Power(2.0, 9.0), "fast": Power(5.0, 40.0)}
+    workload, nodes = workflows(5, jobs // 2), tuple(replace(spec, power=watts[spec.name]) for spec in IN_SITES)
+    dealt: set[str] = set()
+
+    def look(scheduler: Scheduler) -> None:
+        dealt.update(view.pool.name for view in scheduler.state.jobs.values())
+
+    simulated: list[Event] = []
+    Simulation(workload, nodes, registry.find, policy, journal=simulated, audit=look).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=nodes))
+    assert told(live, first=1) == told(simulated, first=0)
+    assert len(told(live, first=1)) == int(workload.tasks.sum()) + len(workload)
+    assert dealt >= {"slow", "fast"}
 
 
 @sizes

@@ -269,6 +269,14 @@ def ending(policy: str, sites: int) -> Callable[[], object]:
         ("sites:each=sites", "each of policy sites is 'sites'; allowed: a policy for one site"),
         ("sites:each=easi", "policy of policy sites is 'easi'; allowed: anneal, atc, conservative"),
         ("sites:each=easy:depht=2", "parameter of policy easy"),
+        ("sites:at=east", "at of policy sites is 'east'; allowed: SITE/POLICY[|SITE/POLICY...]"),
+        ("sites:at=east/easy|", "at of policy sites is ''; allowed: SITE/POLICY[|SITE/POLICY...]"),
+        ("sites:at=/easy", "at of policy sites is '/easy'; allowed: SITE/POLICY[|SITE/POLICY...]"),
+        ("sites:at=east/easi", "policy of policy sites is 'easi'; allowed: anneal, atc, conservative"),
+        ("sites:at=east/easy:ordr=due", "parameter of policy easy of policy sites is 'ordr'; allowed: order"),
+        ("sites:at=east/services", "at of policy sites is 'services'; allowed: a policy for one site"),
+        ("sites:at=east/easy|east/fcfs", "at of policy sites is 'east/fcfs'; allowed: site east once"),
+        ("sites:top=lb,at=east/easy:per_instant=false", "allowed: per_instant once"),
     ],
 )
 def test_what_is_no_policy_of_sites_is_said(text: str, said: str) -> None:
@@ -282,6 +290,41 @@ def test_the_policy_of_each_site_may_have_parameters() -> None:
     core = Scheduler(registry.find, "sites:each=easy:order=due;depth=2")
     core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
     assert core.state.others[0].text == "easy:order=due,depth=2"
+
+
+def test_a_site_may_have_a_policy_of_its_own() -> None:
+    """Each site is scheduled as if it were alone under its policy; a journal and a restored core keep to that."""
+    text = "sites:top=rr,each=easy,at=west/heft:holes=best;order=due|north/fcfs"
+    columns, dealt, policies = workload(8), dict[int, str](), dict[str, str]()
+
+    def look(scheduler: Scheduler) -> None:
+        dealt.update({number: view.pool.name for number, view in scheduler.state.jobs.items() if view.pool.name})
+        policies.update({pool.name: pool.text for pool in scheduler.state.others})
+
+    whole = Simulation(made(columns), NODES, registry.find, text, audit=look).run()
+    assert policies == {"east": "easy", "west": "heft:holes=best,order=due"}
+    for site in SITES:
+        jobs = sorted(number for number in dealt if dealt[number] == site)
+        nodes = [spec for spec in NODES if spec.site == site]
+        alone = Simulation(made(columns, jobs), nodes, registry.find, policies[site]).run()
+        assert alone.start.tolist() == whole.start[jobs].tolist(), site
+
+
+def test_the_policies_of_single_sites_are_kept_and_chosen_anew() -> None:
+    core = Scheduler(registry.find, "sites:each=fcfs,at=east/heft")
+    core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
+    core.handle(NodeJoined(0, NodeSpec("b", 1, site="west")))
+    assert {pool.name: pool.text for pool in core.state.others} == {"east": "heft", "west": "fcfs"}
+    restored = Scheduler.restore(core.dump(), registry.find)
+    for one in (core, restored):
+        assert {name: type(pool.policy).__name__ for name, pool in one.state.pools.items()} == {  # type: ignore[attr-defined]
+            "east": "Heft",
+            "west": "Strict",
+        }
+        one.handle(PolicyChosen(1, "sites:each=fcfs,at=west/easy:order=due"))
+        assert {pool.name: pool.text for pool in one.state.others} == {"east": "fcfs", "west": "easy:order=due"}
+        one.check()
+    assert core.dump() == restored.dump()
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies" / "sites.md"
@@ -330,3 +373,11 @@ def test_what_has_not_started_at_a_site_that_goes_down_is_dealt_anew() -> None:
     core.check()
     assert where() == ["west"] * 8
     assert core.explain(7).reason is Reason.BEHIND_OTHERS
+    again = "no node of site east, where it was before, could take work; it was dealt again"
+    restored = Scheduler.restore(core.dump(), registry.find)
+    for one in (core, restored):
+        assert again in one.why_there(7)
+        assert [view.dealt_from for _, view in sorted(one.state.jobs.items())] == ["east", "", *["east"] * 6]
+        one.handle(PolicyChosen(6, "fcfs"))
+        assert {view.dealt_from for view in one.state.jobs.values()} == {""}
+        assert one.why_there(7) == ""

@@ -277,6 +277,8 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
         click.echo(f"{what} is promised at {clock(found.start)}, {when(found.start)}.")
     if found.note:
         click.echo(f"By policy {found.by}; {found.note}.")
+    if found.why_pool:
+        click.echo(f"{found.why_pool[0].upper()}{found.why_pool[1:]}.")
     if not found.status.is_final:
         for line in prospect_lines(found):
             click.echo(line)

@@ -261,6 +261,7 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     if job.release <= state.now and not job.cancelled:
         source.unrank(job)
     job.goes_to = None
+    job.dealt_from = "" if state in (source, target) else source.name
     source.unplan_job(job)
     if job.promise is not None:
         source.promise(job, None)

@@ -135,6 +135,7 @@ class JobRecord:
     cost: float = 0.0
     outputs: tuple[OutputRecord, ...] = ()
     planned: tuple[PlannedRecord, ...] = ()
+    dealt_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +337,7 @@ def job_record(job: JobView) -> JobRecord:
         cost=job.cost,
         outputs=tuple(OutputRecord(task, *where, at) for task, (where, at) in sorted(job.outputs.items())),
         planned=tuple(PlannedRecord(task, *place) for task, place in sorted(job.planned.items())),
+        dealt_from=job.dealt_from,
     )
 
 
@@ -503,7 +505,7 @@ def restore_suspicions(state: State, record: StateRecord) -> None:
 def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None) -> None:
     """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
-    job.pool, job.goes_to = pool, goes_to
+    job.pool, job.goes_to, job.dealt_from = pool, goes_to, record.dealt_from
     job.windows, job.cost = record.windows, record.cost
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:

@@ -301,6 +301,20 @@ class Scheduler:
             pool.given.clear()
         return self.reason_in(plan, job)
 
+    def why_there(self, job: JobId) -> str:
+        """Why a job is in its pool, by the top level's own words now; empty: it is in none, or that does not say.
+
+        Raises:
+            KeyError: no such job is in the system.
+            Exception: whatever the policy raises.
+        """
+        view, says = self.state.jobs[job], getattr(self.state.policy, "why", None)
+        if pool_of(view) is self.state or not callable(says):
+            return ""
+        if self.decider and not self.decider_failed:
+            return f"it is at site {view.pool.name}, because the decider at {self.decider} says so"
+        return str(says(self.state, view))
+
     def known_reason(self, job: JobId) -> Waiting | None:
         """Why a job waits, if no policy is needed to tell; None if its plan tells."""
         view = self.state.jobs[job]

@@ -19,7 +19,7 @@ import msgspec
 
 from headway import __version__, wire
 from headway.core.nodes import slot_statuses
-from headway.errors import NoSuchJob
+from headway.errors import NoSuchJob, in_short
 from headway.live import prospects
 from headway.live.checker import Checker
 from headway.live.driver import Driver
@@ -377,8 +377,18 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         assumed=to_seconds(driver.core.state.estimate_default),
         due=None if view.due >= NEVER else to_seconds(view.due),
         kind=view.kind.name.lower(),
+        pool=view.pool.name,
+        why_pool=_why_there(driver, job),
         **prospect.told(),
     )
+
+
+def _why_there(driver: Driver, job: JobId) -> str:
+    """Why a job is in its pool; of a top level that raises, what it raises."""
+    try:
+        return driver.core.why_there(job)
+    except Exception as raised:  # noqa: BLE001  of whatever policy: the rest of the explanation is wanted all the same
+        return f"it is not known why it is there: the policy raised {in_short(repr(raised))}"
 
 
 def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.AwaitedReport, ...]:

@@ -205,6 +205,7 @@ class JobView:
     Attributes:
         id, spec, kind, width: as submitted.
         pool: of which it is.
+        dealt_from: the pool where it was before it was dealt again; empty: it was dealt once, or never.
         goes_to: the pool to which it goes when nothing of it runs; until then nothing more of it starts. None: it
             stays.
         release: as submitted; of a job that comes after others, when the last of them has succeeded if that is later,
@@ -257,6 +258,7 @@ class JobView:
         "attempts",
         "cancelled",
         "cost",
+        "dealt_from",
         "dropped",
         "due",
         "ended",
@@ -304,6 +306,7 @@ class JobView:
     def __init__(self, spec: JobSpec, estimate: Duration) -> None:
         self.id: JobId = spec.id
         self.pool: Snapshot
+        self.dealt_from = ""
         self.goes_to: str | None = None
         self.spec = spec
         self.kind = spec.kind
@@ -838,7 +841,8 @@ class Policy(Protocol):
 class TopLevel(Policy, Protocol):
     """A policy that deals slots and jobs to pools, each of which has a policy of its own.
 
-    If it has an attribute `moves_slots` that is true, a job fits if the whole cluster has room, not only one pool.
+    If it has an attribute `moves_slots` that is true, a job fits if the whole cluster has room, not only one pool. If
+    it has a method `why(view, job)`, that says in words why a job is in its pool, for explanations; it changes nothing.
     """
 
     def lower(self, pool: str) -> str:

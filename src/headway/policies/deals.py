@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headway.model.graph import length_of
+from headway.model.instant import SECOND
 from headway.model.job import Kind
 from headway.model.snapshot import JobView, NodeView, Snapshot
 
@@ -165,22 +166,44 @@ def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -
         if not those:
             yield order.job, None
             continue
-        blocked = {site.name: order.blocked_at(site) for site in those}
-        in_time = [site for site in those if order.path <= until * site.fastest]
+        found = best_of([Offer(order, site, until) for site in those])
+        found.site.work += order.work
+        found.site.blocked += found.blocked
+        yield order.job, found.site
 
-        def load(site: Site, blocked: dict[str, float] = blocked, order: Order = order) -> float:
-            # What others leave over can be used by tasks of one slot.
-            work = site.work + order.work if order.demand == 1 else site.blocked + blocked[site.name]
-            return work / site.capacity
 
-        room = [site for site in in_time if site.watts and load(site) <= ROOM * until]
-        if room:
-            found = min(room, key=lambda site: site.watts * blocked[site.name])
-        else:
-            found = min(in_time or [max(those, key=lambda site: site.fastest)], key=load)
-        found.work += order.work
-        found.blocked += blocked[found.name]
-        yield order.job, found
+class Offer:
+    """What a site has for a job, for `efficient_first`.
+
+    Attributes:
+        site: as given.
+        blocked: the slot-microseconds at speed factor 1 that the job blocks there.
+        load: microseconds that its work takes with that of the job, if all of its capacity is used.
+        in_time: whether the critical path of the job ends by the horizon.
+        has_room: whether that is so, its load leaves room, and it says what it draws.
+        energy: the joules that the job takes there; 0 if that is not known.
+    """
+
+    __slots__ = ("blocked", "energy", "has_room", "in_time", "load", "site")
+
+    def __init__(self, order: Order, site: Site, until: float) -> None:
+        self.site = site
+        self.blocked = order.blocked_at(site)
+        # What others leave over can be used by tasks of one slot.
+        work = site.work + order.work if order.demand == 1 else site.blocked + self.blocked
+        self.load = work / site.capacity
+        self.in_time = order.path <= until * site.fastest
+        self.has_room = self.in_time and bool(site.watts) and self.load <= ROOM * until
+        self.energy = site.watts * self.blocked / SECOND
+
+
+def best_of(offers: Sequence[Offer]) -> Offer:
+    """The one of least energy of those that have room, else the one where the work is done soonest."""
+    room = [offer for offer in offers if offer.has_room]
+    if room:
+        return min(room, key=lambda offer: offer.energy)
+    in_time = [offer for offer in offers if offer.in_time]
+    return min(in_time or [max(offers, key=lambda offer: offer.site.fastest)], key=lambda offer: offer.load)
 
 
 def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: Sequence[Site]) -> float:
@@ -206,8 +229,64 @@ def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: S
 RULES: Final[dict[str, Rule]] = {"rr": in_turn, "lb": fewest_jobs, "fill": efficient_first}
 """The rules by name."""
 
+WHY: Final = {
+    "rr": "jobs go to the sites in turn",
+    "lb": "a job goes to the site that was dealt the fewest jobs so far",
+    "fill": (
+        "a job goes to the site where it takes the least energy of those that have room "
+        f"(load with it up to {ROOM:.0%} of the time that all work takes at least), else to where it is done soonest"
+    ),
+}
+"""The rules in words."""
+
 WEIGHS: Final = frozenset({"fill"})
 """Those that need to know what work the sites have."""
 
 SORTS: Final = frozenset({"lb", "fill"})
 """Those that sort the jobs that come at once."""
+
+
+def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
+    """Why a job is at its site: what left no choice, or the rule, with its numbers as they are now.
+
+    What the sites were like when the job was dealt is not kept, so the numbers may have changed since.
+
+    Args:
+        rule: one of `RULES`.
+        sites: with their work, of which this job is a part, if the rule weighs it.
+    """
+    order, here = Order(job), job.pool.name
+    said = f"it is at site {here}, because "
+    if job.dealt_from:
+        said += f"no node of site {job.dealt_from}, where it was before, could take work; it was dealt again: "
+    holding = [site for site in sites if site.holds(job, order.demand)]
+    if [site.name for site in holding] == [here]:
+        return said + "no other site can hold it"
+    return f"{said}{WHY[rule]}. Now: " + "; ".join(_numbers(rule, order, sites))
+
+
+def _numbers(rule: str, order: Order, sites: Sequence[Site]) -> list[str]:
+    """What each site is like for a job that it has, or might be dealt."""
+    allowed = candidates(order.job, order.demand, sites)
+    offers: dict[str, Offer] = {}
+    until = 0.0
+    if rule in WEIGHS:
+        for site in sites:
+            if site.name == order.job.pool.name:  # as if it were dealt only now
+                site.work -= order.work
+                site.blocked -= order.blocked_at(site)
+        until = horizon([order], [allowed], sites)
+        offers = {site.name: Offer(order, site, until) for site in allowed}
+    return [f"{site.name}: {_state(order.job, order.demand, site, offers.get(site.name), until)}" for site in sites]
+
+
+def _state(job: JobView, demand: int, site: Site, offer: Offer | None, until: float) -> str:
+    if not site.holds(job, demand):
+        return "cannot hold it"
+    if not site.is_up:
+        return "is down"
+    if offer is None:
+        return f"was dealt {site.dealt}"
+    energy = f"{offer.energy:.3g} J" if site.watts else "energy unknown"
+    late = "" if offer.in_time else ", too slow for it"
+    return f"{energy}, load {offer.load / until if until else 0.0:.0%}{late}"

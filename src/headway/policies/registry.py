@@ -6,6 +6,7 @@ import ast
 import inspect
 import math
 import pkgutil
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,9 +92,11 @@ def needs_due_dates(text: str) -> bool:
 
     >>> needs_due_dates("edf"), needs_due_dates("easy:order=due"), needs_due_dates("easy")
     (True, True, False)
+    >>> needs_due_dates("sites:each=heft,at=east/easy:order=due|west/easy")
+    True
     """
-    name, _, arguments = text.strip().partition(":")
-    return name in BY_DUE_DATE or any(part.strip().endswith("=due") for part in arguments.split(","))
+    words = [word.strip() for word in re.split("[:,;|=/]", text)]  # with the policies of a top level
+    return any(word in BY_DUE_DATE or word == "due" for word in words)
 
 
 @dataclass(frozen=True, slots=True)

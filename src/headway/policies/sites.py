@@ -6,6 +6,7 @@ Source: the two levels of DN13, section 4. The rules by which jobs are dealt are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from headway.errors import InvalidInput
 from headway.model.plan import Plan, Reason
@@ -13,7 +14,10 @@ from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, SORTS, WEIGHS, Order, Site
+from headway.policies.deals import RULES, SORTS, WEIGHS, Order, Site, why
+
+AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
+"""What names policies of single sites."""
 
 
 @value
@@ -27,12 +31,15 @@ class Sites:
         top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
             takes the least energy, as long as its work can be done in time.
         each: the policy of each site; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
+        at: policies of single sites instead of that, as in `east/easy:order=due;depth=2|west/heft`. Of a site that does
+            not exist it says what holds once a node names it.
         per_instant: one round for all events of an instant, here and at each site, instead of one after each event. lb
             and fill always do so, because they sort the jobs that come at once.
     """
 
     top: str = "rr"
     each: str = "easy"
+    at: str = ""
     per_instant: bool = False
 
     def __post_init__(self) -> None:
@@ -40,18 +47,29 @@ class Sites:
             raise InvalidInput("top", self.top, ", ".join(RULES))
         if self.top in SORTS:
             object.__setattr__(self, "per_instant", True)
-        from headway.policies.registry import find  # it knows this module
-
-        if is_top_level(find(self.each.replace(";", ","))):
-            raise InvalidInput("each", self.each, "a policy for one site")
-        find(self.lower(""))
+        _check("each", self.each, self.lower(""))
+        named: set[str] = set()
+        for part in self.at.split("|") if self.at else ():
+            site, _, text = part.partition("/")
+            if not (site and text):
+                raise InvalidInput("at", part, AT)
+            if site in named:
+                raise InvalidInput("at", part, f"site {site} once")
+            named.add(site)
+            _check("at", text, self.lower(site))
 
     def lower(self, pool: str) -> str:
         """The policy of a site."""
-        text = self.each.replace(";", ",")
+        named = {site: text for site, _, text in (part.partition("/") for part in self.at.split("|"))}
+        text = (named.get(pool) or self.each).replace(";", ",")
         if not self.per_instant:
             return text
         return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+
+    def why(self, view: Snapshot, job: JobView) -> str:
+        """Why a job is at its site, see `headway.policies.deals.why`."""
+        sites = _sites(view, list(view.pools), weigh=self.top in WEIGHS)
+        return why(self.top, job, sites)
 
     @property
     def task_rounds(self) -> bool:
@@ -98,6 +116,19 @@ class Sites:
         for number, slots in runs.items():
             plan.deal(next(site for site, there in going.items() if not slots & ~there), number)
         return [site for site, there in going.items() if there & ~staying]
+
+
+def _check(field: str, given: str, text: str) -> None:
+    """See that a text names a policy for one site.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    from headway.policies.registry import find  # it knows this module
+
+    if is_top_level(find(given.replace(";", ","))):
+        raise InvalidInput(field, given, "a policy for one site")
+    find(text)
 
 
 def _site_of(node: NodeView) -> str:

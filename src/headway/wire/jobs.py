@@ -338,6 +338,8 @@ class Explanation(Answer, frozen=True):
         due: its due date.
         lack: why there is no forecast for it, or only a part; empty if there is a full one.
         kind: as in `JobReport`; empty of an ended job.
+        pool: as in `JobReport`.
+        why_pool: why it is there, by the top level's rule and its numbers as they are now; empty: that does not say.
     """
 
     job: JobId
@@ -360,3 +362,5 @@ class Explanation(Answer, frozen=True):
     penalty: float = 0.0
     penalty_expected: float | None = None
     kind: str = ""
+    pool: str = ""
+    why_pool: str = ""

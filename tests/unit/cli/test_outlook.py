@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from headway.cli import reach
-from headway.cli.live import ends, job, jobs, outlook, prospect_lines
+from headway.cli.live import ends, explain, job, jobs, outlook, prospect_lines
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
 from headway.model.actions import JobStatus
@@ -132,6 +132,27 @@ def test_what_runs_longer_than_expected_ends_any_moment(expected: float, said: s
     assert ends(report(1, expected_end=time.time() + expected)) == said
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_jobs_and_a_job_name_the_site_where_there_are_several(
+    width: int, server: list[JobReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    terms: dict[str, Any] = {"due": NOW + 60, "outlook": "on time", "expected_end": NOW + 9, "penalty": 7.5}
+    server += [report(1, pool="frankfurt", **terms), report(2, pool="dublin", **terms)]
+    header, _, *rows = CliRunner().invoke(jobs).output.splitlines()
+    assert max(map(len, (header, *rows))) <= width
+    assert "pool" in header
+    assert sum("frankfurt" in row for row in rows) == sum("dublin" in row for row in rows) == 1
+    assert "pool          dublin" in CliRunner().invoke(job, ["2"]).output
+
+
+def test_explain_says_why_a_job_is_at_its_site(server: list[JobReport]) -> None:
+    server += [report(1), report(2, pool="dublin")]
+    without, said = (CliRunner().invoke(explain, [number]).output for number in "12")
+    assert "\nIt is at site dublin, because no other site can hold it.\n" in said
+    assert "It is at" not in without
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> list[JobReport]:
     """What a server's jobs are, for commands that show some."""
@@ -143,6 +164,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> list[JobReport]:
 
         def job(self, number: int) -> JobDetail:
             return JobDetail(found[number - 1], (), (), None)
+
+        def explain(self, number: int) -> Explanation:
+            pool = found[number - 1].pool
+            why = f"it is at site {pool}, because no other site can hold it" if pool else ""
+            return explained(pool=pool, why_pool=why)
 
     @contextmanager
     def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:

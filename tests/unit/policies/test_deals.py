@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.model.events import JobSubmitted, NodeJoined, Woke
+from headway.model.events import DeciderChosen, JobSubmitted, NodeDown, NodeJoined, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
@@ -110,3 +110,52 @@ def test_rigid_jobs_and_bags_are_dealt_too() -> None:
 def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match="top of policy sites is 'best'; allowed: rr, lb, fill"):
         registry.find("sites:top=best")
+
+
+def explained(top: str, nodes: Sequence[NodeSpec], jobs: Sequence[JobSpec]) -> Scheduler:
+    """A core that has dealt these jobs, which come at once."""
+    core = Scheduler(registry.find, f"sites:top={top},each=fcfs,per_instant=true")
+    for spec in nodes:
+        core.handle(NodeJoined(0, spec))
+    for spec in jobs:
+        core.handle(JobSubmitted(0, spec))
+    core.handle(Woke(0))
+    return core
+
+
+def test_in_turn_and_fewest_jobs_say_why_a_job_is_where_it_is() -> None:
+    jobs = [flow(number, (10, 1, ())) for number in range(3)] + [flow(3, (10, 4, ()))]
+    core = explained("rr", [THIRSTY, SMALL], jobs)
+    said = "because jobs go to the sites in turn. Now: thirsty: was dealt 3; small: was dealt 1"
+    assert core.why_there(0) == f"it is at site thirsty, {said}"
+    assert core.why_there(1) == f"it is at site small, {said}"
+    assert core.why_there(3) == "it is at site thirsty, because no other site can hold it"
+    core = explained("lb", [THIRSTY, SPARING, SMALL], [*jobs, flow(4, (10, 4, ()))])
+    core.handle(NodeDown(1, "s"))
+    core.handle(Woke(1))
+    assert core.why_there(4) == (
+        "it is at site thirsty, because no node of site sparing, where it was before, could take work; it was dealt "
+        "again: a job goes to the site that was dealt the fewest jobs so far. "
+        "Now: thirsty: was dealt 3; sparing: is down; small: cannot hold it"
+    )
+
+
+def test_fill_says_energy_and_load_of_each_site_as_if_the_job_were_dealt_now() -> None:
+    core = explained("fill", [THIRSTY, SPARING], [flow(number, (10, 1, ())) for number in range(4)])
+    before = core.dump()
+    # The horizon is a critical path, 10 s. A job fills a quarter of a site until then, and takes 10 s of a quarter of
+    # 100 W or 400 W.
+    assert [core.state.jobs[number].pool.name for number in range(4)] == ["sparing"] * 3 + ["thirsty"]
+    assert core.why_there(0).endswith("Now: thirsty: 1e+03 J, load 50%; sparing: 250 J, load 75%")
+    assert core.why_there(3).endswith("Now: thirsty: 1e+03 J, load 25%; sparing: 250 J, load 100%")
+    assert "the least energy of those that have room (load with it up to 90%" in core.why_there(0)
+    assert core.dump() == before, "an explanation changes nothing"
+
+
+def test_why_a_job_is_where_it_is_does_not_concern_what_is_nowhere_or_dealt_by_a_decider() -> None:
+    core = explained("fill", [THIRSTY], [flow(0, (10, 9, ())), flow(1, (10, 1, ()))])
+    assert core.why_there(0) == ""
+    core.handle(DeciderChosen(1, "http://there"))
+    assert core.why_there(1) == "it is at site thirsty, because the decider at http://there says so"
+    with pytest.raises(KeyError):
+        core.why_there(7)

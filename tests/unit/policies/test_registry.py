@@ -134,7 +134,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
             *(("top", "dp"), ("batch", "greedy"), ("model", "queueing"), ("kill", False)),
             ("per_instant", True),
         ],
-        "sites": [("top", "rr"), ("each", "easy"), ("per_instant", False)],
+        "sites": [("top", "rr"), ("each", "easy"), ("at", ""), ("per_instant", False)],
         "sjf": [("per_instant", False)],
         "tempo": [
             *(("floor", True), ("strict", True), ("kill", True), ("redo", 1.0), ("lookahead", 0.2)),
