@@ -105,8 +105,8 @@ def carry_out(
         pool.refused.clear()
     if plan.allocations:
         commit(pool, plan.allocations, refusals)
-    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
     planned = keep_places(pool, plan)
+    pool.forget_planned()
     if plan.layout is not None and not pool.refused:
         pool.layout = plan.layout
     changed = []
@@ -145,11 +145,11 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     """Do what a round decided when it was held."""
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
-    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
     pool.layout = None
     for number, task, start, node in decision.planned:
         if number in pool.jobs:
             pool.plan_task(pool.jobs[number], task, start, node)
+    pool.forget_planned()
     for promised_to, begin in decision.promises:
         job = pool.jobs.get(promised_to)
         if job is not None and job.pool is pool:

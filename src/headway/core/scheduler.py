@@ -606,7 +606,7 @@ class Scheduler:
             pool.arrived = []
             if plan.lends or plan.deals:
                 self._deal(pool, plan.lends, plan.deals)
-            if plan.allocations or plan.promises or pool.refused or pool.unplanned:
+            if plan.allocations or plan.promises or pool.refused:
                 promises, planned = carry_out(pool, plan, self.refusals)
         if plan.allocations or promises or planned or plan.wake is not None or raised or forward:
             decision = Decision(

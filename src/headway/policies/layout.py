@@ -89,7 +89,8 @@ def hopeless(job: JobView, done: set[int]) -> set[int]:
 
 def lacking(view: Snapshot) -> list[Flow]:
     """The workflows of which the plan lacks a task, or has one that cannot start; by id."""
-    if not view.unplanned:
+    jobs = view.lacking_places()
+    if not jobs:
         return []
     widths: dict[int, bool] = {}
 
@@ -100,9 +101,8 @@ def lacking(view: Snapshot) -> list[Flow]:
         return widths[cores]
 
     flows = []
-    for _, job in sorted(view.unplanned.items()):
-        is_whole = len(job.planned) == job.unfinished - len(job.attempts) - len(job.apart)
-        if not job.cancelled and not (is_whole and not job.failed and not job.dropped):
+    for _, job in sorted(jobs.items()):
+        if job.may_lack_places and not job.cancelled:
             flow = Flow(job, view.now, fits)
             if flow.needs_places:
                 flows.append(flow)
