@@ -91,6 +91,8 @@ POLICIES = [
     "deadline",
     "deadline:spare=priority,per_instant=false",
     "heft",
+    "heft:holes=best,order=workflow",
+    "peft",
     "tempo",
     "tempo:floor=false,per_instant=false",
     "tempo:kill=false",

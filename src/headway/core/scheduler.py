@@ -21,7 +21,7 @@ from headway.core.record import (
     restore_state,
     suspicion_record,
 )
-from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, promised
+from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, planned_by, promised
 from headway.core.state import State
 from headway.errors import HeadwayError
 from headway.model.actions import Action, Consult, JobStatus, Wake
@@ -657,10 +657,11 @@ class Scheduler:
             plan, failure = ask(pool, pool.policy, added=pool.added)
             raised = "" if failure is None else type(failure).__name__
             today = Decision(
-                *(tuple(plan.allocations), tuple(promised(plan).items()), plan.wake, raised, decision.forward),
+                *(tuple(plan.allocations), tuple(promised(pool, plan).items()), plan.wake, raised, decision.forward),
                 pool=decision.pool,
                 lends=tuple(plan.lends),
                 deals=tuple(plan.deals),
+                planned=planned_by(plan),
             )
             self.today = today if self.today is None else replace(self.today, then=(*self.today.then, today))
         self.failure = None
