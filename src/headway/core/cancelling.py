@@ -37,6 +37,7 @@ def open_tasks(job: JobView, tasks: Iterable[int]) -> list[int]:
 def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
     """Do not start these tasks of `open_tasks`. Those that run are asked to end, and settled when they have ended."""
     ready: set[int] = set()
+    pool.look_at_plan(job)
     for task in tasks:
         job.dropped.add(task)
         attempt = job.attempts.get(task)
