@@ -28,6 +28,7 @@ SECTIONS = (
     "size",
     "batch",
     "foresight",
+    "workflows",
     "services",
     "decider",
     "lin14",

@@ -102,6 +102,8 @@ POLICIES = [
     "greedy",
     "anneal:steps=50,first=200",
 ]
+PLANNERS = ["heft:holes=best,order=workflow", "peft"]
+"""Variants of heft; they are not among POLICIES, from which worlds draw."""
 IN_SITES = [
     "sites:top=rr,each=easy",
     "sites:each=conservative",
@@ -1190,7 +1192,7 @@ def test_what_must_hold_under_a_top_level_that_is_wrong() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", [*POLICIES, *IN_SITES])
+@pytest.mark.parametrize("policy", [*POLICIES, *IN_SITES, *PLANNERS])
 def test_what_must_hold_under_every_policy(policy: str) -> None:
     worlds = [attempt(seed, policy, in_calm=policy) for seed in range(8)]
     ends = Counter(status for world in worlds for status in world.concluded.values())
@@ -1331,7 +1333,7 @@ def test_nobody_waits_for_what_will_not_run() -> None:
     attempt(2211, "measy:order=widest,threshold=1", in_calm="measy:order=widest,threshold=1")
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
+@pytest.mark.parametrize("policy", [*POLICIES, *PLANNERS, "chaos:5"])
 def test_policies_are_pure(policy: str) -> None:
     for seed in range(1000, 1002):
         attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import doctest
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from headway import config
-from headway.config import FILE_MAX, parse_cluster, read_cluster, uniform_cluster
+from headway.config import FILE_MAX, parse_cluster, parse_network, read_cluster, uniform_cluster
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
+from headway.model.network import NO_NETWORK, Line, Link, Network
 from headway.model.node import Capabilities, NodeSpec
 
 LESS = Capabilities(tiers=False, adopts=False)
@@ -158,3 +160,50 @@ def test_a_file_that_is_no_cluster_file_is_not_read_to_its_end(tmp_path: Path) -
         read_cluster(tmp_path / "huge")
     with pytest.raises(HeadwayError, match="too many for a cluster file"):
         read_cluster("/dev/zero")
+
+
+LINKED = """
+[[node]]
+name = "a"
+site = "s"
+[[node]]
+name = "b"
+site = "t"
+"""
+
+
+def test_lines_between_nodes_and_sites() -> None:
+    text = '[network]\nwithin = {latency = "50us"}\nbetween = {bandwidth = 125e6}\n[[link]]\nbetween = ["s", "t"]\n'
+    network = parse_network(f"{LINKED}{text}bandwidth = 5\nlatency = 0.1")
+    assert network == Network(Line(50), Line(0, 125e6), (Link("s", "t", Line(100_000, 5.0)),))
+    assert parse_network(LINKED) == NO_NETWORK
+    assert [node.name for node in parse_cluster(f"{LINKED}{text}")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[link]]\nbetween = ["s", "x"]', "c:9: between is 'x'; allowed: two nodes or two sites of this file"),
+        ('[[link]]\nbetween = ["a", "t"]', "c:9: between is 't'; allowed: two nodes or two sites"),
+        ('[[link]]\nbetween = ["a", "a"]', "c:9: between is ['a', 'a']; allowed: two different ones"),
+        ('[[link]]\nbetween = "a"', "c:9: between is 'a'; allowed: two nodes or two sites, in quotes"),
+        ("[[link]]\nlatency = 1", "c:8: between is None; allowed: two nodes"),
+        (
+            '[[link]]\nbetween = ["a", "b"]\nbandwidth = -1',
+            "c:10: bandwidth is -1; allowed: bytes per second, a number",
+        ),
+        ('[[link]]\nbetween = ["a", "b"]\nbandwidth = 0', "c:10: bandwidth is 0; allowed: bytes per second"),
+        ('[[link]]\nlatency = "soon"\nbetween = ["a", "b"]', "c:9: latency is 'soon'; allowed: seconds, 0 to 1e9"),
+        ('[[link]]\nbetween = ["a", "b"]\nspeed = 1', "c:10: speed is 1; allowed: only bandwidth, latency"),
+        (
+            '[[link]]\nbetween = ["a", "b"]\n[[link]]\nlatency = 1\nbetween = ["b", "a"]',
+            "c:12: between is ['b', 'a']; allowed: a pair that no other [[link]] names",
+        ),
+        ("[network]\nwithin = {latency = -1}", "c:9: within.latency is -1; allowed: seconds"),
+        ("[network]\nwithout = {}", "c:9: without is {}; allowed: only within, between"),
+        ("[network]\nbetween = 5", "c:9: between is 5; allowed: { bandwidth = ..., latency = ... }"),
+    ],
+)
+def test_wrong_lines_are_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        parse_network(f"{LINKED}{text}", source="c")

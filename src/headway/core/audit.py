@@ -137,7 +137,11 @@ def check_places(pool: Pool) -> None:
             assert task not in job.attempts, f"task {task} of job {job.id} runs and is planned"
     assert {node: sorted(planned) for node, planned in agenda.items()} == pool.agenda, "agenda"
     assert all(pool.nodes[node].slots & pool.up for node in agenda), "planned on nodes that are not up"
-    assert all(pool.jobs[number] is job and job.pool is pool for number, job in pool.unplanned.items()), "unplanned"
+    if pool.unplanned is not None:
+        assert all(pool.jobs[number] is job and job.pool is pool for number, job in pool.unplanned.items()), "unplanned"
+        seen = [job for job in jobs if job.release <= pool.now and job.goes_to is None and not job.cancelled]
+        lacking = {job.id for job in seen if job.kind is Kind.WORKFLOW and job.may_lack_places}
+        assert lacking <= pool.unplanned.keys(), "unplanned"
     assert not pool.allocated & ~pool.up, "allocated slots that are not up"
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"

@@ -39,6 +39,7 @@ def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
     ready: set[int] = set()
     dropped = job.dropped if isinstance(job.dropped, set) else set[int]()
     job.dropped = dropped
+    pool.look_at_plan(job)
     for task in tasks:
         dropped.add(task)
         attempt = job.attempts.get(task)

@@ -30,7 +30,6 @@ from headway.model.snapshot import (
     RunTimes,
     Snapshot,
     is_added,
-    plans_tasks,
     serves_of,
     uses_tiers,
 )
@@ -70,7 +69,7 @@ class Pool(Snapshot):
         added: whether the policy is not one of Headway's own.
         count_busy, of_busy: how many slots a set has, and the set: those that were busy when they were last counted.
         consulted: whether the last question to a decider was about this pool.
-        per_instant, task_rounds, tiers, plans: what the policy wants, see `Policy`, `uses_tiers` and `plans_tasks`.
+        per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
         round_at: when it wants a round even if nothing happens.
     """
 
@@ -82,7 +81,6 @@ class Pool(Snapshot):
         "departing",
         "of_busy",
         "per_instant",
-        "plans",
         "policy",
         "prepared_orders",
         "prepared_queues",
@@ -100,7 +98,7 @@ class Pool(Snapshot):
         self.state: State
         self.policy: Policy
         self.text = ""
-        self.added = self.per_instant = self.tiers = self.plans = False
+        self.added = self.per_instant = self.tiers = False
         self.round_at: Instant = NEVER
         self.round_due = False
         self.count_busy = 0
@@ -118,9 +116,7 @@ class Pool(Snapshot):
         self.policy, self.text, self.added = policy, text, is_added(policy)
         self.profile = None
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
-        self.plans = plans_tasks(policy)
-        self.layout = None
-        self.look_at_all_plans()
+        self.layout = self.unplanned = None
         serves = serves_of(policy)
         if serves != self.serves:
             self._serve(serves)
@@ -178,8 +174,7 @@ class Pool(Snapshot):
 
     def arrive(self, job: JobView) -> None:
         """A job begins to wait for slots."""
-        if self._is_unplanned(job):
-            self.unplanned[job.id] = job
+        self.look_at_plan(job)
         self.wait(job)
         if self.orders:
             self.rank(job)
@@ -237,13 +232,9 @@ class Pool(Snapshot):
 
     # Plans of workflows
 
-    def _is_unplanned(self, job: JobView) -> bool:
-        """Whether the policy is to be shown a job as one of which a task may have no place."""
-        return self.plans and job.kind is WORKFLOW and job.release <= self.now
-
     def look_at_plan(self, job: JobView) -> None:
         """A task of the job may have no place in the plan, or keep one for nothing."""
-        if self._is_unplanned(job):
+        if self.unplanned is not None and job.kind is WORKFLOW and self._sees(job):
             self.unplanned[job.id] = job
 
     def plan_task(self, job: JobView, task: int, start: Instant, node: str) -> None:
@@ -270,7 +261,8 @@ class Pool(Snapshot):
         """No task of a job is promised a start on a node any more."""
         for task in list(job.planned):
             self.unplan(job, task)
-        self.unplanned.pop(job.id, None)
+        if self.unplanned is not None:
+            self.unplanned.pop(job.id, None)
 
     def unplan_all(self, slots: Slots = -1) -> None:
         """Nothing is promised any more on the nodes of these slots; -1: on no node."""
@@ -281,15 +273,15 @@ class Pool(Snapshot):
                 del job.planned[task]
                 self.look_at_plan(job)
 
-    def look_at_all_plans(self) -> None:
-        """Any job may have tasks that have no place in the plan."""
-        jobs = self.jobs.items() if self.plans else ()
-        self.unplanned = {number: job for number, job in jobs if job.pool is self and self._is_unplanned(job)}
+    def forget_planned(self) -> None:
+        """Jobs of which all tasks have places need not be looked at again."""
+        if self.unplanned:
+            self.unplanned = {number: job for number, job in self.unplanned.items() if job.may_lack_places}
 
     def plan_anew(self) -> None:
         """There may be better places than those that are promised, and places for what had none."""
         self.unplan_all()
-        self.look_at_all_plans()
+        self.unplanned = None
 
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
@@ -321,7 +313,7 @@ class Pool(Snapshot):
         """Make a task ready, again or for the first time."""
         heappush(job.again, task)
         job.ready += 1
-        if self.plans and task not in job.planned:
+        if task not in job.planned:
             self.look_at_plan(job)
         if job.ready == 1:
             self.wait(job)
@@ -351,12 +343,10 @@ class Pool(Snapshot):
                 self.profile = None
         if job.promise is not None:
             self.promise(job, None)
-        if self.plans:
-            start, _ = job.planned.get(task, (NEVER, ""))
-            if start != self.now:
-                self.layout = None
-            if start < NEVER:
-                self._leave_agenda(job, task)
+        if self.layout is not None and job.planned.get(task, (NEVER,))[0] != self.now:
+            self.layout = None
+        if task in job.planned:
+            self._leave_agenda(job, task)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
             before, was_busy = self.free, self.busy
@@ -581,7 +571,7 @@ class Pool(Snapshot):
         job.unfinished -= 1
         if task in job.planned:
             self.unplan(job, task)
-        if self.plans and outcome is not SUCCEEDED:
+        if outcome is not SUCCEEDED:
             self.look_at_plan(job)
         job.tries.pop(task, None)
         for counts in (job.failures, job.losses, job.strikes, job.kept):

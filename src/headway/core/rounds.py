@@ -105,19 +105,17 @@ def carry_out(
         pool.refused.clear()
     if plan.allocations:
         commit(pool, plan.allocations, refusals)
-    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
+    starts = promised(pool, plan)
     planned = keep_places(pool, plan)
+    pool.forget_planned()
     if plan.layout is not None and not pool.refused:
         pool.layout = plan.layout
     changed = []
-    for promised_to, begin in promised(plan).items():
+    for promised_to, begin in starts.items():
         job = pool.jobs.get(promised_to)
-        if job is not None and job.pool is pool and not job.attempts:
-            if job.planned:
-                begin = min(start for start, _ in job.planned.values())
-            if job.promise != begin:
-                pool.promise(job, begin)
-                changed.append((promised_to, begin))
+        if job is not None and job.pool is pool and not job.attempts and job.promise != begin:
+            pool.promise(job, begin)
+            changed.append((promised_to, begin))
     return changed, planned
 
 
@@ -145,26 +143,41 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     """Do what a round decided when it was held."""
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
-    pool.unplanned = {number: pool.jobs[number] for number in pool.refused if number in pool.unplanned}
     pool.layout = None
     for number, task, start, node in decision.planned:
         if number in pool.jobs:
             pool.plan_task(pool.jobs[number], task, start, node)
+    pool.forget_planned()
     for promised_to, begin in decision.promises:
         job = pool.jobs.get(promised_to)
         if job is not None and job.pool is pool:
             pool.promise(job, begin)
 
 
-def promised(plan: Plan) -> dict[JobId, Instant | None]:
-    """The start that a plan promises to each job; None: none any more."""
+def promised(pool: Pool, plan: Plan) -> dict[JobId, Instant | None]:
+    """The start that each job has been promised that a plan promises something; None: none any more."""
     starts: dict[JobId, Instant | None] = {}
+    told: dict[JobId, set[int | None]] = {}
     for promise in plan.promises:
         job, start = promise.job, promise.start
         before = starts.get(job)
         if before is None or start < before:  # of a workflow's tasks the first to start counts
             starts[job] = start if start < NEVER else None
+        if promise.node:
+            told.setdefault(job, set()).add(promise.task)
+    for job, tasks in told.items():  # of those that keep their promises, too
+        view = pool.jobs.get(job)
+        kept = [at for task, (at, _) in view.planned.items() if task not in tasks] if view is not None else []
+        first = starts[job]
+        starts[job] = min(kept if first is None else [first, *kept], default=None)
     return starts
+
+
+def planned_by(plan: Plan) -> tuple[Planned, ...]:
+    """What a plan promises to tasks on nodes, but for those that it starts."""
+    starts = {(wanted.job, wanted.task) for wanted in plan.allocations}
+    kept = [promise for promise in plan.promises if promise.node and (promise.job, promise.task) not in starts]
+    return tuple([(one.job, one.task, one.start, one.node) for one in kept if one.task is not None])
 
 
 def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects
 from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
-from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, promised
+from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, planned_by, promised
 from headway.core.state import State
 from headway.errors import HeadwayError
 from headway.model.actions import Action, Consult, JobStatus, Wake
@@ -616,7 +616,7 @@ class Scheduler:
             pool.arrived = []
             if plan.lends or plan.deals:
                 self._deal(pool, plan.lends, plan.deals)
-            if plan.allocations or plan.promises or pool.refused or pool.unplanned:
+            if plan.allocations or plan.promises or pool.refused:
                 promises, planned = carry_out(pool, plan, self.refusals)
         if plan.allocations or promises or planned or plan.wake is not None or raised or forward:
             decision = Decision(
@@ -667,10 +667,11 @@ class Scheduler:
             plan, failure = ask(pool, pool.policy, added=pool.added)
             raised = "" if failure is None else type(failure).__name__
             today = Decision(
-                *(tuple(plan.allocations), tuple(promised(plan).items()), plan.wake, raised, decision.forward),
+                *(tuple(plan.allocations), tuple(promised(pool, plan).items()), plan.wake, raised, decision.forward),
                 pool=decision.pool,
                 lends=tuple(plan.lends),
                 deals=tuple(plan.deals),
+                planned=planned_by(plan),
             )
             self.today = today if self.today is None else replace(self.today, then=(*self.today.then, today))
         self.failure = None

@@ -6,7 +6,7 @@ Jobs that a plan does not name keep what they have. So a round costs what change
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final, Literal
 
@@ -183,7 +183,7 @@ class Plan:
     wake: Instant | None
     lends: Sequence[Lend]
     deals: Sequence[Deal]
-    layout: object | None
+    layout: object | None = field(compare=False)
 
     def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
         self.recording = recording

@@ -373,6 +373,12 @@ class JobView:
         return bool(self.graph or self.spec.profile or self.ended)
 
     @property
+    def may_lack_places(self) -> bool:
+        """Whether a task of a workflow waits without a promise on a node, or may be promised a start in vain."""
+        waiting = self.unfinished - len(self.attempts) - len(self.apart)
+        return len(self.planned) != waiting or self.failed or bool(self.dropped)
+
+    @property
     def workload(self) -> float:
         """Remaining work: the user's own amount in proportion to what is left, else seconds at speed 1.
 
@@ -501,8 +507,8 @@ class Snapshot:
             no entry where there are none.
         layout: what a policy keeps of its plan from one round to the next, so that it need not derive it again from the
             promises; None as soon as a task of a plan starts or ends at another time than planned, or places change.
-        unplanned: jobs of which a task may wait without such a promise; only for policies that plan so, see
-            `plans_tasks`.
+        unplanned: what `lacking_places` gives; None: it was not asked for since the policy was chosen, or much has
+            changed.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
         behind: slots whose background place is taken.
@@ -595,7 +601,7 @@ class Snapshot:
         self.unserved = Queue(by_order)
         self.promised: dict[JobId, JobView] = {}
         self.agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
-        self.unplanned: dict[JobId, JobView] = {}
+        self.unplanned: dict[JobId, JobView] | None = None
         self.layout: object | None = None
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
@@ -656,6 +662,20 @@ class Snapshot:
         """
         self.profile = KeptProfile(self.now, self.room(), self.expected_ends(), places)
         return self.profile
+
+    def lacking_places(self) -> dict[JobId, JobView]:
+        """The workflows of which a task may wait without being promised a start on a node, by id.
+
+        Like `in_order` it is an index from when it is first asked for: later, jobs of which all tasks have places need
+        not be looked at.
+        """
+        if self.unplanned is None:
+            flows = {number: job for number, job in self.jobs.items() if job.kind is Kind.WORKFLOW}
+            self.unplanned = {number: job for number, job in flows.items() if self._sees(job)}
+        return self.unplanned
+
+    def _sees(self, job: JobView) -> bool:
+        return job.pool is self and job.goes_to is None and job.release <= self.now
 
     def take_layout(self) -> object | None:
         """What was kept in `layout`. It is the caller's, who may change it and keep it again with its plan."""
@@ -856,11 +876,6 @@ def uses_tiers(policy: Policy) -> bool:
     Under other policies, the core brings what still runs there to the foreground of its slots as soon as that is free.
     """
     return bool(getattr(policy, "tiers", False))
-
-
-def plans_tasks(policy: Policy) -> bool:
-    """Whether a policy promises each task of workflows a start on a node; it has an attribute `plans_tasks` then."""
-    return bool(getattr(policy, "plans_tasks", False))
 
 
 BATCH: Final = frozenset((Kind.BAG, Kind.RIGID, Kind.WORKFLOW))

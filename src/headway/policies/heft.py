@@ -53,7 +53,6 @@ class Heft:
     average: str = "distinct"
     per_instant: bool = True
     task_rounds = True
-    plans_tasks = True
 
     def __post_init__(self) -> None:
         for field, given, allowed in (
@@ -123,7 +122,6 @@ class Peft:
 
     per_instant: bool = True
     task_rounds = True
-    plans_tasks = True
 
     def __call__(self, view: Snapshot) -> Plan:
         return list_schedule(view, _give_by_optimistic_cost)

@@ -15,7 +15,7 @@ import numpy as np
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
-from headway.model.network import Place, place_of
+from headway.model.network import Line, Place, place_of
 from headway.model.plan import Plan
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
@@ -89,7 +89,8 @@ def hopeless(job: JobView, done: set[int]) -> set[int]:
 
 def lacking(view: Snapshot) -> list[Flow]:
     """The workflows of which the plan lacks a task, or has one that cannot start; by id."""
-    if not view.unplanned:
+    jobs = view.lacking_places()
+    if not jobs:
         return []
     widths: dict[int, bool] = {}
 
@@ -100,9 +101,8 @@ def lacking(view: Snapshot) -> list[Flow]:
         return widths[cores]
 
     flows = []
-    for _, job in sorted(view.unplanned.items()):
-        is_whole = len(job.planned) == job.unfinished - len(job.attempts) - len(job.apart)
-        if not job.cancelled and not (is_whole and not job.failed and not job.dropped):
+    for _, job in sorted(jobs.items()):
+        if job.may_lack_places and not job.cancelled:
             flow = Flow(job, view.now, fits)
             if flow.needs_places:
                 flows.append(flow)
@@ -154,6 +154,7 @@ class Layout:
         self._mean = float((1 / self._speeds).mean())
         self._alike = bool((self._speeds == 1.0).all())
         self._rows: dict[int | Place, tuple[Any, Any]] = {}
+        self._lines: dict[int | Place, Line | None] = {}
         kept = sorted(entry for agenda in view.agenda.values() for entry in agenda)
         known = {number: self._flow_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
         widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
@@ -254,17 +255,38 @@ class Layout:
     def ready(self, flow: Flow, task: int) -> Times:
         """When a task may start: when those before it have ended and sent what it needs, by number of node."""
         spec, view = flow.job.graph[task], self._view
-        latest, arrives = view.now, None
-        is_free = view.routes.is_free or not any(spec.sends)
-        for number, before in enumerate(spec.after):
-            end = flow.end[before]
-            size = 0 if is_free else spec.sends[number]
+        ends, latest = flow.end, view.now
+        if view.routes.is_free or not flow.job.sends or not spec.sends:
+            for before in spec.after:
+                latest = max(latest, ends[before])
+            return latest
+        arrives: Any = None
+        alike: list[tuple[int | Place, Instant, Instant]] = []  # from where, when it is there, and when elsewhere
+        for before, size in zip(spec.after, spec.sends, strict=True):
             if not size or before not in flow.place:
-                latest = max(latest, end)
+                latest = max(latest, ends[before])
                 continue
-            arrival = end + self._sending(flow.place[before], size)
+            place, end = flow.place[before], ends[before]
+            line = self._only_line(place)
+            if line is not None:
+                alike.append((place, end, end + min(line.time(size), LONGEST_PLANNED)))
+            else:
+                arrival = end + self._sending(place, size)
+                arrives = arrival if arrives is None else np.maximum(arrives, arrival)
+        if alike:
+            arrival = np.full(len(self.nodes), max([later for _, _, later in alike]), dtype=np.int64)
+            for place in {place for place, _, _ in alike if isinstance(place, int)}:
+                arrival[place] = max([end if here == place else later for here, end, later in alike])
             arrives = arrival if arrives is None else np.maximum(arrives, arrival)
         return latest if arrives is None else np.maximum(arrives, latest)
+
+    def _only_line(self, place: int | Place) -> Line | None:
+        """The line from a place to all other nodes; None if there are several."""
+        if place not in self._lines:
+            here = self._sites[place] if isinstance(place, int) else place
+            lines = {self._view.routes.line(here, there) for there in self._sites if there[0] != here[0]}
+            self._lines[place] = lines.pop() if len(lines) == 1 else None
+        return self._lines[place]
 
     def _ready_on(self, flow: Flow, task: int, node: int) -> Instant:
         times = self.ready(flow, task)

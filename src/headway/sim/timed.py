@@ -8,7 +8,7 @@ from time import perf_counter
 
 from headway.model.job import Kind
 from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot, plans_tasks, serves_of, uses_tiers
+from headway.model.snapshot import Policy, Snapshot, serves_of, uses_tiers
 
 
 @dataclass(slots=True)
@@ -32,11 +32,6 @@ class TimedPolicy:
     def tiers(self) -> bool:
         """As the policy's own."""
         return uses_tiers(self.policy)
-
-    @property
-    def plans_tasks(self) -> bool:
-        """As the policy's own."""
-        return plans_tasks(self.policy)
 
     @property
     def serves(self) -> frozenset[Kind]:

@@ -117,6 +117,7 @@ def _facts(core: Scheduler, decision: Decision) -> set[str]:
     facts = {_allocated(core, wanted) for wanted in decision.allocations}
     if decision.wake is not None:
         facts.add(f"the next round {(decision.wake - core.state.now) / 1e6:g} s later")
+    facts |= {_planned(*planned) for planned in decision.planned}
     facts |= {f"job {deal.job} goes to pool {deal.pool}" for deal in decision.deals}
     for lend in decision.lends:
         slots = ", ".join(_place(core, slot) for slot in numbers(lend.slots))
@@ -144,6 +145,12 @@ def _place(core: Scheduler, slot: int) -> str:
 
 def _promised(job: JobId, start: Instant | None) -> str:
     return f"job {job}: no start promised" if start in (None, NEVER) else f"job {job}: a start promised for {start}"
+
+
+def _planned(job: JobId, task: int, start: Instant, node: str) -> str:
+    return f"task {task} of job {job}: " + (
+        f"no start on {node}" if start >= NEVER else f"a start on {node} for {start}"
+    )
 
 
 def _said(facts: Iterable[str]) -> str:
