@@ -61,7 +61,7 @@ from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import Capabilities, NodeSpec, Power, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import JobView, Policy, Snapshot, plans_tasks, serves_of, uses_tiers
+from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
 from headway.model.tier import Tier
 from headway.model.window import Window
 from headway.policies import registry
@@ -228,10 +228,6 @@ class Only:
     def tiers(self) -> bool:
         return uses_tiers(self.policy)
 
-    @property
-    def plans_tasks(self) -> bool:
-        return plans_tasks(self.policy)
-
     def __call__(self, view: Snapshot) -> Plan:
         assert {job.kind for job in view.waiting} <= self.serves, "a job that it does not serve"
         return self.policy(view)
@@ -311,10 +307,6 @@ class Watched:
         return uses_tiers(self.policy)
 
     @property
-    def plans_tasks(self) -> bool:
-        return plans_tasks(self.policy)
-
-    @property
     def serves(self) -> frozenset[Kind]:
         return serves_of(self.policy)
 
@@ -331,9 +323,7 @@ class Watched:
         plan = self.policy(view)
         self.world.wished += plan.allocations
         assert self.world.scheduler.dump() == before, "a policy changed the state"
-        second = self.policy(view)
-        second.layout = plan.layout  # working memory, made anew
-        assert second == plan, "a policy gave two answers to one question"
+        assert self.policy(view) == plan, "a policy gave two answers to one question"
         # With many promises, a second call may bring some forward again, so the rest may differ.
         many = isinstance(self.policy, Easy) and self.policy.depth > 1
         if view.arrived is not None and isinstance(self.policy, (Easy, Strict, TieredEasy)) and not many:
@@ -792,7 +782,7 @@ class World:
             sizes = {"width": width, "cpu": chance.choice([(), uses[:1], uses])}
         elif kind is Kind.SERVICE:
             most = chance.randint(1, 5)
-            sizes = {"most": most, "least": chance.randint(0, most), "window": chance.choice([1, 10])}
+            sizes = {"most": most, "least": chance.randint(0, most), "window": chance.choice([1, 10]), "threshold": 1}
         else:
             plan = tuple(self.task(task) for task in range(chance.randint(1, 5)))
             sizes = {"graph": plan}
@@ -1100,7 +1090,6 @@ class Mute:
         self.per_instant = other.per_instant is not turned
         self.task_rounds = other.task_rounds is not turned
         self.tiers = uses_tiers(other) is not turned
-        self.plans_tasks = plans_tasks(other) is not turned
         self.lower = getattr(other, "lower", None)
         self.serves = serves_of(other)
 

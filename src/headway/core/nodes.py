@@ -119,18 +119,18 @@ def compare(state: State) -> None:
 def slot_statuses(state: State) -> list[SlotStatus]:
     """The status of each slot, by slot number."""
     statuses = [SlotStatus.DOWN] * len(state.slot_nodes)
-    for pool in state.each():
-        for slots, status in (
-            (pool.up, SlotStatus.AVAILABLE),
-            (pool.allocated, SlotStatus.OCCUPIED),
-            (pool.busy, SlotStatus.BUSY),
-        ):
-            for slot in numbers(slots):
-                statuses[slot] = status
-        for _, _, _, attempt in pool.running:
-            if not attempt.running:
-                for slot in numbers(attempt.slots):
-                    statuses[slot] = SlotStatus.OCCUPIED
+    totals = state.totals()
+    for slots, status in (
+        (totals.up, SlotStatus.AVAILABLE),
+        (totals.allocated, SlotStatus.OCCUPIED),
+        (totals.busy, SlotStatus.BUSY),
+    ):
+        for slot in numbers(slots):
+            statuses[slot] = status
+    for attempt in state.runs():
+        if not attempt.running:
+            for slot in numbers(attempt.slots):
+                statuses[slot] = SlotStatus.OCCUPIED
     return statuses
 
 
