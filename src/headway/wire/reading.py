@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 import msgspec
 
-from headway.model.job import FORMS, AnyJob, JobSpec, Kind
+from headway.model.job import FORMS, AnyJob, JobSpec, Kind, TaskSpec
 
 Decode = Callable[[bytes], Any]
 
@@ -42,7 +44,31 @@ def any_form(kind: Any, plain: Any) -> JobSpec:
     form = FORMS[Kind(plain.get("kind", Kind.BAG))]
     if "plan" in plain:
         plain = {**plain, "graph": plain["plan"]}
-    return msgspec.convert(plain, form)
+    terms = msgspec.convert(plain, _terms_of(form))
+    given = {name: getattr(terms, name) for name in terms.__struct_fields__}
+    if "graph" in given:
+        given["graph"] = tuple(TaskSpec(task.estimate, task.cores, task.after) for task in given["graph"])
+    return form(**given)
+
+
+@cache
+def _terms_of(form: type) -> type[msgspec.Struct]:
+    """What a value of these fields is decoded to, before it is made.
+
+    A decoder makes a data class without its `__init__`. Where jobs are compiled, that is no whole job, and fields that
+    are absent do not have their defaults.
+    """
+    hints = get_type_hints(form)
+    if "graph" in hints:
+        hints["graph"] = tuple[_terms_of(TaskSpec), ...]  # type: ignore[misc]  # it is made now
+    told = [field for field in dataclasses.fields(form) if field.init]
+    fields = [
+        (field.name, hints[field.name])
+        if field.default is dataclasses.MISSING
+        else (field.name, hints[field.name], field.default)
+        for field in told
+    ]
+    return msgspec.defstruct(form.__name__, fields)
 
 
 def with_whole_numbers(value: Any) -> Any:
