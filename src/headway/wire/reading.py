@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -41,17 +40,16 @@ def any_form(kind: Any, plain: Any) -> JobSpec:
     """
     if kind is not AnyJob or not isinstance(plain, dict):
         raise NotImplementedError(f"{kind} cannot be read")
-    form = FORMS[Kind(plain.get("kind", Kind.BAG))]
+    written = Kind(plain.get("kind", Kind.BAG))
     if "plan" in plain:
         plain = {**plain, "graph": plain["plan"]}
-    terms = msgspec.convert(plain, _terms_of(form))
+    terms = msgspec.convert(plain, _TERMS[written])
     given = {name: getattr(terms, name) for name in terms.__struct_fields__}
     if "graph" in given:
         given["graph"] = tuple(TaskSpec(task.estimate, task.cores, task.after) for task in given["graph"])
-    return form(**given)
+    return FORMS[written](**given)
 
 
-@cache
 def _terms_of(form: type) -> type[msgspec.Struct]:
     """What a value of these fields is decoded to, before it is made.
 
@@ -69,6 +67,9 @@ def _terms_of(form: type) -> type[msgspec.Struct]:
         for field in told
     ]
     return msgspec.defstruct(form.__name__, fields)
+
+
+_TERMS: Final = {kind: _terms_of(form) for kind, form in FORMS.items()}
 
 
 def with_whole_numbers(value: Any) -> Any:
