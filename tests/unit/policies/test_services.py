@@ -157,6 +157,23 @@ def test_a_wide_job_gets_its_width_and_a_node_that_drains_counts_no_more() -> No
     assert sum(fed(scheduler, NodeDrained(2, "m"), WindowEnded(W, 1, window(10))).values()) == 4
 
 
+def test_the_shortest_backlog_is_answered_first() -> None:
+    """20,000 and 9,000 requests of 40 ms wait, and 12 slots answer 6,000 in a window. By itself it is lost for both."""
+    found = {}
+    for top in ("dp", "ahead"):
+        scheduler = core(f"services:top={top}", 12, service(1, rate=10_000.0), service(2, rate=10_000.0))
+        scheduler.handle(WindowEnded(W, 1, window(500, queued=20_000)))
+        pools = fed(scheduler, WindowEnded(W, 2, window(500, queued=9_000)))
+        found[top] = [pools["service 1"], pools["service 2"]]
+    assert found == {"dp": [6, 6], "ahead": [0, 12]}
+
+
+def test_ahead_lets_batch_jobs_go_by_tardiness_cost() -> None:
+    assert registry.find("services:top=ahead").lower("batch") == "atc:per_instant=true"
+    assert registry.find("services").lower("batch") == "greedy:per_instant=true"
+    assert registry.find("services:top=ahead,batch=wspt").lower("batch") == "wspt:per_instant=true"
+
+
 def test_the_border_moves_when_a_node_is_lost_and_when_it_is_back() -> None:
     """Half and half: of 8 slots, of the 4 that are left, and of 8 again; not only when the next window ends."""
     scheduler = core("services:top=sf,batch=edf", 4)
