@@ -83,6 +83,9 @@ and the order is `greedy`."""
 DRAWN: Final = ("dp", "sf", "pp", "ahead")
 """Whose units are drawn."""
 
+COMPARED: Final = ("dp", "ahead, greedy", "dp, atc", "ahead")
+"""Who is compared with the bound: two splits, with two orders of batch jobs."""
+
 BOUNDS: Final[dict[str, Border]] = {"at least, border at windows": "windows", "at least": "any"}
 """What nobody can do better than; see `headway.reproduce.chang16.bound`."""
 
@@ -301,7 +304,8 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
         | {
             name: partial(_draw_units, ran, load)
             for name, load in zip(("fig9.png", "fig9-30.png", "fig9-60.png", "fig9-90.png"), LOADS, strict=True)
-        },
+        }
+        | {"bound.png": partial(_draw_bound, ran, samples)},
     )
 
 
@@ -373,6 +377,23 @@ def _draw(ran: Runs, samples: int, load: str, path: Path) -> None:
         spread="standard error of the ratio, by drawing the samples again",
         better="less",
         title=f"Figure 8 of Chang16: batch jobs and services on {UNITS} units, services need {load}; {samples} samples",
+    )
+
+
+def _draw_bound(ran: Runs, samples: int, path: Path) -> None:
+    least = "at least, border at windows"
+
+    def mean(top: str, load: str) -> Mean:
+        value, again = ran.relative(load, top, least, "total")
+        return Mean(value, float(again.std()))
+
+    pictures.bars(
+        {load: {top: mean(top, load) for top in COMPARED} for load in LOADS},
+        path,
+        measure="penalty (1: clairvoyant bound)",
+        spread="standard error of the ratio, by drawing the samples again",
+        better="less",
+        title=f"Penalty above the bound of a clairvoyant, by what services need; {samples} samples",
     )
 
 
