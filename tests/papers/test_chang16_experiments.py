@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from headway.metrics import summarise
+from headway.reproduce.chang16 import mixed
+from headway.reproduce.chang16.bound import Answered, lower_bound
 from headway.reproduce.chang16.estimates import course
 from headway.reproduce.chang16.samples import JOBS, Log, Rates, cluster, draw, open_log
 from headway.reproduce.samples import LOG
-from headway.sim.experiment import run
+from headway.sim.experiment import ServiceLoad, run
 
 pytestmark = pytest.mark.long
 
@@ -40,3 +42,26 @@ def test_with_a_start_that_takes_longer_than_told_estimates_are_as_published(log
     assert ran.ratio(begin) == pytest.approx(0.73, abs=0.05)
     assert ran.ratio(later) == pytest.approx(0.95, abs=0.05)
     assert ran.lasts == pytest.approx(1500, rel=0.3)
+
+
+def test_with_coming_windows_in_view_less_is_paid_where_services_need_much(
+    log: Log, shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3), with services that need 60 % of the units: `ahead` pays less than `dp` in the same order of batch jobs, and
+    nobody less than the bound.
+    """
+    monkeypatch.setenv("HEADWAY_DATA", str(shared_data(f"http/{mixed.SASKATCHEWAN}").parents[1]))
+    jobs, services = draw(log, 0, "random", "logged"), mixed.services(mixed.open_logs(), 0, 0.6)
+    thresholds = [2 * float(one.processing.mean()) for one in services]
+    loads = [
+        ServiceLoad(f"service {place}", *one, threshold, fraction=0.9, rate=10_000.0, least=1)
+        for place, (one, threshold) in enumerate(zip(services, thresholds, strict=True))
+    ]
+    paid = []
+    for policy in ("services:top=dp,model=fluid,batch=atc", "services:top=ahead"):
+        found = summarise(run(jobs, cluster(), policy, services=loads))
+        paid.append(float(found["services_penalty"]) + float(found["total_penalty"]))
+    assert 0.85 < paid[1] / paid[0] < 0.95
+    answered = [Answered(*one, threshold, 0.9, 10_000.0) for one, threshold in zip(services, thresholds, strict=True)]
+    bound = lower_bound(jobs, answered, mixed.UNITS, 180, "any", known=paid[1], trials=100)
+    assert 0.3 < bound / paid[1] < 1

@@ -300,6 +300,7 @@ class State(Pool):
     def _let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
         if self.others:
+            self.measured = True
             self.look_at_everything()
 
     def close_all(self, slots: Slots) -> None:

@@ -496,7 +496,8 @@ class Snapshot:
         slots: all that the pool has, also those that are not up.
         dealt: how many jobs the pool was dealt so far.
         last: the pool to which a job was dealt last.
-        measured: whether windows of services have ended since the last round of the first pool.
+        measured: whether windows of services have ended, or usable slots have come or gone in pools, since the last
+            round of the first pool.
         jobs: every unfinished job of the pool by id, in order of coming: of the first pool every job in the system,
             released or not, also those that were dealt; of others those that were dealt to it.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as

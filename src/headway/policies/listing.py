@@ -7,7 +7,7 @@ are free are counted, not listed: a job costs steps for the times at which slots
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from headway.model.instant import NEVER, Duration, Instant
@@ -62,10 +62,20 @@ class FreeSlots:
         times, counts = self.times, self.counts
         if run_time <= 0:
             return times[0]
-        if tasks > 4 * self.slots:
-            tasks -= self._run_most(tasks - self.slots, run_time)
-            times, counts = self.times, self.counts
-        gone, place, end = 0, 0, times[0]  # `gone` instants have no slot left; the ends rise, and so do their places
+        end, rounds = times[0], 0
+        if tasks >= self.slots:
+            many = bisect_right(times, times[-1] - run_time)  # instants of slots that can run a task before the last
+            first = sum([counts[place] * ((times[-1] - times[place]) // run_time) for place in range(many)])
+            if first <= tasks:
+                if many:
+                    end = self._level(many, run_time)
+                rounds, tasks = divmod(tasks - first, self.slots)
+            elif tasks > 4 * self.slots:
+                tasks -= self._run_most(tasks - self.slots, run_time)
+                times, counts = self.times, self.counts
+        if rounds or (tasks < self.slots and times[0] + run_time >= times[-1]):
+            return self._run_behind(rounds, tasks, run_time) if rounds or tasks else end
+        gone, place = 0, 0  # `gone` instants have no slot left; the ends rise, and so do their places
         while tasks:
             end, taken = times[gone] + run_time, counts[gone]
             if taken > tasks:
@@ -92,6 +102,49 @@ class FreeSlots:
         else:
             times.insert(place, at)
             self.counts.insert(place, count)
+
+    def _run_behind(self, rounds: int, tasks: int, run_time: Duration) -> Instant:
+        """Let a task run on each slot, so many times, and then less tasks than there are slots; when they end.
+
+        Of those that run one behind the other on different slots, none ends before the last slot is free.
+        """
+        times, counts = self.times, self.counts
+        gone, shift = 0, rounds * run_time
+        while tasks >= counts[gone]:
+            tasks -= counts[gone]
+            gone += 1
+        later, taken = [at + shift + run_time for at in times[:gone]], counts[:gone]
+        if tasks:
+            counts[gone] -= tasks
+            later.append(times[gone] + shift + run_time)
+            taken.append(tasks)
+        before = [at + shift for at in times[gone:]] if shift else times[gone:]
+        counts = counts[gone:]
+        end, met = later[-1] if later else before[-1], 0
+        if later and later[0] == before[-1]:
+            counts[-1] += taken[0]
+            met = 1
+        times[:] = before + later[met:]
+        self.counts[:] = counts + taken[met:]
+        return end
+
+    def _level(self, many: int, run_time: Duration) -> Instant:
+        """Let tasks run on each slot until less than one more fits before the last slot is free; when they end.
+
+        These are the tasks that start first, if there are as many. Behind them each slot takes one task in turn, so
+        that a round of tasks is later than the one before by their run time, and nothing else changes.
+
+        Args:
+            many: at so many of the instants there are slots that can run one.
+        """
+        times, counts = self.times, self.counts
+        last = times[-1]
+        pieces = [(at + (last - at) // run_time * run_time, counts[place]) for place, at in enumerate(times[:many])]
+        del times[:many]
+        del counts[:many]
+        for until, count in pieces:
+            self._add(until, count)
+        return max(pieces)[0]
 
     def _run_most(self, most: int, run_time: Duration) -> int:
         """Let all tasks run that start before some instant, which is as late as `most` tasks allow; how many they are.

@@ -2,8 +2,7 @@
 
 The parts are: what each service costs in the coming window by the number of its units, the best split of any number of
 units among the services (`Splits`), what the batch jobs cost by the number of theirs, and the split between both kinds.
-`dp` is the paper's method; `sf` and `pp` are those with which the paper compares it; `ahead` also weighs what a change
-costs, and windows to come.
+`dp` is the paper's method; `sf` and `pp` are those with which the paper compares it.
 
 Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Workloads in Data Centers", HPCC 2016.
 """
@@ -19,7 +18,6 @@ import numpy as np
 from headway.model.instant import Duration, Instant
 from headway.model.value import value
 from headway.model.workload import FloatArray, IntArray
-from headway.policies.serving import Agreement, Share, Traffic, queueing, shares, warming
 
 UNBOUNDED: Final = 2**31 - 1
 
@@ -59,28 +57,6 @@ class Provision:
     services: tuple[int, ...]
     batch: int
     penalty: float
-
-
-def offer(
-    traffic: Traffic,
-    agreement: Agreement,
-    window: Duration,
-    units: int,
-    share: Share = queueing,
-    *,
-    least: int = 0,
-    most: int = UNBOUNDED,
-    running: int | None = None,
-    warm_up: Duration = 0,
-) -> Offer:
-    """The offer of a service with this traffic and agreement (equation 6), where there are so many units in all.
-
-    If it is given how many of its units run now, more of them serve only after the warm-up.
-    """
-    found = shares(traffic, agreement, window, min(units, most), share, least=running or 0)
-    if running is not None:
-        found = warming(found, running, warm_up, window)
-    return Offer(tuple([agreement.penalty(one) for one in found]), least, most)
 
 
 class Splits:
@@ -247,51 +223,6 @@ def pp(
     least = min(units // 2, max(1, math.floor(reserve * units)))
     some = max(services.least, min(units - least, max(least, math.floor(units * part + 0.5))))
     return _provision(services, batch, units, some if any(batch) else units)
-
-
-def ahead(
-    windows: Sequence[tuple[Splits, Sequence[float]]],
-    units: int,
-    before: int,
-    to_services: float = 0.0,
-    to_batch: float = 0.0,
-) -> Provision:
-    """The provision for the first of some windows such that all of them together, with the changes, cost least.
-
-    Without costs of changes, or with one window and none, it is that of `dp`. The steps are windows times units.
-
-    Args:
-        windows: of each, the services and c_B by the number of units, soonest first; at least one.
-        before: how many units the services have now.
-        to_services: what it costs to take a unit from the batch jobs: what is lost of the task that runs there.
-        to_batch: what it costs to take one from the services.
-
-    Returns:
-        The provision for the first window; its penalty is that of all windows, with the changes.
-    """
-    after = [0.0] * (units + 1)  # the least penalty of the windows behind, by the units of the services before them
-    total: list[float] = []
-    for services, batch in reversed(windows):
-        total = [services.costs[some] + batch[units - some] + after[some] for some in range(units + 1)]
-        after = _changed(total, to_services, to_batch)
-    services, batch = windows[0]
-    best, least = services.least, math.inf
-    for some in range(best, services.taken[units] + 1):
-        change = (some - before) * to_services if some > before else (before - some) * to_batch
-        if total[some] + change <= least:
-            best, least = some, total[some] + change
-    found = _provision(services, batch, units, best)
-    return Provision(found.services, found.batch, least)
-
-
-def _changed(total: list[float], up: float, down: float) -> list[float]:
-    """The least of `total` for each number of units now, with what it costs to change to another."""
-    found = total[:]
-    for some in range(len(found) - 2, -1, -1):
-        found[some] = min(found[some], found[some + 1] + up)
-    for some in range(1, len(found)):
-        found[some] = min(found[some], found[some - 1] + down)
-    return found
 
 
 def _provision(services: Splits, batch: Sequence[float], units: int, some: int) -> Provision:

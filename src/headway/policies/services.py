@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND, Instant
+from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
@@ -24,13 +24,14 @@ from headway.model.value import value
 from headway.policies.arrivals import Arrivals
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import penalties
-from headway.policies.sequence import Load, greedy
+from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
 from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares
 
 if TYPE_CHECKING:
-    from headway.policies.provision import Offer  # it needs numpy, which starts slowly
+    from headway.policies.ahead import Outlook
+    from headway.policies.provision import Offer  # they need numpy, which starts slowly
 
-TOPS: Final = ("dp", "sf", "pp")
+TOPS: Final = ("dp", "sf", "pp", "ahead")
 """How slots are shared out."""
 
 MODELS: Final[dict[str, Share]] = {"queueing": queueing, "fluid": fluid}
@@ -193,14 +194,13 @@ def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]
     return services
 
 
-def offers_of(jobs: Sequence[JobView], share: Share, most: int) -> list[Offer]:
+def replaced(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Offer]:
     """The offers of services in order of their ids. One that a later one of its name replaces needs no instances."""
     latest = {job.spec.name: job.id for job in jobs if job.spec.name}
-    found = []
-    for job in jobs:
-        offer = offer_of(job, share, most)
-        found.append(offer if latest.get(job.spec.name, job.id) == job.id else replace(offer, least=0))
-    return found
+    return [
+        offer if latest.get(job.spec.name, job.id) == job.id else replace(offer, least=0)
+        for job, offer in zip(jobs, offers, strict=True)
+    ]
 
 
 def offer_of(job: JobView, share: Share, most: int) -> Offer:
@@ -216,19 +216,51 @@ def offer_of(job: JobView, share: Share, most: int) -> Offer:
     most = max(1, min(spec.most, most))
     if not job.windows:
         return Offer((spec.penalty(0.0), 0.0), spec.least, most)
+    traffic = traffic_of(job, expects_last=share is fluid)
+    found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
+    return Offer(tuple([spec.penalty(one) for one in found]), spec.least, most)
+
+
+def traffic_of(job: JobView, *, expects_last: bool) -> Traffic:
+    """What a service that has had a window is expected to answer in the next one: as much as in the last, or as
+    `Arrivals` tells.
+    """
     last, coming = job.windows[-1], Arrivals()
     for window in job.windows:
         coming.add(window.arrivals)
-    requests = float(last.arrivals) if share is fluid else coming.mean()
-    traffic = Traffic(
+    requests = float(last.arrivals) if expects_last else coming.mean()
+    return Traffic(
         requests * SECOND / last.length,
         round(next((window.processing for window in reversed(job.windows) if window.processing), 0.0)),
         last.queued,
         last.arrival_variation,
         last.processing_variation,
     )
-    found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
-    return Offer(tuple([spec.penalty(one) for one in found]), spec.least, most)
+
+
+def outlook_of(job: JobView, share: Share, most: int) -> Outlook:
+    """What a service costs in the next window and behind it.
+
+    Behind it, a window is so long that queues become as long as they will, and the variation of arrivals is the mean of
+    the windows that are known.
+    """
+    from headway.policies.ahead import LONG, Outlook
+
+    spec, offer = job.spec, offer_of(job, share, most)
+    assert isinstance(spec, Service)
+    if not job.windows:
+        return Outlook(offer, offer.costs, 0.0, 0.0, 0.0)
+    last = traffic_of(job, expects_last=False)
+    variation = math.fsum([window.arrival_variation for window in job.windows]) / len(job.windows)
+    agreement = Agreement(spec.threshold, spec.fraction)
+    coming, later = replace(last, arrival_scv=variation), replace(last, arrival_scv=variation, queued=0)
+    costs = [
+        tuple([spec.penalty(one) for one in shares(traffic, agreement, length, offer.most, share)])
+        for traffic, length in ((coming, spec.window), (later, LONG * spec.window))
+    ]
+    worst = spec.penalty(0.0) if last.rate else 0.0
+    waiting = last.queued * last.processing / SECOND
+    return Outlook(replace(offer, costs=costs[0]), costs[1], worst, last.load(), waiting)
 
 
 def batch_jobs(view: Snapshot) -> list[JobView]:
@@ -250,14 +282,16 @@ class Services:
     Args:
         top: how slots are shared out. dp: at the least penalty in the next window, by estimates. sf: half to services,
             half to batch jobs. pp: in proportion to their penalties in the last window, at least a tenth to each.
+            ahead: as dp, with what is left to later windows in view.
         batch: the policy of batch jobs; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
+            auto: atc if `top` is ahead, else greedy, as in the paper.
         model: how many answers are expected in time. queueing: with chance. fluid: as the paper has it, without.
         kill: whether batch jobs lose slots at once, so that their tasks are redone, instead of when a task ends.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
     top: str = "dp"
-    batch: str = "greedy"
+    batch: str = "auto"
     model: str = "queueing"
     kill: bool = False
     per_instant: bool = True
@@ -269,13 +303,25 @@ class Services:
             raise InvalidInput("model", self.model, ", ".join(MODELS))
         from headway.policies.registry import find  # it knows this module
 
-        if is_top_level(find(self.batch.replace(";", ","))):
+        if is_top_level(find(self._batch)):
             raise InvalidInput("batch", self.batch, "a policy for one pool")
         find(self.lower(BATCH))
 
+    @property
+    def _batch(self) -> str:
+        """The policy of batch jobs, as text."""
+        if self.batch == "auto":
+            return "atc" if self.top == "ahead" else "greedy"
+        return self.batch.replace(";", ",")
+
+    @property
+    def _order(self) -> Order:
+        """The order by which batch jobs are estimated: greedy as in the paper, but for ahead that of their policy."""
+        return SEQUENCES.get(self._batch.partition(":")[0], by_tardiness_cost) if self.top == "ahead" else greedy
+
     def lower(self, pool: str) -> str:
         """The policy of a pool."""
-        text = "instances" if is_of_service(pool) else self.batch.replace(";", ",")
+        text = "instances" if is_of_service(pool) else self._batch
         if not self.per_instant:
             return text
         return text + (",per_instant=true" if ":" in text else ":per_instant=true")
@@ -320,25 +366,53 @@ class Services:
 
     def _wanted(self, view: Snapshot, services: Sequence[tuple[str, JobView]], slots: int) -> list[tuple[str, int]]:
         """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
-        from headway.policies.provision import Splits, batch_costs, dp, pp, sf
+        from headway.policies.provision import Splits, dp, pp, sf
 
         services = sorted(services, key=_by_id)
-        offers = offers_of([job for _, job in services], MODELS[self.model], slots)
-        splits = Splits(offers, slots)
-        jobs = batch_jobs(view)
+        there, jobs = [job for _, job in services], batch_jobs(view)
+        loads = batch_loads(jobs, pace_of(view))
         needed = max([job.width for job in jobs], default=0)
         batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
-        if self.top == "dp" and needed and services:
-            window = min([job.spec.window for _, job in services if isinstance(job.spec, Service)])
-            costs = batch_costs(penalties(batch_loads(jobs, pace_of(view)), slots, greedy, view.now), window, view.now)
-            batch = [cost if some >= needed else math.inf for some, cost in enumerate(costs)]
-        if self.top == "dp":
-            found = dp(splits, batch, slots)
+        if self.top == "ahead" and services:
+            offers, costs = self._ahead(view, there, loads, slots)
+        else:
+            offers = [offer_of(job, MODELS[self.model], slots) for job in there]
+            costs = self._batch_costs(view, there, loads, slots) if self.top == "dp" and needed and services else batch
+        splits = Splits(replaced(there, offers), slots)
+        if self.top in ("dp", "ahead"):
+            found = dp(splits, [max(two) for two in zip(batch, costs, strict=True)], slots)
         elif self.top == "sf":
             found = sf(splits, batch, slots)
         else:
             found = pp(splits, batch, slots, _paid(services), _owed(jobs, view.now))
         return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
+
+    def _batch_costs(
+        self, view: Snapshot, services: Sequence[JobView], loads: Sequence[Load], slots: int
+    ) -> list[float]:
+        """c_B for the next window, as in the paper."""
+        from headway.policies.provision import batch_costs
+
+        return batch_costs(penalties(loads, slots, self._order, view.now), _window(services), view.now)
+
+    def _ahead(
+        self, view: Snapshot, services: Sequence[JobView], loads: Sequence[Load], slots: int
+    ) -> tuple[list[Offer], list[float]]:
+        """The offers of services and c_B, with the windows behind the next one in view."""
+        from headway.policies.ahead import delays, prices
+
+        window = _window(services)
+        outlooks = [outlook_of(job, MODELS[self.model], slots) for job in services]
+        usual = max(1, slots - sum([one.offer.least for one in outlooks]))
+        backlogs = [one.backlog(usual, window, view.now) for one in outlooks if one.waiting]
+        price = prices([*loads, *backlogs], usual, self._order, window, view.now)
+        offers = [one.ahead(price, window) for one in outlooks]
+        return offers, delays(loads, slots, usual, self._order, window, view.now)
+
+
+def _window(services: Sequence[JobView]) -> Duration:
+    """The shortest window of some services."""
+    return min([job.spec.window for job in services if isinstance(job.spec, Service)])
 
 
 def _by_id(entry: tuple[str, JobView]) -> int:

@@ -149,17 +149,6 @@ def shares(
     return found
 
 
-def warming(found: list[float], running: int, warm_up: Duration, window: Duration) -> list[float]:
-    """The shares if units beyond those that run serve only after a warm-up.
-
-    Until then the service has the share of what runs already. Of a window that is no longer than the warm-up nothing is
-    gained.
-    """
-    part = min(1.0, warm_up / window)
-    now = found[min(running, len(found) - 1)]
-    return [one if units <= running else part * now + (1 - part) * one for units, one in enumerate(found)]
-
-
 def erlang_c(units: float, load: float) -> float:
     """The probability that a request waits if this many units are busy on average; 1 if there are too few units.
 

@@ -40,6 +40,24 @@ def test_a_million_tasks_cost_no_more_than_a_few() -> None:
     assert sum(count for _, count in free.items()) == 10
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_jobs_by_the_number_of_slots(seed: int) -> None:
+    """c_B(m) of jobs wider than there are slots, which run in rounds, against one task at a time."""
+    chance = Random(seed)
+    loads = [
+        Load(chance.randint(1, 90), chance.randint(1, 40), chance.randint(0, 500), float(chance.randint(0, 9)))
+        for _ in range(12)
+    ]
+    for slots, (cost, last) in enumerate(penalties(loads, 40, SEQUENCES["greedy"], 3)[1:], 1):
+        heap, done = [3] * slots, [0] * len(loads)
+        for place in SEQUENCES["greedy"](loads, slots, 3):
+            for _ in range(loads[place].tasks):
+                end = heap[0] + loads[place].run_time
+                heapq.heapreplace(heap, end)
+                done[place] = max(done[place], end)
+        assert (cost, last) == (total_penalty(loads, done), max(done))
+
+
 def test_no_slots() -> None:
     with pytest.raises(ValueError, match="1 tasks cannot run on 0 slots"):
         ends([Load(1, 5)], [0], FreeSlots([(0, 0)]))

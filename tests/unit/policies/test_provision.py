@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 
 from headway.model.instant import NEVER, SECOND
 from headway.policies.listing import penalties
-from headway.policies.provision import Offer, Provision, Splits, ahead, batch_costs, dp, offer, pp, sf
+from headway.policies.provision import Offer, Provision, Splits, batch_costs, dp, pp, sf
 from headway.policies.sequence import SEQUENCES, Load
-from headway.policies.serving import Agreement, Traffic, fluid
 
 COSTS = st.lists(st.integers(0, 20), min_size=1, max_size=8).map(
     lambda costs: tuple(sorted(map(float, costs), reverse=True))
@@ -60,18 +58,6 @@ def test_who_gets_units_that_lower_no_penalty() -> None:
     assert Splits(offers, 10, "even").split(10) == (6, 3, 1)
     assert Splits(offers[1:], 10).split(10) == (3, 1)
     assert Splits(offers[1:], 10).taken[10] == 4
-
-
-def test_an_offer_is_equation_6() -> None:
-    traffic, agreement = Traffic(250, 10_000), Agreement(20_000, 0.9, 100)
-    found = offer(traffic, agreement, 20 * SECOND, 64, fluid)
-    assert len(found.costs) == 4  # three units are enough
-    assert found.costs[0] == pytest.approx(90)
-    assert found.costs[3] == 0
-    later = offer(traffic, agreement, 20 * SECOND, 64, fluid, running=1, warm_up=10 * SECOND, least=1, most=5)
-    assert later.costs[:2] == found.costs[:2]
-    assert later.costs[3] == pytest.approx(100 * (0.9 - 0.5 * (1 + fluid(traffic, 20_000, 20 * SECOND, 1))))
-    assert (later.least, later.most) == (1, 5)
 
 
 def test_costs_of_batch_jobs_are_brought_to_the_window() -> None:
@@ -133,40 +119,6 @@ def test_published_shares_of_64_units() -> None:
     assert [pp(services, batch, 64, *recent).batch for recent in [(0, 0), (5, 0), (0, 5), (3, 1)]] == [32, 6, 58, 16]
     assert sf(services, batch, 64) == Provision((32,), 32, 1)
     assert sf(Splits([Offer((1.0, 0.0))], 65), [INF, *[1.0] * 65], 65).batch == 32
-
-
-@given(
-    st.lists(st.tuples(COSTS, BATCH), min_size=1, max_size=3), st.integers(0, 12), st.integers(0, 5), st.integers(0, 5)
-)
-def test_the_best_of_all_sequences(
-    windows: list[tuple[tuple[float, ...], list[float]]], before: int, up: int, down: int
-) -> None:
-    seen = [(Splits([Offer(costs)], 12), batch) for costs, batch in windows]
-    found = ahead(seen, 12, before, up, down)
-
-    def total(sequence: tuple[int, ...]) -> float:
-        paid = sum(
-            services.costs[some] + batch[12 - some] for (services, batch), some in zip(seen, sequence, strict=True)
-        )
-        return paid + sum(up * max(0, b - a) + down * max(0, a - b) for a, b in pairwise((before, *sequence)))
-
-    if len(windows) < 3:
-        assert found.penalty == min(map(total, itertools.product(range(13), repeat=len(windows))))
-    else:
-        chosen = sum(found.services)
-        assert found.penalty <= total((chosen,) * len(windows))
-    if len(windows) == 1:
-        assert ahead(seen, 12, before) == dp(*seen[0], 12)
-
-
-def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
-    quiet, busy = Splits([Offer((9.0, 0.0))], 4), Splits([Offer((9.0, 6.0, 3.0, 0.0))], 4)
-    batch = [INF, 6.0, 4.0, 2.0, 0.0]
-    assert ahead([(quiet, batch)], 4, 1, 5).batch == 3
-    assert ahead([(quiet, batch)], 4, 3, 5, 9).batch == 1
-    assert ahead([(quiet, batch), (busy, batch), (busy, batch)], 4, 1, 1.5).batch == 3
-    assert ahead([(busy, batch)], 4, 1, 1.5).batch == 3
-    assert ahead([(busy, batch), (busy, batch)], 4, 1, 1.5).batch == 1
 
 
 def test_ten_services_on_a_thousand_units_take_bounded_work() -> None:

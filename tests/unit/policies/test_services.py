@@ -10,7 +10,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.model.events import JobSubmitted, NodeDrained, NodeJoined, TaskEnded, WindowEnded, Woke
+from headway.model.events import JobSubmitted, NodeDown, NodeDrained, NodeJoined, NodeUp, TaskEnded, WindowEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Service
 from headway.model.outcome import Outcome
@@ -157,10 +157,39 @@ def test_a_wide_job_gets_its_width_and_a_node_that_drains_counts_no_more() -> No
     assert sum(fed(scheduler, NodeDrained(2, "m"), WindowEnded(W, 1, window(10))).values()) == 4
 
 
+def test_the_shortest_backlog_is_answered_first() -> None:
+    """20,000 and 9,000 requests of 40 ms wait, and 12 slots answer 6,000 in a window. By itself it is lost for both."""
+    found = {}
+    for top in ("dp", "ahead"):
+        scheduler = core(f"services:top={top}", 12, service(1, rate=10_000.0), service(2, rate=10_000.0))
+        scheduler.handle(WindowEnded(W, 1, window(500, queued=20_000)))
+        pools = fed(scheduler, WindowEnded(W, 2, window(500, queued=9_000)))
+        found[top] = [pools["service 1"], pools["service 2"]]
+    assert found == {"dp": [6, 6], "ahead": [0, 12]}
+
+
+def test_ahead_lets_batch_jobs_go_by_tardiness_cost() -> None:
+    assert registry.find("services:top=ahead").lower("batch") == "atc:per_instant=true"
+    assert registry.find("services").lower("batch") == "greedy:per_instant=true"
+    assert registry.find("services:top=ahead,batch=wspt").lower("batch") == "wspt:per_instant=true"
+
+
+def test_the_border_moves_when_a_node_is_lost_and_when_it_is_back() -> None:
+    """Half and half: of 8 slots, of the 4 that are left, and of 8 again; not only when the next window ends."""
+    scheduler = core("services:top=sf,batch=edf", 4)
+    scheduler.handle(NodeJoined(0, node("m", slots=4)))
+    scheduler.handle(JobSubmitted(0, job(1, tasks=99, estimate=1000, due=900)))
+    assert fed(scheduler, JobSubmitted(0, service(2))) == {"batch": 4, "service 1": 4}
+    pools = scheduler.state.pools
+    assert (pools["batch"].up, pools["service 1"].up) == (0b1111, 0b11110000), "the service is on the second node"
+    assert fed(scheduler, NodeDown(1, "m")) == {"batch": 2, "service 1": 2}
+    assert fed(scheduler, NodeUp(2, "m")) == {"batch": 4, "service 1": 4}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("services:top=rr", "top of policy services is 'rr'; allowed: dp, sf, pp"),
+        ("services:top=rr", "top of policy services is 'rr'; allowed: dp, sf, pp, ahead"),
         ("services:model=erlang", "model of policy services is 'erlang'; allowed: queueing, fluid"),
         ("services:batch=sites", "batch of policy services is 'sites'; allowed: a policy for one pool"),
         ("services:batch=nosuch", "policy of policy services is 'nosuch'; allowed"),

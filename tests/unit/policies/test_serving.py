@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.model.instant import SECOND
-from headway.policies.serving import Agreement, Share, Traffic, erlang_c, fluid, queueing, shares, warming
+from headway.policies.serving import Agreement, Share, Traffic, erlang_c, fluid, queueing, shares
 from headway.sim.requests import Requests
 
 WINDOW = 20 * SECOND
@@ -169,12 +169,6 @@ def test_shares_end_where_nothing_is_left_to_pay() -> None:
     slow = shares(traffic, Agreement(20_000, 0.9), WINDOW, 1000)
     assert slow[-1] == pytest.approx(1 - math.exp(-2), abs=1e-5), "so many are processed in time, however many units"
     assert len(slow) < 60
-
-
-def test_warming_up() -> None:
-    assert warming([0.0, 0.4, 0.8], 1, 5 * SECOND, WINDOW) == pytest.approx([0.0, 0.4, 0.7])
-    assert warming([0.0, 0.4, 0.8], 1, 50 * SECOND, WINDOW) == pytest.approx([0.0, 0.4, 0.4])
-    assert warming([0.0, 0.4, 0.8], 7, 5 * SECOND, WINDOW) == [0.0, 0.4, 0.8]
 
 
 def test_agrees_with_a_simulation_by_others() -> None:

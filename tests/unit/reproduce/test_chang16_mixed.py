@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from headway import NodeSpec, ServiceLoad, simulate, workload_of
 from headway.reproduce.chang16 import mixed
-from headway.reproduce.chang16.mixed import GAPS, HOURS, KINDS, LOADS, PUBLISHED, ROTATION, TOPS, UNITS
+from headway.reproduce.chang16.mixed import BOUNDS, GAPS, HOURS, KINDS, LOADS, PUBLISHED, ROTATION, TOPS, UNITS
 
 LOGS = mixed.made_up()
 
@@ -36,7 +38,9 @@ def test_services_can_need_a_share_of_the_units() -> None:
 def test_every_number_of_the_paper_stands_beside_ours() -> None:
     """dp costs 60 + 40; sf 30 + 80, pp 90 + 60."""
     costs = {"dp": (60.0, 40.0), "dp, with chance": (50.0, 40.0), "sf": (30.0, 80.0), "pp": (90.0, 60.0)}
+    costs |= {"dp, atc": (60.0, 20.0), "ahead, greedy": (50.0, 40.0), "ahead": (50.0, 20.0)}
     rows = [(seed, load, top, *costs[top]) for load in LOADS for seed in range(3) for top in TOPS]
+    rows += [(seed, load, bound, math.nan, 40.0) for load in LOADS for seed in range(3) for bound in BOUNDS]
     found = mixed.result(mixed.runs_of(rows, {}), rows, "made up")
     ours = dict(zip(PUBLISHED, found.statements, strict=True))
     assert ours["total", "sf"].ours == pytest.approx(1 - 100 / 110)
@@ -47,9 +51,10 @@ def test_every_number_of_the_paper_stands_beside_ours() -> None:
     assert ours["services", "pp"].ours == pytest.approx(1 / 3)
     assert ours["batch", "sf"].verdict == "holds"
     assert ours["services", "sf"].verdict == "holds in part"
-    (first, second) = found.tables
-    assert [row[0] for row in first.rows] == [*TOPS, "dp is on average"]
-    assert first.rows[-1][1:] == second.rows[-1][1:] == ("100", "60", "40")
+    first, *others = found.tables
+    assert [row[0] for row in first.rows] == [*TOPS, *BOUNDS, "dp is on average"]
+    assert {row[1:] for row in first.rows if row[0] in BOUNDS} == {("0.40 (0.40 to 0.40)", "", "")}
+    assert {table.rows[-1][1:] for table in (first, *others)} == {("100", "60", "40")}
     assert len(first.columns) == 1 + len(KINDS)
 
 

@@ -7,6 +7,7 @@ that are left then have all units. Each service has one unit at least, for all o
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from headway.model.instant import SECOND
 from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray, Workload
 from headway.pictures import Curve, Mean
+from headway.reproduce.chang16.bound import LEAST, PER_WINDOW, STEP, Answered, Border, lower_bound
 from headway.reproduce.chang16.experiment import (
     Asked,
     Experiment,
@@ -58,7 +60,12 @@ UNITS: Final = 64
 OF_EACH: Final = 5
 """Services of a sample from either log."""
 
-LOADS: Final[dict[str, float | None]] = {"as in the logs": None, "60 % of the units": 0.6}
+LOADS: Final[dict[str, float | None]] = {
+    "as in the logs": None,
+    "30 % of the units": 0.3,
+    "60 % of the units": 0.6,
+    "90 % of the units": 0.9,
+}
 """What the services of a sample need in all. As in the logs that is less than 1 % of the units."""
 
 TOPS: Final[dict[str, str]] = {
@@ -66,8 +73,25 @@ TOPS: Final[dict[str, str]] = {
     "dp, with chance": "services:top=dp,model=queueing",
     "sf": "services:top=sf,model=fluid",
     "pp": "services:top=pp,model=fluid",
+    "dp, atc": "services:top=dp,model=fluid,batch=atc",
+    "ahead, greedy": "services:top=ahead,batch=greedy",
+    "ahead": "services:top=ahead",
 }
-"""Who shares out the units. In the paper all expect what its fluid model does."""
+"""Who shares out the units, and in which order the batch jobs go. In the paper all expect what its fluid model does,
+and the order is `greedy`."""
+
+DRAWN: Final = ("dp", "sf", "pp", "ahead")
+"""Whose units are drawn."""
+
+COMPARED: Final = ("dp", "ahead, greedy", "dp, atc", "ahead")
+"""Who is compared with the bound: two splits, with two orders of batch jobs."""
+
+BOUNDS: Final[dict[str, Border]] = {"at least, border at windows": "windows", "at least": "any"}
+"""What nobody can do better than; see `headway.reproduce.chang16.bound`."""
+
+FRACTION: Final = 0.9
+RATE: Final = 10_000.0
+"""Of each service."""
 
 MEASURES: Final = ("services_penalty", "total_penalty")
 KINDS: Final = ("total", "services", "batch")
@@ -121,12 +145,12 @@ class _Ran(NamedTuple):
     """One run.
 
     Attributes:
-        penalties: as in `MEASURES`.
-        units: how many units the services have, window by window.
+        penalties: as in `MEASURES`; of a bound only the last one, which is that of both kinds.
+        units: how many units the services have, window by window; None: it is a bound.
     """
 
     penalties: tuple[float, ...]
-    units: Curve
+    units: Curve | None
 
 
 class Runs:
@@ -233,10 +257,10 @@ def perform(asked: Asked, progress: Progress) -> Result:
     rows = [
         (seed, load, top, *ran.penalties)
         for place, (load, seed) in enumerate(settings)
-        for top, ran in zip(TOPS, found[place], strict=True)
+        for top, ran in zip((*TOPS, *BOUNDS), found[place], strict=True)
     ]
     units = {
-        load: {top: ran.units for top, ran in zip(TOPS, found[place], strict=True)}
+        load: {top: ran.units for top, ran in zip(TOPS, found[place], strict=False) if ran.units is not None}
         for place, (load, seed) in enumerate(settings)
         if seed == asked.seeds[0]
     }
@@ -253,6 +277,10 @@ def runs_of(rows: Sequence[tuple[object, ...]], units: Mapping[str, Mapping[str,
             (load, top, "batch"): both[:, 1],
             (load, top, "total"): both.sum(axis=1),
         }
+    for load, bound in product(LOADS, BOUNDS):
+        least = [row[4] for row in rows if row[1:3] == (load, bound)]
+        if least:
+            penalties[load, bound, "total"] = np.array(least, dtype=np.float64)
     return Runs(penalties, units)
 
 
@@ -271,12 +299,13 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
         rows=rows,
         pictures={
             name: partial(_draw, ran, samples, load)
-            for name, load in zip(("fig8.png", "fig8-loaded.png"), LOADS, strict=True)
+            for name, load in zip(("fig8.png", "fig8-30.png", "fig8-60.png", "fig8-90.png"), LOADS, strict=True)
         }
         | {
             name: partial(_draw_units, ran, load)
-            for name, load in zip(("fig9.png", "fig9-loaded.png"), LOADS, strict=True)
-        },
+            for name, load in zip(("fig9.png", "fig9-30.png", "fig9-60.png", "fig9-90.png"), LOADS, strict=True)
+        }
+        | {"bound.png": partial(_draw_bound, ran, samples)},
     )
 
 
@@ -285,17 +314,23 @@ def _measured(work: _Work) -> list[_Ran]:
         ServiceLoad(
             f"service {number}",
             *(one.arrivals, one.processing, 2 * float(one.processing.mean())),
-            fraction=0.9,
-            rate=10_000.0,
-            least=1,
+            fraction=FRACTION,
+            rate=RATE,
+            least=LEAST,
         )
         for number, one in enumerate(work.services)
     ]
-    found = []
+    found: list[_Ran] = []
     for policy in TOPS.values():
         schedule = run(work.jobs, cluster(), policy, services=loads)
         metrics = summarise(schedule)
         found.append(_Ran(tuple(float(metrics[name]) for name in MEASURES), units_of(schedule)))
+    known = min(sum(ran.penalties) for ran in found)
+    answered = [Answered(*one, 2 * float(one.processing.mean()), FRACTION, RATE) for one in work.services]
+    windows = round(HOURS * HOUR * GAPS / SECOND / (STEP * PER_WINDOW))
+    for border in BOUNDS.values():
+        least = lower_bound(work.jobs, answered, UNITS, windows, border, known=known)
+        found.append(_Ran((math.nan, least), None))
     return found
 
 
@@ -311,6 +346,8 @@ def units_of(schedule: Schedule) -> Curve:
 def _table(ran: Runs, load: str) -> Table:
     columns = ("method", *KINDS)
     rows = [(top, *(_cell(*ran.relative(load, top, "dp", kind)) for kind in KINDS)) for top in TOPS]
+    bounds = [bound for bound in BOUNDS if (load, bound, "total") in ran.penalties]
+    rows += [(bound, _cell(*ran.relative(load, bound, "dp", "total")), "", "") for bound in bounds]
     means = (f"{float(ran.penalties[load, 'dp', kind].mean()):,.0f}" for kind in KINDS)
     rows.append(("dp is on average", *means))
     return Table(f"Penalty relative to dp; services need {load}", columns, rows)
@@ -343,9 +380,26 @@ def _draw(ran: Runs, samples: int, load: str, path: Path) -> None:
     )
 
 
+def _draw_bound(ran: Runs, samples: int, path: Path) -> None:
+    least = "at least, border at windows"
+
+    def mean(top: str, load: str) -> Mean:
+        value, again = ran.relative(load, top, least, "total")
+        return Mean(value, float(again.std()))
+
+    pictures.bars(
+        {load: {top: mean(top, load) for top in COMPARED} for load in LOADS},
+        path,
+        measure="penalty (1: clairvoyant bound)",
+        spread="standard error of the ratio, by drawing the samples again",
+        better="less",
+        title=f"Penalty above the bound of a clairvoyant, by what services need; {samples} samples",
+    )
+
+
 def _draw_units(ran: Runs, load: str, path: Path) -> None:
     pictures.steps(
-        {top: {"": ran.units[load][top]} for top in TOPS},
+        {top: {"": ran.units[load][top]} for top in DRAWN},
         path,
         measure=f"units of services, of {UNITS}",
         title=f"Figure 9 of Chang16: units that services have in the first sample; they need {load}",

@@ -1,0 +1,125 @@
+"""What the next window costs with those behind it in view: what `services:top=ahead` decides by.
+
+Two things are left to later windows. Batch jobs that get fewer units end later, and so do all behind them. And requests
+that are not answered wait: a service answers in order, so nobody is in time until all that wait have been answered.
+
+Both are told in one measure, the *price* of a unit for a second: what it is worth to have it in some later window. A
+backlog counts as a job: its work is what waits, and its rate what a window costs in which nobody is in time. So the
+price is the sum of the rates of all that will still be late then, divided by the units: one unit more for a second
+brings all of them forward by so much. docs/policies/services.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from headway.model.instant import SECOND, Duration, Instant
+from headway.model.workload import FloatArray
+from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.provision import Offer
+from headway.policies.sequence import Load, Order
+
+LONG: Final = 10
+"""In so many windows a queue becomes as long as it will."""
+
+HORIZON: Final = 180
+"""So many windows are looked at; with the paper's 20 s, an hour."""
+
+TO_COME: Final = 2.0
+"""What a delay costs, in parts of what it costs those batch jobs that are there: others will come behind them, and it
+delays these, too. As many as are there is a guess that needs no knowledge."""
+
+TRIED: Final = 64
+"""For so many numbers of units the batch jobs are scheduled; between them their penalty is interpolated."""
+
+
+def delays(loads: Sequence[Load], most: int, usual: int, order: Order, window: Duration, now: Instant) -> list[float]:
+    """What the batch jobs cost with 0, 1, ... `most` units for a window, and with the usual number behind it.
+
+    Not what they cost in all counts, but the differences. More units than are usual help no more: services never have
+    so few that batch jobs get them.
+
+    Args:
+        usual: as many as services can leave, >= 1.
+
+    Returns:
+        Penalties, never rising, shape (most + 1,).
+    """
+    if not any(load.tasks for load in loads):
+        return [0.0] * (most + 1)
+    chosen = list(order(loads, usual, now))
+    tried = sorted({round(part * usual / TRIED) for part in range(TRIED + 1)} if usual > TRIED else range(usual + 1))
+    costs = [
+        TO_COME * total_penalty(loads, ends(loads, chosen, FreeSlots([(now, some), (now + window, usual - some)])))
+        for some in tried
+    ]
+    lowest = np.minimum.accumulate(np.interp(np.arange(most + 1), tried, costs))
+    return [float(cost) for cost in lowest]
+
+
+def prices(loads: Sequence[Load], units: int, order: Order, window: Duration, now: Instant) -> FloatArray:
+    """What a unit is worth for a second, in the window behind the next one, the one behind that, and so on.
+
+    Args:
+        loads: the batch jobs and the backlogs.
+        units: how many work on them.
+
+    Returns:
+        Penalty for a unit and a second, >= 0, never rising, up to the first window in which nothing is late, but for
+        `HORIZON` windows at most.
+    """
+    found = np.array(ends(loads, list(order(loads, units, now)), FreeSlots([(now, units)])), dtype=np.int64)
+    rates = np.array([load.rate if end > load.due else 0.0 for load, end in zip(loads, found, strict=True)])
+    late = [float(rates[found > now + place * window].sum()) / units for place in range(1, HORIZON + 1)]
+    last = next((place for place, price in enumerate(late, 1) if not price), HORIZON)
+    return np.array(late[:last])
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a service costs by the number of its units, and what becomes of requests that wait.
+
+    Attributes:
+        offer: the next window by itself; what waits now is part of it.
+        later: a window behind it without requests from before, with 0, 1, ... units.
+        worst: a window in which nobody is answered in time.
+        load: how many units are busy on average if there are enough.
+        waiting: the work that waits now, in seconds of one unit.
+    """
+
+    offer: Offer
+    later: tuple[float, ...]
+    worst: float
+    load: float
+    waiting: float
+
+    def backlog(self, units: int, window: Duration, now: Instant) -> Load:
+        """What waits, as a job that so many units can work on."""
+        rate = max(0.0, self.worst - min(self.later)) * SECOND / window
+        return Load(units, max(1, round(self.waiting * SECOND / units)), now, rate)
+
+    def ahead(self, price: FloatArray, window: Duration) -> Offer:
+        """The offer with what the next window leaves to later ones.
+
+        Work that is left waits until the service has units enough to answer all of it, or forever. The best instant for
+        that is taken: until then windows cost the worst and their work is added to what waits; from then on each window
+        costs the least that it may, with its units. All by the prices, against having nothing left.
+
+        Args:
+            price: of a unit for a second, in the windows behind the next one; see `prices`.
+        """
+        offer, seconds = self.offer, window / SECOND
+        units = np.maximum(np.arange(len(self.later)), offer.least)
+        good = (np.array(self.later) + seconds * price[:, None] * units).min(axis=1)
+        lost = np.append(0.0, np.cumsum(self.worst + seconds * price * offer.least - good))
+        grown = max(0.0, self.load - offer.least) * seconds * np.arange(len(price))
+        length = max(len(offer.costs) - 1, int(self.load + self.waiting / seconds) + 2)
+        some = np.arange(min(offer.most, length) + 1)
+        left = np.maximum(0.0, self.waiting + (self.load - some) * seconds)
+        later = (lost[:-1] + price * (grown + left[:, None])).min(axis=1)
+        costs = np.array(offer.costs)[np.minimum(some, len(offer.costs) - 1)] + np.minimum(later, lost[-1])
+        return replace(offer, costs=tuple(np.minimum.accumulate(costs).tolist()))
