@@ -131,7 +131,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "instances": [("per_instant", False)],
         "services": [
-            *(("top", "dp"), ("batch", "greedy"), ("model", "queueing"), ("kill", False)),
+            *(("top", "dp"), ("batch", "auto"), ("model", "queueing"), ("kill", False)),
             ("per_instant", True),
         ],
         "sites": [("top", "rr"), ("each", "easy"), ("at", ""), ("per_instant", False)],
