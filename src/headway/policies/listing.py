@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from headway.model.instant import NEVER, Duration, Instant
 from headway.policies.sequence import Load, Order
+
+MANY: Final = 6
+"""Tasks that are expected to need the slots of more instants are listed together, others instant by instant."""
 
 
 class FreeSlots:
@@ -62,7 +66,7 @@ class FreeSlots:
         times, counts = self.times, self.counts
         if run_time <= 0:
             return times[0]
-        end, rounds = times[0], 0
+        end = times[0]
         if tasks >= self.slots:
             many = bisect_right(times, times[-1] - run_time)  # instants of slots that can run a task before the last
             first = sum([counts[place] * ((times[-1] - times[place]) // run_time) for place in range(many)])
@@ -70,11 +74,13 @@ class FreeSlots:
                 if many:
                     end = self._level(many, run_time)
                 rounds, tasks = divmod(tasks - first, self.slots)
+                if rounds:
+                    return self._run_behind(rounds, tasks, run_time)
             elif tasks > 4 * self.slots:
                 tasks -= self._run_most(tasks - self.slots, run_time)
                 times, counts = self.times, self.counts
-        if rounds or (tasks < self.slots and times[0] + run_time >= times[-1]):
-            return self._run_behind(rounds, tasks, run_time) if rounds or tasks else end
+        elif tasks * len(times) > MANY * self.slots and end + run_time >= times[-1]:
+            return self._run_behind(0, tasks, run_time)
         gone, place = 0, 0  # `gone` instants have no slot left; the ends rise, and so do their places
         while tasks:
             end, taken = times[gone] + run_time, counts[gone]
