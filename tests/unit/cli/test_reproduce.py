@@ -203,10 +203,8 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
         "fig5.png",
         "fig6.png",
         "fig7.png",
-        "fig8.png",
-        "fig8-loaded.png",
-        "fig9.png",
-        "fig9-loaded.png",
+        "bound.png",
+        *(f"fig{number}{load}.png" for number in (8, 9) for load in ("", "-30", "-60", "-90")),
     }
     names |= {"estimates.csv", "orders.csv", "mixed.csv", "tables.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
@@ -218,7 +216,7 @@ def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
     tables = (tmp_path / "out" / "tables.md").read_text("utf-8")
     assert tables.count("| published | ours | range of 90 % | verdict |") == 3
     with (tmp_path / "out" / "mixed.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 2 * 2 * 4
+        assert len(list(csv.DictReader(file))) == 2 * 4 * (7 + 2)
 
     told = json.loads(headway("reproduce", "chang16", "orders", *words, "--policy", "fcfs", "--json").out)
     assert list(told) == ["paper", "log", "samples", "seed", "orders"]

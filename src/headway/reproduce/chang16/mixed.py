@@ -7,7 +7,6 @@ that are left then have all units. Each service has one unit at least, for all o
 
 from __future__ import annotations
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -149,7 +148,7 @@ class _Ran(NamedTuple):
         units: how many units the services have, window by window; None: it is a bound.
     """
 
-    penalties: tuple[float, ...]
+    penalties: tuple[float | None, ...]
     units: Curve | None
 
 
@@ -325,12 +324,12 @@ def _measured(work: _Work) -> list[_Ran]:
         schedule = run(work.jobs, cluster(), policy, services=loads)
         metrics = summarise(schedule)
         found.append(_Ran(tuple(float(metrics[name]) for name in MEASURES), units_of(schedule)))
-    known = min(sum(ran.penalties) for ran in found)
+    known = min(sum(filter(None, ran.penalties)) for ran in found)
     answered = [Answered(*one, 2 * float(one.processing.mean()), FRACTION, RATE) for one in work.services]
     windows = round(HOURS * HOUR * GAPS / SECOND / (STEP * PER_WINDOW))
     for border in BOUNDS.values():
         least = lower_bound(work.jobs, answered, UNITS, windows, border, known=known)
-        found.append(_Ran((math.nan, least), None))
+        found.append(_Ran((None, least), None))
     return found
 
 
