@@ -355,7 +355,7 @@ def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -
 
 
 def test_terms_of_a_service_change_while_it_answers(up: Up, client: Client) -> None:
-    client.serve(of(up, "nap", least=1, most=2, threshold=30.0, rate=100.0, fraction=1.0))
+    client.serve(of(up, "nap", least=1, most=2, threshold=3.0, window=3.0, rate=100.0, fraction=1.0))
     ready(client)
     job = client.service("s").job
     client.ask("s", 0.05)

@@ -178,7 +178,7 @@ def test_change_says_whether_jobs_will_be_on_time_now(headway: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("change", 1), "Give --due, --priority, or both"),
+        (("change", 1), "Give --due, --priority, --rate or another option"),
         (("change", 9999, "--priority", 1), "there is no job 9999"),
         (("change", 1, "--due", "soon"), "--due is 'soon'"),
         (("change", 1, "--priority", "high"), "'high'"),

@@ -183,10 +183,9 @@ def _await_instance(client: Client, job: int, name: str) -> bool:
         found = client.job(job)
         if found.job.status.is_final:
             why = next((one.stderr or one.detail for one in found.ended), "").strip()
-            if told and why:
-                why = f": its handler cannot be loaded. `headway logs {job} --stream stderr` says more"
-            elif why:
-                why = f": {why}"
+            if why:
+                said = "its handler cannot be loaded" if told else why.splitlines()[-1]
+                why = f": {said}. `headway logs {job} --stream stderr` says more"
             click.echo(f"service {name} has ended, {found.job.status.value}{why}", err=True)
             return False
         if report is not None and report.trouble and (said := report.trouble.strip().splitlines()[-1]) != told:

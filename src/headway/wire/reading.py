@@ -46,7 +46,7 @@ def any_form(kind: Any, plain: Any) -> JobSpec:
     terms = msgspec.convert(plain, _TERMS[written])
     given = {name: getattr(terms, name) for name in terms.__struct_fields__}
     if "graph" in given:
-        given["graph"] = tuple(TaskSpec(task.estimate, task.cores, task.after) for task in given["graph"])
+        given["graph"] = tuple(TaskSpec(*msgspec.structs.astuple(task)) for task in given["graph"])
     return FORMS[written](**given)
 
 
