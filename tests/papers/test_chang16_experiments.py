@@ -44,6 +44,7 @@ def test_with_a_start_that_takes_longer_than_told_estimates_are_as_published(log
     assert ran.lasts == pytest.approx(1500, rel=0.3)
 
 
+@pytest.mark.slow
 def test_with_coming_windows_in_view_less_is_paid_where_services_need_much(
     log: Log, shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
