@@ -270,3 +270,26 @@ def test_an_out_that_is_a_file_is_said_before_anything_runs(headway: Any, tmp_pa
     ran = headway("reproduce", "lin14", "--out", tmp_path / "file" / "out")
     assert (ran.status, ran.out) == (2, "")
     assert "cannot write to" in ran.err
+
+
+def test_dn13_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
+    words = ("--kind", "mix", "--kind", "single-task", "--jobs", 12, "--samples", 2, "--processes", 1)
+    ran = headway("reproduce", "dn13", *words, "--out", tmp_path / "out")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("4 instances of 12 workflows at five sites, all of as many processors.")
+    assert "Table 1: mean difference to the best of both, published / ours" in ran.out
+    names = {"fig1.png", "front.png", "instances.csv", "tables.md"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    with (tmp_path / "out" / "instances.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 6
+    assert all(float(row["makespan"]) >= float(row["makespan_bound"]) - 1e-5 for row in rows)
+    assert all(float(row["energy_joules"]) > 0 for row in rows)
+
+    told = json.loads(
+        headway("reproduce", "dn13", *words, "--sites", "equal", "--policy", "sites:each=peft", "--json").out
+    )
+    assert list(told) == ["paper", "sites", "jobs", "samples", "seed", "instances"]
+    assert len(told["instances"]["runs"]) == 2 * 2 * 7
+    assert [one["published"] for one in told["instances"]["statements"][:3]] == [0.8, 0.8, 0.2]
+    assert {one["verdict"] for one in told["instances"]["statements"]} <= {"holds", "holds in part", "does not hold"}

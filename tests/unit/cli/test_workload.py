@@ -152,3 +152,19 @@ def test_what_cannot_be_is_refused(
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_instance_of_dn13_is_workflows_and_the_sites_that_they_are_for(headway: Any, tmp_path: Path) -> None:
+    flows, sites = tmp_path / "flows.json", tmp_path / "sites.toml"
+    words = ("--jobs", 9, "--processors", 3, "--seed", 4)
+    ran = headway("workload", "dn13", *words, "--out", flows, "--cluster", sites)
+    assert (ran.status, ran.err) == (0, "")
+    assert f"Written: {flows}." in ran.out
+    told = json.loads(headway("workload", "dn13", *words, "--json").out)
+    assert (told["kind"], told["jobs"], told["seed"]) == ("mix", 9, 4)
+    ran = headway("simulate", flows, "--cluster", sites, "--policy", "sites:top=fill,each=heft:order=due", "--json")
+    (one,) = json.loads(ran.out)
+    assert one["metrics"]["jobs_succeeded"] == 9
+    assert one["metrics"]["energy_joules"] > 0
+    assert one["metrics"]["makespan"] >= told["makespan_bound"]
+    assert headway("workload", "dn13", "--out", tmp_path / "a.swf").status == 2

@@ -181,16 +181,23 @@ def _beside(numbers: Mapping[str, FloatArray], bounds: FloatArray, asked: Asked)
     rows = []
     for name in asked.methods:
         relative = ratio(numbers[name], base)
-        worst = np.nanmax(relative, axis=0)
         rows.append(
             (
                 name,
                 f"{(numbers[name][:, 0] / bounds).mean():.3f}",
-                *(f"{mean:.3f} ({most:.2f})" for mean, most in zip(np.nanmean(relative, axis=0), worst, strict=True)),
+                *map(_cell, relative.T),
             )
         )
     columns = ("method", "makespan / bound", *(f"{WORDS[measure]} / RR" for measure in MEASURES))
     return Table("Means over the instances, in brackets the worst one; the bound is a lower one", columns, rows)
+
+
+def _cell(values: FloatArray, *, worst: bool = True) -> str:
+    """The mean, and in brackets the largest, of those that are numbers: a ratio to a penalty of 0 is none."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return "-"
+    return f"{finite.mean():.3f}" + (f" ({finite.max():.2f})" if worst else "")
 
 
 def _by_kind(numbers: Mapping[str, FloatArray], bounds: FloatArray, asked: Asked) -> Table:
@@ -202,7 +209,7 @@ def _by_kind(numbers: Mapping[str, FloatArray], bounds: FloatArray, asked: Asked
             (
                 kind,
                 *(f"{(numbers[name][part, 0] / bounds[part]).mean():.3f}" for name in (*PAPERS, OURS)),
-                *(f"{mean:.3f}" for mean in np.nanmean(ratio(ours, base), axis=0)[1:]),
+                *(_cell(values, worst=False) for values in ratio(ours, base).T[1:]),
             )
         )
     columns = ("kind", *(f"{name}: makespan / bound" for name in (*PAPERS, OURS)), "energy / RR", "penalty / RR")
