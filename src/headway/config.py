@@ -91,7 +91,10 @@ def _is_watts(value: object) -> bool:
 
 _WATTS = f"watts, a number from 0 to {WATTS_MAX:g}"
 _NAME, _COUNT = "a name, in quotes", f"a whole number from 1 to {_MOST}"
-_FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+_Fields = Mapping[str, tuple[Callable[[object], bool], str]]
+"""For each field of a table whether a value is allowed, and which are."""
+
+_FIELDS: Final[_Fields] = {
     "name": (_is_name, _NAME),
     "slots": (_is_count, _COUNT),
     "speed": (_is_speed, "a number from {:g} to {:g}".format(*SPEED_RANGE)),
@@ -118,7 +121,7 @@ def _is_bandwidth(value: object) -> bool:
     return type(value) in (int, float) and BANDWIDTH_RANGE[0] <= value <= BANDWIDTH_RANGE[1]  # type: ignore[operator]
 
 
-_LINE: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+_LINE: Final[_Fields] = {
     "bandwidth": (_is_bandwidth, "bytes per second, a number from {:g} to {:g}".format(*BANDWIDTH_RANGE)),
     "latency": (_is_latency, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
 }
@@ -331,24 +334,28 @@ def _link(table: Mapping[str, Any], names: Collection[str], sites: Collection[st
 
 def _between(table: Mapping[str, Any]) -> Line:
     """Bandwidth and latency, as tables have them."""
-    for field, value in table.items():
-        if field not in _LINE:
-            raise InvalidInput(field, value, f"only {', '.join(_LINE)}", hint=did_you_mean(field, _LINE))
-        is_allowed, allowed = _LINE[field]
-        if not is_allowed(value):
-            raise InvalidInput(field, value, allowed)
+    _check_fields(table, _LINE)
     latency, bandwidth = table.get("latency", 0), table.get("bandwidth")
     seconds = span_of(latency, "latency") if isinstance(latency, str) else latency
     return Line(from_seconds(seconds), None if bandwidth is None else float(bandwidth))
 
 
-def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
+def _check_fields(table: Mapping[str, Any], fields: _Fields) -> None:
+    """Refuse a table that has another field, or one of a value that is not allowed.
+
+    Raises:
+        InvalidInput: it does.
+    """
     for field, value in table.items():
-        if field not in _FIELDS:
-            raise InvalidInput(field, value, f"only {', '.join(_FIELDS)}", hint=did_you_mean(field, _FIELDS))
-        is_allowed, allowed = _FIELDS[field]
+        if field not in fields:
+            raise InvalidInput(field, value, f"only {', '.join(fields)}", hint=did_you_mean(field, fields))
+        is_allowed, allowed = fields[field]
         if not is_allowed(value):
             raise InvalidInput(field, value, allowed)
+
+
+def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
+    _check_fields(table, _FIELDS)
     if "name" not in table:
         raise InvalidInput("name", None, _NAME)
     terms = {field: value for field, value in table.items() if field not in ("name", "count")}

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headway.cli.progress import progress
 from headway.cli.show import print_table
 from headway.errors import HeadwayError
 from headway.metrics import to_json
+
+if TYPE_CHECKING:
+    from headway.reproduce.experiment import Result
+
+STATED: Final = ("words", "published", "ours", "low", "high")
+"""What JSON says of a statement, besides its verdict."""
 
 
 @dataclass
@@ -57,6 +64,42 @@ class Report:
             click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
             return None
         return self.folder
+
+    def experiment(
+        self, name: str, runs: int, perform: Callable[[Callable[[int], None]], Result], title: str = ""
+    ) -> list[str]:
+        """Perform an experiment, with its progress, and report what came of it. Returns its tables as Markdown.
+
+        Args:
+            runs: how many runs it takes.
+            perform: does it; it is given what to call with the number of runs that have ended.
+            title: the heading; empty: none.
+        """
+        from headway.reproduce.experiment import table  # it needs numpy, which takes long to import
+
+        ended = [0]
+        with progress({name: runs}, lambda: ended):
+            result = perform(lambda done: ended.__setitem__(0, done))
+        if title:
+            self.heading(title)
+        self.say(result.about)
+        tables = (*result.tables, table(result.statements))
+        for each in tables:
+            self.heading(each.title)
+            self.table(each.columns, each.rows, right=each.columns[1:])
+        if folder := self.drawing():
+            for picture, draw in result.pictures.items():
+                draw(folder / picture)
+                self.written.append(picture)
+        self.rows(f"{name}.csv", result.columns, result.rows)
+        self.told[name] = {
+            "statements": [
+                {field: value for field, value in asdict(one).items() if field in STATED} | {"verdict": one.verdict}
+                for one in result.statements
+            ],
+            "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
+        }
+        return [each.markdown() for each in tables]
 
     def rows(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Write a CSV file, if there is a folder.

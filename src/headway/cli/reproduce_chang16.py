@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from headway import policy_files
 from headway.cli.output import make_folder
-from headway.cli.progress import progress
 from headway.cli.report import Report
-
-if TYPE_CHECKING:
-    from headway.reproduce.chang16.experiment import Asked, Experiment
 
 NAMES: Final = ("estimates", "orders", "mixed", "live")
 """The experiments, as in `headway.reproduce.chang16.experiments`; that takes long to import."""
 
 USUAL: Final = NAMES[:-1]
 """Those that are performed unless it is said: the last needs the machine for itself."""
-
-STATED: Final = ("words", "published", "ours", "low", "high")
-"""What JSON says of a statement, besides its verdict."""
 
 
 @click.command(short_help="Batch jobs and services at the least penalty (2016).")
@@ -74,36 +67,8 @@ def chang16(
     hint = " Set HEADWAY_DATA, or give --data, to use the real one." if log.is_standin else ""
     click.echo(f"Log: {log.name}, {len(log.workload):,} jobs.{hint}", err=as_json)
     asked = Asked(log, range(seed, seed + samples), added, processes)
-    markdown = [
-        table for name in NAMES if name in (what or USUAL) for table in _perform(report, EXPERIMENTS[name], asked)
-    ]
+    markdown = []
+    for one in [EXPERIMENTS[name] for name in NAMES if name in (what or USUAL)]:
+        markdown += report.experiment(one.name, one.runs(asked), partial(one.perform, asked), one.title)
     report.text("tables.md", "\n".join(markdown))
     report.end({"log": {"name": log.name, "made_up": log.is_standin}, "samples": samples, "seed": seed})
-
-
-def _perform(report: Report, experiment: Experiment, asked: Asked) -> list[str]:
-    """Perform an experiment and report it. Returns its tables as Markdown."""
-    from headway.reproduce.chang16.experiment import table
-
-    ended = [0]
-    with progress({experiment.name: experiment.runs(asked)}, lambda: ended):
-        result = experiment.perform(asked, lambda runs: ended.__setitem__(0, runs))
-    report.heading(experiment.title)
-    report.say(result.about)
-    tables = (*result.tables, table(result.statements))
-    for each in tables:
-        report.heading(each.title)
-        report.table(each.columns, each.rows, right=each.columns[1:])
-    if folder := report.drawing():
-        for name, draw in result.pictures.items():
-            draw(folder / name)
-            report.written.append(name)
-    report.rows(f"{experiment.name}.csv", result.columns, result.rows)
-    report.told[experiment.name] = {
-        "statements": [
-            {name: value for name, value in asdict(one).items() if name in STATED} | {"verdict": one.verdict}
-            for one in result.statements
-        ],
-        "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
-    }
-    return [each.markdown() for each in tables]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -10,15 +10,12 @@ import click
 
 from headway import policy_files
 from headway.cli.output import make_folder
-from headway.cli.progress import progress
 from headway.cli.report import Report
 
 KINDS: Final = ("series-parallel", "heterogeneous-parallel", "homogeneous-parallel", "single-task", "mix")
 """As in `headway.workloads.dn13`; that takes long to import."""
 
 SIZES: Final = ("alike", "drawn", "equal")
-STATED: Final = ("words", "published", "ours", "low", "high")
-"""What JSON says of a statement, besides its verdict."""
 
 
 @click.command(short_help="Workflows over several sites, with energy and penalties (2013).")
@@ -67,7 +64,6 @@ def dn13(
     25 instances of 1,000 workflows at five sites, under the two schedulers of the paper and under ours: makespan,
     energy and penalties (table 1, figure 1).
     """
-    from headway.reproduce.chang16.experiment import table
     from headway.reproduce.dn13 import instances
     from headway.workloads.dn13 import Size
 
@@ -79,25 +75,6 @@ def dn13(
     asked = instances.Asked(
         range(seed, seed + samples), jobs, cast(Size, sites), kinds or KINDS, tuple(dict.fromkeys(added)), processes
     )
-    ended = [0]
-    with progress({"instances": instances.runs(asked)}, lambda: ended):
-        result = instances.perform(asked, lambda runs: ended.__setitem__(0, runs))
-    report.say(result.about)
-    tables = (*result.tables, table(result.statements))
-    for each in tables:
-        report.heading(each.title)
-        report.table(each.columns, each.rows, right=each.columns[1:])
-    if folder := report.drawing():
-        for name, draw in result.pictures.items():
-            draw(folder / name)
-            report.written.append(name)
-    report.rows("instances.csv", result.columns, result.rows)
-    report.told["instances"] = {
-        "statements": [
-            {name: value for name, value in asdict(one).items() if name in STATED} | {"verdict": one.verdict}
-            for one in result.statements
-        ],
-        "runs": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
-    }
-    report.text("tables.md", "\n".join(each.markdown() for each in tables))
+    tables = report.experiment("instances", instances.runs(asked), partial(instances.perform, asked))
+    report.text("tables.md", "\n".join(tables))
     report.end({"sites": sites, "jobs": jobs, "samples": samples, "seed": seed})

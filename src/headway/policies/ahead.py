@@ -1,10 +1,10 @@
 """What the next window costs with those behind it in view: what `services:top=ahead` decides by.
 
 Two things are left to later windows. Batch jobs that get fewer units end later, and so do all behind them. And requests
-that are not answered wait: a service answers in order, so nobody is in time until all that wait have been answered.
+that are not answered wait: a service answers in order, so no answer is in time until those that wait have theirs.
 
 Both are told in one measure, the *price* of a unit for a second: what it is worth to have it in some later window. A
-backlog counts as a job: its work is what waits, and its rate what a window costs in which nobody is in time. So the
+backlog counts as a job: its work is what waits, and its rate what a window costs without an answer in time. So the
 price is the sum of the rates of all that will still be late then, divided by the units: one unit more for a second
 brings all of them forward by so much. docs/policies/services.md has the reasons.
 """
@@ -86,7 +86,7 @@ class Outlook:
     Attributes:
         offer: the next window by itself; what waits now is part of it.
         later: a window behind it without requests from before, with 0, 1, ... units.
-        worst: a window in which nobody is answered in time.
+        worst: a window without an answer in time.
         load: how many units are busy on average if there are enough.
         waiting: the work that waits now, in seconds of one unit.
     """

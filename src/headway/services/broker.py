@@ -192,7 +192,7 @@ class Broker:
         except asyncio.CancelledError:
             queue.abandon(request)
             if caller.answer.done() and not caller.answer.cancelled():
-                caller.answer.exception()  # it came at the same moment, and nobody asks for it any more
+                caller.answer.exception()  # it came at the same moment; asyncio would log an error that is not read
             raise
 
     def queue(self, name: str) -> Queue:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headway.cli import reproduce_dn13
 from headway.metrics import summarise
 from headway.model.workload import Workload
 from headway.reproduce import live
@@ -18,6 +19,7 @@ from headway.reproduce.samples import Log
 from headway.reproduce.standin import standin
 from headway.sim.experiment import run
 from headway.traces import transforms
+from headway.workloads import dn13
 
 pytestmark = pytest.mark.long
 
@@ -270,6 +272,11 @@ def test_an_out_that_is_a_file_is_said_before_anything_runs(headway: Any, tmp_pa
     ran = headway("reproduce", "lin14", "--out", tmp_path / "file" / "out")
     assert (ran.status, ran.out) == (2, "")
     assert "cannot write to" in ran.err
+
+
+def test_the_command_offers_what_there_is_of_dn13() -> None:
+    assert reproduce_dn13.KINDS == dn13.NAMES
+    assert tuple(dn13.SIZES) == reproduce_dn13.SIZES
 
 
 def test_dn13_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:

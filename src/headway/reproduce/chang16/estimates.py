@@ -23,8 +23,9 @@ from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.workload import FloatArray, Workload
 from headway.pictures import Mean
 from headway.policies.registry import find
-from headway.reproduce.chang16.experiment import Asked, Experiment, Progress, Result, Statement, mean_of, range_of
+from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.samples import JOBS, cluster, draw
+from headway.reproduce.experiment import Progress, Result, Statement, mean_of, range_of
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import run

@@ -29,8 +29,9 @@ from headway.metrics import summarise
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec
 from headway.model.workload import FloatArray, Workload
-from headway.reproduce.chang16.experiment import Asked, Experiment, Progress, Result
+from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.mixed import OF_EACH, open_logs, services
+from headway.reproduce.experiment import Progress, Result
 from headway.reproduce.server import own_server
 from headway.reproduce.tables import Table, number_text
 from headway.sim.experiment import ServiceLoad, run

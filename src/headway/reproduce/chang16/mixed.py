@@ -25,17 +25,9 @@ from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray, Workload
 from headway.pictures import Curve, Mean
 from headway.reproduce.chang16.bound import LEAST, PER_WINDOW, STEP, Answered, Border, lower_bound
-from headway.reproduce.chang16.experiment import (
-    Asked,
-    Experiment,
-    Progress,
-    Result,
-    Statement,
-    draws,
-    range_of,
-    ratio,
-)
+from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.samples import JOBS, cluster, draw
+from headway.reproduce.experiment import Progress, Result, Statement, draws, range_of, ratio
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import ServiceLoad, run

@@ -14,17 +14,9 @@ from headway import pictures
 from headway.metrics import summarise
 from headway.model.workload import FloatArray, Workload
 from headway.pictures import Mean
-from headway.reproduce.chang16.experiment import (
-    Asked,
-    Experiment,
-    Progress,
-    Result,
-    Statement,
-    draws,
-    range_of,
-    ratio,
-)
+from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.samples import ARRIVALS, JOBS, Arrival, Rates, cluster, draw
+from headway.reproduce.experiment import Progress, Result, Statement, draws, range_of, ratio
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import run

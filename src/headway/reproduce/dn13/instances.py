@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.model.workload import FloatArray
 from headway.pictures import Mean, Point
-from headway.reproduce.chang16.experiment import Result, Statement, range_of, ratio
+from headway.reproduce.experiment import Progress, Result, Statement, range_of, ratio
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import run
@@ -44,8 +44,6 @@ NEAR: Final = 5.0
 
 SEEDS: Final = 5
 """Instances of each kind, as 25 of five kinds."""
-
-Progress = Callable[[int], None]
 
 
 class Asked(NamedTuple):
