@@ -13,7 +13,7 @@ from headway import Client, Job, NodeSpec, Task
 from headway.cli.main import main
 from headway.sim.experiment import run
 from headway.traces import read_workflows, read_workload
-from headway.traces.instances import write_wfformat
+from headway.traces.wfformat_ran import write_wfformat
 
 pytestmark = pytest.mark.peers
 

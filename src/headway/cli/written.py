@@ -85,7 +85,7 @@ class Files:
             written.append(_named(self.tasks, policy))
             write_tasks(done, written[-1])
         if self.wfformat is not None:
-            from headway.traces.instances import write_wfformat
+            from headway.traces.wfformat_ran import write_wfformat
 
             for job in done.workflows:
                 written.append(_named(self.wfformat, policy, str(done.label[job]) if len(done.workflows) > 1 else ""))

@@ -6,10 +6,11 @@ Source: `in_turn` and `fewest_jobs` are RR and LB of DN13, section 4. `efficient
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from headway.model.graph import length_of
-from headway.model.instant import SECOND
+from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind
 from headway.model.snapshot import JobView, NodeView, Snapshot
 
@@ -50,17 +51,17 @@ class Site:
         self._holds: dict[int, bool] = {}
         self._blocks: dict[int, float] = {}
 
-    def holds(self, job: JobView, demand: int) -> bool:
+    def holds(self, job: JobView, cores: int) -> bool:
         """Whether its nodes could run a job if nothing else ran there.
 
         Args:
-            demand: see `demand_of`.
+            cores: see `cores_of`.
         """
         if job.kind is Kind.RIGID:
-            return demand <= self.slots
-        if demand not in self._holds:
-            self._holds[demand] = any(node.spec.slots_for(demand) <= node.spec.slots for node in self.nodes)
-        return self._holds[demand]
+            return cores <= self.slots
+        if cores not in self._holds:
+            self._holds[cores] = any(node.spec.slots_for(cores) <= node.spec.slots for node in self.nodes)
+        return self._holds[cores]
 
     def blocks(self, cores: int) -> float:
         """How many slots a task with so many cores blocks: those of a node, divided by how many such tasks it holds.
@@ -78,62 +79,61 @@ class Site:
         return self._blocks[cores]
 
 
-class Order:
-    """A job that is to be dealt, and what it asks for.
+class Demand:
+    """What a job asks for that is to be dealt.
 
     Attributes:
         job: as given.
-        demand: the most slots that it needs at once on one node; of a rigid job, on one site.
-        path: its critical path on a node of speed factor 1.
+        cores: the most slots that it needs at once on one node; of a rigid job, on one site.
+        parts: of a workflow the work that is not done, by cores of its tasks; empty for other jobs.
         work: slot-microseconds at speed factor 1, of what is not done.
-        parts: of a workflow the work that is not done, by cores of its tasks; else all of it, by demand.
     """
 
     def __init__(self, job: JobView) -> None:
         self.job = job
-        self.demand = demand_of(job)
+        self.cores = cores_of(job)
         self.parts: dict[int, float] = {}
-        if job.kind is Kind.WORKFLOW:
-            self.path = length_of(job.graph)
-            share = job.unfinished / job.tasks
-            for task in job.graph:
-                self.parts[task.cores] = self.parts.get(task.cores, 0.0) + share * task.cores * task.estimate
-        else:
-            self.path = job.estimate
-            self.parts[self.demand if job.kind is Kind.RIGID else 1] = job.left * job.estimate * job.width
-        self.work = sum(self.parts.values())
+        share = job.unfinished / job.tasks
+        for task in job.graph:
+            self.parts[task.cores] = self.parts.get(task.cores, 0.0) + share * task.cores * task.estimate
+        self.work = sum(self.parts.values()) if self.parts else job.left * job.estimate * job.width
+
+    @cached_property
+    def path(self) -> Duration:
+        """Its critical path on a node of speed factor 1."""
+        return length_of(self.job.graph) if self.job.graph else self.job.estimate
 
     def blocked_at(self, site: Site) -> float:
         """The slot-microseconds at speed factor 1 that it blocks on a site."""
-        if self.job.kind is not Kind.WORKFLOW:
+        if not self.parts:
             return self.work
         return sum(work / cores * site.blocks(cores) for cores, work in self.parts.items())
 
 
-def demand_of(job: JobView) -> int:
+def cores_of(job: JobView) -> int:
     """The most slots that a job needs at once: of a workflow cores of one node, of a rigid job slots of one site."""
     if job.kind is Kind.WORKFLOW:
         return max(task.cores for task in job.graph)
     return job.width
 
 
-Deal = tuple[JobView, Site | None]
+Dealt = tuple[JobView, Site | None]
 """A job, and the site that gets it; None: no site can hold it."""
 
-Rule = Callable[[Sequence[JobView], Sequence[Site], str], Iterable[Deal]]
+Deals = Callable[[Sequence[JobView], Sequence[Site], str], Iterable[Dealt]]
 """Deals jobs, in order of release, to sites. The text is the site that was dealt a job last."""
 
 
-def candidates(job: JobView, demand: int, sites: Sequence[Site]) -> list[Site]:
+def candidates(job: JobView, cores: int, sites: Sequence[Site]) -> list[Site]:
     """The sites that can hold a job: those that are up, or else those that may come back."""
-    holding = [site for site in sites if site.holds(job, demand)]
+    holding = [site for site in sites if site.holds(job, cores)]
     return [site for site in holding if site.is_up] or holding
 
 
-def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Dealt]:
     """RR: to the next site that can hold it, in the order of the sites (DN13, section 4)."""
     for job in jobs:
-        allowed = candidates(job, demand_of(job), sites)
+        allowed = candidates(job, cores_of(job), sites)
         names = [site.name for site in sites]
         first = names.index(last) + 1 if last in names else 0
         found = next((site for site in (*sites[first:], *sites[:first]) if site in allowed), None)
@@ -141,17 +141,17 @@ def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterab
         yield job, found
 
 
-def fewest_jobs(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+def fewest_jobs(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Dealt]:
     """LB: those that need most cores first, each to the site with the fewest jobs so far (DN13, section 4)."""
     del last
-    for demand, job in sorted([(demand_of(job), job) for job in jobs], key=lambda entry: (-entry[0], entry[1].order)):
-        found = min(candidates(job, demand, sites), key=lambda site: site.dealt, default=None)
+    for cores, job in sorted([(cores_of(job), job) for job in jobs], key=lambda entry: (-entry[0], entry[1].order)):
+        found = min(candidates(job, cores, sites), key=lambda site: site.dealt, default=None)
         if found is not None:
             found.dealt += 1
         yield job, found
 
 
-def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Deal]:
+def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Dealt]:
     """Those that need most cores first, then by critical path: to the site that takes the least energy for it, of those
     that have room for it until the horizon; if none has, to the one that would be done soonest.
 
@@ -159,20 +159,20 @@ def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -
     ends by then, and if its work with that of the job takes at most `ROOM` of that time.
     """
     del last
-    orders = sorted(map(Order, jobs), key=lambda order: (-order.demand, -order.path, order.job.order))
-    allowed = [candidates(order.job, order.demand, sites) for order in orders]
-    until = horizon(orders, allowed, sites)
-    for order, those in zip(orders, allowed, strict=True):
+    demands = sorted(map(Demand, jobs), key=lambda demand: (-demand.cores, -demand.path, demand.job.order))
+    allowed = [candidates(demand.job, demand.cores, sites) for demand in demands]
+    until = horizon(demands, allowed, sites)
+    for demand, those in zip(demands, allowed, strict=True):
         if not those:
-            yield order.job, None
+            yield demand.job, None
             continue
-        found = best_of([Offer(order, site, until) for site in those])
-        found.site.work += order.work
+        found = best_of([Bid(demand, site, until) for site in those])
+        found.site.work += demand.work
         found.site.blocked += found.blocked
-        yield order.job, found.site
+        yield demand.job, found.site
 
 
-class Offer:
+class Bid:
     """What a site has for a job, for `efficient_first`.
 
     Attributes:
@@ -186,27 +186,27 @@ class Offer:
 
     __slots__ = ("blocked", "energy", "has_room", "in_time", "load", "site")
 
-    def __init__(self, order: Order, site: Site, until: float) -> None:
+    def __init__(self, demand: Demand, site: Site, until: float) -> None:
         self.site = site
-        self.blocked = order.blocked_at(site)
+        self.blocked = demand.blocked_at(site)
         # What others leave over can be used by tasks of one slot.
-        work = site.work + order.work if order.demand == 1 else site.blocked + self.blocked
+        work = site.work + demand.work if demand.cores == 1 else site.blocked + self.blocked
         self.load = work / site.capacity
-        self.in_time = order.path <= until * site.fastest
+        self.in_time = demand.path <= until * site.fastest
         self.has_room = self.in_time and bool(site.watts) and self.load <= ROOM * until
         self.energy = site.watts * self.blocked / SECOND
 
 
-def best_of(offers: Sequence[Offer]) -> Offer:
+def best_of(bids: Sequence[Bid]) -> Bid:
     """The one of least energy of those that have room, else the one where the work is done soonest."""
-    room = [offer for offer in offers if offer.has_room]
+    room = [bid for bid in bids if bid.has_room]
     if room:
-        return min(room, key=lambda offer: offer.energy)
-    in_time = [offer for offer in offers if offer.in_time]
-    return min(in_time or [max(offers, key=lambda offer: offer.site.fastest)], key=lambda offer: offer.load)
+        return min(room, key=lambda bid: bid.energy)
+    in_time = [bid for bid in bids if bid.in_time]
+    return min(in_time or [max(bids, key=lambda bid: bid.site.fastest)], key=lambda bid: bid.load)
 
 
-def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: Sequence[Site]) -> float:
+def horizon(demands: Sequence[Demand], allowed: Sequence[Sequence[Site]], sites: Sequence[Site]) -> float:
     """A lower bound, in microseconds, of how long the work takes that is to be dealt and that sites have.
 
     It is the largest of: critical paths on the fastest site that can hold the job; work that a site has over its
@@ -214,11 +214,11 @@ def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: S
     """
     works: dict[frozenset[str], float] = {}
     until = max([site.work / site.capacity for site in sites if site.capacity], default=0.0)
-    for order, those in zip(orders, allowed, strict=True):
+    for demand, those in zip(demands, allowed, strict=True):
         if those:
             names = frozenset(site.name for site in those)
-            works[names] = works.get(names, 0.0) + order.work
-            until = max(until, order.path / max(site.fastest for site in those))
+            works[names] = works.get(names, 0.0) + demand.work
+            until = max(until, demand.path / max(site.fastest for site in those))
     for names in works:
         here = [site for site in sites if site.name in names]
         work = sum(work for subset, work in works.items() if subset <= names) + sum(site.work for site in here)
@@ -226,24 +226,34 @@ def horizon(orders: Sequence[Order], allowed: Sequence[Sequence[Site]], sites: S
     return until
 
 
-RULES: Final[dict[str, Rule]] = {"rr": in_turn, "lb": fewest_jobs, "fill": efficient_first}
-"""The rules by name."""
+class Rule(NamedTuple):
+    """A rule by which jobs are dealt.
 
-WHY: Final = {
-    "rr": "jobs go to the sites in turn",
-    "lb": "a job goes to the site that was dealt the fewest jobs so far",
-    "fill": (
+    Attributes:
+        deals: the rule.
+        words: what it does, for explanations.
+        sorts: whether it sorts the jobs that come at once.
+        weighs: whether it needs to know what work the sites have.
+    """
+
+    deals: Deals
+    words: str
+    sorts: bool = False
+    weighs: bool = False
+
+
+RULES: Final = {
+    "rr": Rule(in_turn, "jobs go to the sites in turn"),
+    "lb": Rule(fewest_jobs, "a job goes to the site that was dealt the fewest jobs so far", sorts=True),
+    "fill": Rule(
+        efficient_first,
         "a job goes to the site where it takes the least energy of those that have room "
-        f"(load with it up to {ROOM:.0%} of the time that all work takes at least), else to where it is done soonest"
+        f"(load with it up to {ROOM:.0%} of the time that all work takes at least), else to where it is done soonest",
+        sorts=True,
+        weighs=True,
     ),
 }
-"""The rules in words."""
-
-WEIGHS: Final = frozenset({"fill"})
-"""Those that need to know what work the sites have."""
-
-SORTS: Final = frozenset({"lb", "fill"})
-"""Those that sort the jobs that come at once."""
+"""The rules by name."""
 
 
 def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
@@ -255,38 +265,38 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
         rule: one of `RULES`.
         sites: with their work, of which this job is a part, if the rule weighs it.
     """
-    order, here = Order(job), job.pool.name
+    demand, here = Demand(job), job.pool.name
     said = f"it is at site {here}, because "
     if job.dealt_from:
         said += f"no node of site {job.dealt_from}, where it was before, could take work; it was dealt again: "
-    holding = [site for site in sites if site.holds(job, order.demand)]
+    holding = [site for site in sites if site.holds(job, demand.cores)]
     if [site.name for site in holding] == [here]:
         return said + "no other site can hold it"
-    return f"{said}{WHY[rule]}. Now: " + "; ".join(_numbers(rule, order, sites))
+    return f"{said}{RULES[rule].words}. Now: " + "; ".join(_numbers(rule, demand, sites))
 
 
-def _numbers(rule: str, order: Order, sites: Sequence[Site]) -> list[str]:
+def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:
     """What each site is like for a job that it has, or might be dealt."""
-    allowed = candidates(order.job, order.demand, sites)
-    offers: dict[str, Offer] = {}
+    allowed = candidates(demand.job, demand.cores, sites)
+    bids: dict[str, Bid] = {}
     until = 0.0
-    if rule in WEIGHS:
+    if RULES[rule].weighs:
         for site in sites:
-            if site.name == order.job.pool.name:  # as if it were dealt only now
-                site.work -= order.work
-                site.blocked -= order.blocked_at(site)
-        until = horizon([order], [allowed], sites)
-        offers = {site.name: Offer(order, site, until) for site in allowed}
-    return [f"{site.name}: {_state(order.job, order.demand, site, offers.get(site.name), until)}" for site in sites]
+            if site.name == demand.job.pool.name:  # as if it were dealt only now
+                site.work -= demand.work
+                site.blocked -= demand.blocked_at(site)
+        until = horizon([demand], [allowed], sites)
+        bids = {site.name: Bid(demand, site, until) for site in allowed}
+    return [f"{site.name}: {_state(demand.job, demand.cores, site, bids.get(site.name), until)}" for site in sites]
 
 
-def _state(job: JobView, demand: int, site: Site, offer: Offer | None, until: float) -> str:
-    if not site.holds(job, demand):
+def _state(job: JobView, cores: int, site: Site, bid: Bid | None, until: float) -> str:
+    if not site.holds(job, cores):
         return "cannot hold it"
     if not site.is_up:
         return "is down"
-    if offer is None:
+    if bid is None:
         return f"was dealt {site.dealt}"
-    energy = f"{offer.energy:.3g} J" if site.watts else "energy unknown"
-    late = "" if offer.in_time else ", too slow for it"
-    return f"{energy}, load {offer.load / until if until else 0.0:.0%}{late}"
+    energy = f"{bid.energy:.3g} J" if site.watts else "energy unknown"
+    late = "" if bid.in_time else ", too slow for it"
+    return f"{energy}, load {bid.load / until if until else 0.0:.0%}{late}"

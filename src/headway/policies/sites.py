@@ -14,7 +14,7 @@ from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, SORTS, WEIGHS, Order, Site, why
+from headway.policies.deals import RULES, Demand, Site, why
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""
@@ -45,7 +45,7 @@ class Sites:
     def __post_init__(self) -> None:
         if self.top not in RULES:
             raise InvalidInput("top", self.top, ", ".join(RULES))
-        if self.top in SORTS:
+        if RULES[self.top].sorts:
             object.__setattr__(self, "per_instant", True)
         _check("each", self.each, self.lower(""))
         named: set[str] = set()
@@ -68,7 +68,7 @@ class Sites:
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a job is at its site, see `headway.policies.deals.why`."""
-        sites = _sites(view, list(view.pools), weigh=self.top in WEIGHS)
+        sites = _sites(view, list(view.pools), weigh=RULES[self.top].weighs)
         return why(self.top, job, sites)
 
     @property
@@ -83,8 +83,8 @@ class Sites:
         jobs = [job for job in view.in_order(by_order) if not job.attempts and not job.held]  # also where none is ready
         stranded = _stranded(view)
         if jobs or stranded:
-            sites = _sites(view, names, weigh=self.top in WEIGHS)
-            for job, site in RULES[self.top]([*jobs, *stranded], sites, view.last):
+            sites = _sites(view, names, weigh=RULES[self.top].weighs)
+            for job, site in RULES[self.top].deals([*jobs, *stranded], sites, view.last):
                 if site is None:
                     plan.pass_over(job.id, Reason.NEVER_FITS)
                 elif site.name != job.pool.name and (site.is_up or not job.pool.name):
@@ -158,7 +158,7 @@ def _sites(view: Snapshot, names: Sequence[str], *, weigh: bool) -> list[Site]:
         for site in sites:
             pool = view.pools.get(site.name)
             for job in pool.jobs.values() if pool is not None else ():
-                order = Order(job)
-                site.work += order.work
-                site.blocked += order.blocked_at(site)
+                demand = Demand(job)
+                site.work += demand.work
+                site.blocked += demand.blocked_at(site)
     return sites

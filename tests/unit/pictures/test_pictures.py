@@ -27,7 +27,7 @@ from headway.pictures.canvas import ALARM, COLOURS, clock_for, clock_of
 from headway.pictures.gantt import _FATES
 from headway.policies import registry
 from headway.sim.kernel import Simulation
-from headway.traces.instances import write_wfformat
+from headway.traces.wfformat_ran import write_wfformat
 
 pytestmark = pytest.mark.long
 

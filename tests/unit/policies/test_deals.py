@@ -82,20 +82,23 @@ def test_cores_that_share_a_slot_count_as_slots() -> None:
 
 
 def test_the_horizon_is_a_lower_bound() -> None:
-    core = Scheduler(registry.find, "sites:top=fill,each=fcfs")
-    for spec in (THIRSTY, SMALL):
-        core.handle(NodeJoined(0, spec))
-    sites = [deals.Site(name, [core.state.nodes[node]], None) for name, node in (("thirsty", "t"), ("small", "o"))]
-    wide = [flow(0, (100, 4, ()))]
-    narrow = [flow(1, (600, 1, ()))]
-    for specs, expected in ((wide, 100), (narrow, 300), (wide + narrow, 300), (wide * 4, 400), (narrow * 6, 600)):
-        for number, spec in enumerate(specs):
-            core.handle(JobSubmitted(0, Workflow(number, graph=spec.graph)))
-        orders = [deals.Order(core.state.jobs[number]) for number in range(len(specs))]
-        allowed = [deals.candidates(order.job, order.demand, sites) for order in orders]
-        assert deals.horizon(orders, allowed, sites) == expected * SECOND
-        core = Scheduler(registry.find, "sites:top=fill,each=fcfs")
-        core.handle(NodeJoined(0, NodeSpec("x", 4, site="x")))
+    wide, narrow = [(100, 4, ())], [(600, 1, ())]
+    for graphs, expected in (
+        ([wide], 100),
+        ([narrow], 300),
+        ([wide, narrow], 300),
+        ([wide] * 4, 400),
+        ([narrow] * 6, 600),
+    ):
+        core = Scheduler(registry.find, "fcfs")
+        for spec in (THIRSTY, SMALL):
+            core.handle(NodeJoined(0, spec))
+        for number, graph in enumerate(graphs):
+            core.handle(JobSubmitted(0, flow(number, *graph)))
+        sites = [deals.Site(name, [core.state.nodes[node]], None) for name, node in (("thirsty", "t"), ("small", "o"))]
+        demands = [deals.Demand(core.state.jobs[number]) for number in range(len(graphs))]
+        allowed = [deals.candidates(demand.job, demand.cores, sites) for demand in demands]
+        assert deals.horizon(demands, allowed, sites) == expected * SECOND
 
 
 def test_rigid_jobs_and_bags_are_dealt_too() -> None:

@@ -22,7 +22,7 @@ from headway.model.workload import Workload, workload_us
 from headway.sim.experiment import run
 from headway.sim.faults import Outage
 from headway.traces import read_workload
-from headway.traces.instances import instance, write_wfformat
+from headway.traces.wfformat_ran import instance, write_wfformat
 
 S = SECOND
 CLUSTER = (NodeSpec("a", 2, site="here"), NodeSpec("b c", 1, speed=2.0, cores=4, site="there"))
