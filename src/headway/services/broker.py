@@ -84,18 +84,18 @@ class Broker:
         Raises:
             HeadwayError: that is not possible.
         """
-        overseer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
             with short(path) as address:
-                overseer.bind(address)
+                listener.bind(address)
             os.chmod(path, 0o600)  # nobody connects before it listens
             if owner is not None:
                 os.chown(path, *owner)
-            overseer.setblocking(False)
-            self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=overseer)
+            listener.setblocking(False)
+            self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
         except OSError as error:
-            overseer.close()
+            listener.close()
             raise HeadwayError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._path = path
 

@@ -79,7 +79,7 @@ class Link(Protocol):
 
 
 class Caller(Protocol):
-    """Whoever waits for the answer to a request. It is told once, and asks nothing meanwhile."""
+    """What waits for the answer to a request: a coroutine, or a connection. It is told once."""
 
     def answered(self, answer: Answer) -> None:
         """This is the answer."""
