@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headway.client.pickling import RemoteTraceback
     from headway.client.service import Service
     from headway.client.waiters import Waiter, Waiters, as_completed
+    from headway.client.workflow import Flow, Workflow
     from headway.errors import HeadwayError, InvalidInput, NotPicklable, NotTrusted, OtherEpoch, Refused, TaskFailed
     from headway.files import Input, Output
     from headway.metrics.collect import frame, summarise, write_schedule
@@ -31,6 +32,8 @@ __all__ = [
     "Client",
     "Job",
     "Task",
+    "Workflow",
+    "Flow",
     "Service",
     "Input",
     "Output",
@@ -65,6 +68,8 @@ _PLACES: Final = {
     "Client": "headway.client.client",
     "Job": "headway.client.job",
     "Task": "headway.client.job",
+    "Workflow": "headway.client.workflow",
+    "Flow": "headway.client.workflow",
     "Service": "headway.client.service",
     "Input": "headway.files",
     "Output": "headway.files",

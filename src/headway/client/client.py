@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -23,6 +24,7 @@ from headway.client.operation import Operation
 from headway.client.service import Asking, Service
 from headway.client.service import described as described_service
 from headway.client.waiters import Sink, Waiter, Waiters, still_open
+from headway.client.workflow import Flow, Workflow
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input
 from headway.model.job import JobId, PenaltyShape
@@ -128,6 +130,9 @@ class Client(Operation):
         self.close()
 
     @overload
+    def submit(self, jobs: Workflow) -> Flow: ...
+
+    @overload
     def submit(self, jobs: Job) -> Waiter: ...
 
     @overload
@@ -151,10 +156,7 @@ class Client(Operation):
             body, functions = described(job, now)
             bodies.append(body)
             blobs |= functions
-        waiters = [
-            Waiter(job.name, max(new.tasks, new.width), self._cancel_one)
-            for job, new in zip(given, bodies, strict=True)
-        ]
+        waiters = [self._waiter_of(job, new) for job, new in zip(given, bodies, strict=True)]
         if bodies:
             try:
                 self.send(bodies, blobs, waiters)
@@ -162,6 +164,17 @@ class Client(Operation):
                 refusal.args = (_named(str(refusal.args[0]), given),)
                 raise
         return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
+
+    async def submit_async(self, jobs: Any) -> Any:
+        """The same as `submit` from an event loop, which goes on meanwhile; `await` its waiter for the result."""
+        return await asyncio.to_thread(self.submit, jobs)
+
+    def _waiter_of(self, job: Job, new: NewJob) -> Waiter:
+        if not isinstance(job, Workflow):
+            return Waiter(job.name, max(new.tasks, new.width), self._cancel_one)
+        flow = Flow(job, self._cancel_one)
+        flow.comes_after([task.after for task in new.plan])
+        return flow
 
     def serve(self, service: Service, *, replace: bool = False) -> Waiter:
         """Start a service; its waiter ends when the service does. Return at once: requests wait for its instances.

@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -15,6 +18,7 @@ from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
 from headway.files import KEPT_SCHEME, File, Input, Output, naming
+from headway.given import result_of, task_file
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, NAME_MAX, JobId, Kind, PenaltyShape, flaw
 from headway.times import Span, When, seconds_of, when_of
@@ -36,6 +40,8 @@ class Task:
         cores: cores of one node that the task uses while it runs; more than 1 makes its job a workflow.
         estimate: expected run time on a node of speed factor 1, given like that of a job; None: that of the job.
             Workflows only.
+        retries: how often it is tried again after a failure of its own; None: as its job says. Workflows only.
+        name: what it is called within a `Workflow`; each task has its own.
     """
 
     def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
@@ -49,6 +55,18 @@ class Task:
         self.estimate: Span | None = None
         self.before: list[Task] = []
         self.sent: list[int] = []
+        self.name = ""
+        self.retries: int | None = None
+        self.taken: dict[str, TaskFile] = {}
+
+    def file(self, name: str) -> TaskFile:
+        """A file that it gives to the server under this name, for tasks of its workflow that come after it."""
+        return TaskFile(self, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """In the arguments of a task of its workflow it stands for its result."""
+        number_of = _numbers.get()
+        return super().__reduce_ex__(protocol) if number_of is None else (result_of, (number_of(self),))
 
     @classmethod
     def command(
@@ -59,7 +77,7 @@ class Task:
         stdin: str | os.PathLike[str] = "",
         stdout: str | os.PathLike[str] = "",
         stderr: str | os.PathLike[str] = "",
-        inputs: Mapping[str, str | os.PathLike[str] | Input] | None = None,
+        inputs: Mapping[str, str | os.PathLike[str] | Input | TaskFile] | None = None,
         outputs: Mapping[str, str | os.PathLike[str] | Output] | None = None,
     ) -> Task:
         """A task that runs a program; no shell is involved. In `argv`, paths and URLs `{i}` stands for its number.
@@ -76,7 +94,15 @@ class Task:
                 attempt's folder, which HEADWAY_SCRATCH names.
             outputs: files of the attempt's folder that are stored when the program has succeeded (see `Output`):
                 a path or URL by the path within the folder.
+
+        Raises:
+            InvalidInput: an argument is no text and no path.
         """
+        given: Iterable[Any] = argv
+        for part in given:
+            if not isinstance(part, str | os.PathLike):
+                hint = "A result of a task goes to functions; programs get files: inputs={PATH: task.file(NAME)}."
+                raise InvalidInput("argv", part, "texts and paths", hint=hint if isinstance(part, Task) else "")
         if not argv:
             raise InvalidInput("argv", argv, "a program and its arguments")
         folder = Path.cwd() / os.fspath(cwd)
@@ -86,6 +112,7 @@ class Task:
             program = str(folder / program)
         task = cls(cls.command)
         task.function = None
+        task.taken = {path: file for path, file in (inputs or {}).items() if isinstance(file, TaskFile)}
         task.program = Command(
             argv=(program, *rest),
             cwd="" if own else str(folder),
@@ -93,7 +120,7 @@ class Task:
             stdin=str(folder / os.fspath(stdin)) if stdin else "",
             stdout=str(folder / os.fspath(stdout)) if stdout else "",
             stderr=str(folder / os.fspath(stderr)) if stderr else "",
-            inputs={path: _url(Input, file) for path, file in (inputs or {}).items()},
+            inputs={path: _url(Input, file) for path, file in (inputs or {}).items() if not isinstance(file, TaskFile)},
             outputs={path: _url(Output, file) for path, file in (outputs or {}).items()},
         )
         return task
@@ -117,6 +144,46 @@ class Task:
         name = getattr(self.function, "__qualname__", None) or repr(self.function)
         words = [repr(arg) for arg in self.args] + [f"{key}={value!r}" for key, value in self.kwargs.items()]
         return f"Task({', '.join([name, *words])})"
+
+
+class TaskFile:
+    """A file that a task gives to the server (`Output("headway:NAME")`), for a later task of the same workflow.
+
+    Attributes:
+        task: the one that gives it.
+        name: its name.
+    """
+
+    __slots__ = ("name", "task")
+
+    def __init__(self, task: Task, name: str) -> None:
+        if not name or "/" in name or "\0" in name:
+            raise InvalidInput("name", name, "the name of an output, without a slash")
+        self.task = task
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{self.task!r}.file({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        number_of = _numbers.get()
+        if number_of is None:
+            raise InvalidInput("file", self, "an argument, or an input, of a task of its workflow")
+        return Input(task_file(number_of(self.task), self.name)).__reduce__()
+
+
+_numbers: ContextVar[Callable[[Task], int] | None] = ContextVar("numbers", default=None)
+"""What says the number of a task that is met while the arguments of another one are pickled."""
+
+
+@contextmanager
+def numbering(number_of: Callable[[Task], int]) -> Iterator[None]:
+    """Tasks that are pickled in the body, in this thread, become places for their results."""
+    token = _numbers.set(number_of)
+    try:
+        yield
+    finally:
+        _numbers.reset(token)
 
 
 def _url(kind: type[Input | Output], file: str | os.PathLike[str] | Input | Output) -> str:
@@ -299,6 +366,17 @@ class Job:
             return Kind.RIGID
         return Kind.WORKFLOW if any(task.before or task.cores != 1 for task in self.tasks) else Kind.BAG
 
+    def work_of_tasks(self, title: str) -> tuple[Work, dict[str, bytes], Sequence[Iterable[int]]]:
+        """The work of its tasks as it is sent; its functions, by name; of which tasks each gets something.
+
+        Args:
+            title: what errors call the job.
+
+        Raises:
+            HeadwayError: something cannot be pickled, or cannot be sent in one job.
+        """
+        return *_work(self, title), ()
+
     def __repr__(self) -> str:
         return f"<Job {self.name!r}: {self.kind.name.lower()}, tasks={len(self.tasks)}>"
 
@@ -412,8 +490,8 @@ def described(job: Job, now: float | None = None) -> tuple[NewJob, dict[str, byt
             raise InvalidInput(
                 "width", job.width, f"the number of tasks, which is {len(job.tasks)}, or any with one task"
             )
-    work, blobs = _work(job, title)
-    return new_job(job, work, len(job.tasks), _plan(job, title), now), blobs
+    work, blobs, needs = job.work_of_tasks(title)
+    return new_job(job, work, len(job.tasks), _plan(job, title, needs), now), blobs
 
 
 def new_job(
@@ -474,12 +552,29 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
         return _commands(job, programs), {}
     if programs:
         raise HeadwayError(
-            f"{title} has tasks that call functions and tasks that run programs", "Submit them as two jobs."
+            f"{title} has tasks that call functions and tasks that run programs",
+            "Make it a Workflow, or submit them as two jobs.",
         )
+    return calls_of_tasks(job, enumerate(job.tasks), title)
+
+
+def calls_of_tasks(
+    job: Job, tasks: Iterable[tuple[int, Task]], title: str, begin: Callable[[int], object] = lambda number: None
+) -> tuple[Calls, dict[str, bytes]]:
+    """The calls of tasks in the form in which they are sent, and their functions, by name.
+
+    Args:
+        tasks: with their numbers, for people.
+        begin: told the number of each task before its arguments are pickled.
+
+    Raises:
+        NotPicklable: one of them cannot be sent.
+    """
     numbers: dict[int, int] = {}
     functions: dict[str, bytes] = {}
     args, chosen = [], []
-    for number, task in enumerate(job.tasks):
+    tasks = tuple(tasks)
+    for number, task in tasks:
         assert task.function is not None
         key = id(task.function)
         if key not in numbers:
@@ -489,9 +584,10 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
             numbers[key] = list(functions).index(name)
         chosen.append(numbers[key])
     with naming() as files:
-        for number, task in enumerate(job.tasks):
+        for number, task in tasks:
+            begin(number)
             args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
-    names = {id(task.function): title_of(task.function) for task in job.tasks}
+    names = {id(task.function): title_of(task.function) for _, task in tasks}
     calls = calls_of(functions, args, chosen, files, job)
     return replace(calls, names=tuple(dict.fromkeys(names.values()))), functions
 
@@ -507,12 +603,12 @@ def _commands(job: Job, programs: Sequence[Command]) -> Commands:
         raise InvalidInput("cwd", os.fspath(job.cwd), "none in a job of programs: say Task.command(..., cwd=FOLDER)")
     alike = all(program == programs[0] for program in programs)
     kept = (programs[0],) if alike else tuple(programs)
-    _check_apart(kept, max(len(programs), job.width or 1))
+    check_apart(kept, max(len(programs), job.width or 1))
     common = variables(job.env)
     return Commands(tuple(replace(program, env={**common, **program.env}) for program in kept) if common else kept)
 
 
-def _check_apart(programs: Sequence[Command], count: int) -> None:
+def check_apart(programs: Sequence[Command], count: int) -> None:
     """Check that no two processes of a job write the same file: the one that begins last would empty it.
 
     Args:
@@ -589,7 +685,7 @@ def _folder(cwd: str | os.PathLike[str] | None) -> tuple[str, bool]:
     return (here, True) if cwd is None else (os.path.join(here, os.fspath(cwd)), False)
 
 
-def _plan(job: Job, title: str) -> tuple[PlannedTask, ...]:
+def _plan(job: Job, title: str, needs: Sequence[Iterable[int]] = ()) -> tuple[PlannedTask, ...]:
     if job.kind is not Kind.WORKFLOW:
         return ()
     numbers = {id(task): number for number, task in enumerate(job.tasks)}
@@ -597,6 +693,7 @@ def _plan(job: Job, title: str) -> tuple[PlannedTask, ...]:
     plan = []
     for number, task in enumerate(job.tasks):
         before = [numbers.get(id(other), number) for other in task.before]
+        before += needs[number] if needs else ()
         if any(other >= number for other in before):
             raise HeadwayError(
                 f"task {number} of {title} comes after a task that is not added before it",
@@ -605,9 +702,10 @@ def _plan(job: Job, title: str) -> tuple[PlannedTask, ...]:
         own = duration(task.estimate, f"estimate of task {number}")
         estimate = own if own is not None else common if common is not None else to_seconds(ESTIMATE_DEFAULT)
         sent: dict[int, int] = {}
-        for other, sends in zip(before, task.sent, strict=True):
+        for other, sends in zip_longest(before, task.sent, fillvalue=0):
             sent[other] = sent.get(other, 0) + sends
         after = tuple(sorted(sent))
         sends_all = tuple(sent[other] for other in after) if any(task.sent) else ()
-        plan.append(PlannedTask(estimate, task.cores, after, sends_all))
+        retries = None if task.retries is None else whole(task.retries, f"retries of task {number}")
+        plan.append(PlannedTask(estimate, whole(task.cores, f"cores of task {number}"), after, sends_all, retries))
     return tuple(plan)

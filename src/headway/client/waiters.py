@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from threading import Condition
 from typing import Any, Protocol
@@ -120,6 +121,15 @@ class Waiter(Future[list[Any]]):
             raise TimeoutError(f"job {self.job} did not end within {timeout} s")
         return [value if error is None else error for value, error in filter(None, self._ends)]
 
+    def ended(self) -> list[End | None]:
+        """The end of each task as far as it is here, in order of the tasks; None: it has none yet."""
+        with self._news:
+            return list(self._ends)
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        """In an event loop: wait for the result, without stopping the loop."""
+        return asyncio.wrap_future(self).__await__()
+
     def cancel(self) -> bool:
         """Ask the server to end the job and to kill its running tasks; returns whether it was still open.
 
@@ -137,6 +147,7 @@ class Waiter(Future[list[Any]]):
         """A task has its final outcome (`Sink`)."""
         found = ends(result, trusted=self._trusted)  # several for the one task of a rigid job, which is number 0
         places = range(result.task, result.task + len(found))
+        self._told(result.task, found[0][1])
         with self._news:
             if self._ends[result.task] is not None:
                 return
@@ -171,6 +182,9 @@ class Waiter(Future[list[Any]]):
         self._left = 0
         for future in (*self._futures, self):
             orphan(future, error)
+
+    def _told(self, task: int, error: BaseException | None) -> None:
+        """A task has ended, perhaps with an error; before that is seen by others."""
 
     def _never_ran(self, task: int) -> TaskFailed:
         return TaskFailed(

@@ -198,7 +198,7 @@ def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) 
     if outcome is Outcome.LOST:
         return Verdict.SETTLE if guilty else Verdict.REDO
     failures = job.failures.get(task, 0)
-    return Verdict.REDO if failures <= job.spec.retries else Verdict.SETTLE
+    return Verdict.REDO if failures <= job.spec.retries_of(task) else Verdict.SETTLE
 
 
 def final_status(job: JobView) -> JobStatus | None:

@@ -100,6 +100,8 @@ class Call(msgspec.Struct, frozen=True):
         cwd: folder it runs in; empty: the folder where the driver was started.
         anywhere: if it cannot run in `cwd`, it runs in the driver's folder; otherwise it ends as REFUSED.
         env: variables in addition to those that all tasks get.
+        results: what stands for `headway.given.result_of` in the arguments: pickled results of other tasks, by number.
+        files: where files of other tasks are: URLs by those that the arguments name (`headway.given.task_file`).
     """
 
     function: Function
@@ -110,6 +112,8 @@ class Call(msgspec.Struct, frozen=True):
     cwd: str = ""
     anywhere: bool = False
     env: dict[str, str] = {}
+    results: dict[int, bytes] = {}
+    files: dict[str, str] = {}
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ from headway.model.events import (
     TasksCancelled,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
-from headway.model.job import JobId
+from headway.model.job import JobId, Workflow
 from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -771,6 +771,11 @@ class Driver:
         return name in self._ledger.needed or any(
             name in offer.functions or name in offer.uploads for offer in self._offers
         )
+
+    def is_workflow(self, job: JobId) -> bool:
+        """Whether a job is an open workflow: its tasks may still get the results of others."""
+        kept = self._ledger.open.get(job)
+        return kept is not None and isinstance(kept.spec, Workflow)
 
     @property
     def _offers(self) -> list[CheckedSubmission]:

@@ -87,5 +87,9 @@ def ran(driver: Driver, job: JobId) -> wire.Ran | None:
         return wire.Ran(cwd=work.cwd, functions=work.names)
     if isinstance(work, wire.Handling):
         return wire.Ran(work.command, work.cwd, functions=() if work.command else (work.words,))
+    if isinstance(work, wire.Steps) and not work.commands:
+        return wire.Ran(cwd=work.calls.cwd, functions=work.calls.names)
     first = work.commands[0]
+    if isinstance(work, wire.Steps):
+        return wire.Ran(first.argv, first.cwd, each=True, functions=work.calls.names)
     return wire.Ran(first.argv, first.cwd, len(work.commands) > 1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from headway import files, wire
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
+from headway.given import task_file_of
 from headway.live.aside import aside
 from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
@@ -109,9 +110,13 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
     Raises:
         InvalidInput: nothing here knows the scheme of a URL, or an upload is not here.
     """
-    names, alike = set(), dict[tuple[str, ...], str | None]()
+    names, alike = set[str](), dict[tuple[str, ...], str | None]()
+    if isinstance(work, wire.Steps):
+        names.update(_given(work, field, journal))
     for kind, urls in zip(("inputs", "outputs"), wire.urls_of(work), strict=True):
         for url in urls:
+            if isinstance(work, wire.Steps) and task_file_of(url) is not None:
+                continue  # known when that task has ended
             schemes = tuple(map(files.scheme, url.split("::")))  # looked for once, among what is installed
             if schemes not in alike or schemes[0] in ("", "file", "headway"):
                 alike[schemes] = files.flaw(url, output=kind == "outputs")
@@ -125,6 +130,21 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
                 raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=_UPLOAD_AGAIN)
             names.add(upload[0])
     return names
+
+
+def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[str]:
+    """The uploads among what tasks get of others that are not run again.
+
+    Raises:
+        InvalidInput: one is not here.
+    """
+    for number, gift in work.given.items():
+        for name, url in gift.outputs.items():
+            upload = files.upload_of(url)
+            if upload is None or not journal.retained.has_upload(upload[0]):
+                allowed = "an upload that the server keeps"
+                raise InvalidInput(f"{field}.given[{number}].outputs[{name!r}]", url, allowed, hint=_UPLOAD_AGAIN)
+            yield upload[0]
 
 
 def gives_uploads(work: wire.Work) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 from headway import wire
 from headway.engines import base
+from headway.given import GIVEN_MAX
 from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
@@ -137,6 +138,9 @@ class Performer:
         key = (action.job, action.task, action.attempt)
         again, then = tries < TRIES, "it is tried again"
         match action:
+            case Launch() if isinstance(error, work.NotGiven):
+                self._give_up(action, Outcome.REFUSED, str(error))
+                return
             case Launch():
                 if again:
                     self._unlaunched.add(key)
@@ -195,9 +199,33 @@ class Performer:
             self._instance,
             self._result_max,
             kept.names_files,
+            self._gifts(launch, kept.spec, kept.work),
         )
         self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)
+
+    def _gifts(self, launch: Launch, spec: JobSpec, found: wire.Work) -> dict[int, wire.Gift]:
+        """What the tasks before it gave to a task, by their numbers, if it gets anything of them.
+
+        Raises:
+            NotGiven: it is more than a task may get.
+        """
+        if not isinstance(found, wire.Steps) or not found.needs:
+            return {}
+        gifts: dict[int, wire.Gift] = {}
+        for number in found.needs[launch.task]:
+            gift = found.given.get(number)
+            if gift is None:
+                other = spec.numbers.index(number) if spec.numbers else number
+                gift = work.gift_of(self._journal.result(launch.job, other))
+            gifts[number] = gift
+        size = sum(len(gift.value) for gift in gifts.values())
+        if size > GIVEN_MAX and not found.place(launch.task)[0]:
+            raise work.NotGiven(
+                f"the results that it gets are {size} bytes; allowed: {GIVEN_MAX}. Give large ones as files: "
+                "headway.Output"
+            )
+        return gifts
 
     def _find_function(self, name: str) -> base.Function:
         return base.Function(name, self._journal.blob(name))

@@ -49,6 +49,10 @@ class NeededByRetention(Protocol):
         """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
         ...
 
+    def is_workflow(self, job: JobId) -> bool:
+        """Whether a job is an open workflow: its tasks may still get the results of others."""
+        ...
+
     def listens(self, client: int) -> bool:
         """Whether a caller waits for messages of a client."""
         ...
@@ -177,12 +181,16 @@ class Retention:
         if self._recorder.troubles.contain("retention", self._let_go, "it is tried again later") is not None:
             self._ring_at(self._clock.now() + _LATER)
 
+    def _clear_acknowledged(self, now: Instant) -> list[str]:
+        due = now - self._keep.acknowledged
+        return self._journal.retained.clear_acknowledged(due, PART, now, self._recorder.is_workflow)
+
     def _let_go(self) -> None:
         now, keep, retained = self._clock.now(), self._keep, self._journal.retained
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                self._outputs.discard(retained.clear_acknowledged(now - keep.acknowledged, PART))
+                self._outputs.discard(self._clear_acknowledged(now))
                 oldest = retained.oldest()
             if self._look_at <= now:
                 self._journal.away.keep()

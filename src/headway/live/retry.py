@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from headway import wire
 from headway.errors import Conflict, HeadwayError, MissingBlobs
+from headway.files import upload_of
 from headway.live.driver import Driver
 from headway.live.store.journal import JobRow, Journal
+from headway.live.work import gift_of
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import Bag, JobSpec, Rigid, Service, Workflow
 from headway.model.outcome import Outcome
 
 LOOKED_AT_ONCE: Final = 5_000
 """After this many tasks, other requests are served."""
+
+GIFTS_AT_ONCE: Final = 20
+"""The same for results that are read."""
 
 
 async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) -> wire.Retried:
@@ -41,6 +47,8 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
         raise HeadwayError(f"job {row.id} cannot be run again: {why}", hint)
     assert not isinstance(work, wire.Handling), "it is no service"
     job = again(row.spec, work, tasks, wanted)
+    if isinstance(work, wire.Steps):
+        job = msgspec.structs.replace(job, work=await _some_steps(driver, row, work, tasks))
     try:
         answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client))
     except MissingBlobs as missing:
@@ -82,7 +90,57 @@ def _with_followers(spec: Workflow, words: dict[int, str]) -> list[int]:
     return list(found)
 
 
-def again(spec: JobSpec, work: wire.Calls | wire.Commands, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:
+async def _some_steps(driver: Driver, row: JobRow, work: wire.Steps, tasks: list[int]) -> wire.Steps:
+    """The steps of these tasks, with what they get of tasks that are not run again.
+
+    Raises:
+        HeadwayError: what one of those gave is not kept any more.
+    """
+    spec, calls, commands = row.spec, list[int](), list[int]()
+    for task in tasks:
+        is_program, place = work.place(task)
+        (commands if is_program else calls).append(place)
+    needs = tuple(work.needs[task] for task in tasks) if work.needs else ()
+    numbers = spec.numbers or range(spec.tasks)
+    missing = {number for some in needs for number in some} - {numbers[task] for task in tasks}
+    given, places = dict[int, wire.Gift](), {number: place for place, number in enumerate(numbers)}
+    for looked, number in enumerate(sorted(missing)):
+        if number in work.given:
+            given[number] = work.given[number]
+            continue
+        found, _ = driver.journal.results([wire.TaskRange(spec.id, places[number], places[number] + 1)], 1)
+        if not found:
+            raise HeadwayError(
+                f"job {spec.id} cannot be run again: what its task {number} gave is not kept any more",
+                "Submit it again.",
+            )
+        given[number] = gift_of(msgspec.msgpack.decode(found[0], type=wire.TaskResult))
+        if looked % GIFTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    _keep_files(driver, given)
+    chosen = tuple(work.calls.chosen[call] for call in calls) if work.calls.chosen else ()
+    args = tuple(work.calls.args[call] for call in calls)
+    return wire.Steps(
+        msgspec.structs.replace(work.calls, args=args, chosen=chosen),
+        tuple(work.commands[command] for command in commands),
+        tuple(place for place, task in enumerate(tasks) if work.place(task)[0]),
+        needs,
+        tuple(work.names[task] for task in tasks) if work.names else (),
+        given,
+    )
+
+
+def _keep_files(driver: Driver, given: Mapping[int, wire.Gift]) -> None:
+    """Keep the files of what is given as long as the new job needs them, whatever becomes of the old one's results."""
+    for gift in given.values():
+        for upload in filter(None, map(upload_of, gift.outputs.values())):
+            size = driver.retention.uploads.size(upload[0])
+            driver.journal.retained.keep_upload(upload[0], driver.now(), size)
+
+
+def again(
+    spec: JobSpec, work: wire.Calls | wire.Commands | wire.Steps, tasks: list[int], wanted: wire.Retry
+) -> wire.NewJob:
     """A job with these tasks of another job, and its terms."""
     rigid = isinstance(spec, Rigid)
     graph = spec.graph if isinstance(spec, Workflow) else ()
@@ -95,7 +153,7 @@ def again(spec: JobSpec, work: wire.Calls | wire.Commands, tasks: list[int], wan
         if isinstance(work, wire.Calls):
             args, chosen = some(work.args), some(work.chosen)
             work = msgspec.structs.replace(work, args=args, chosen=chosen)
-        elif len(work.commands) > 1:
+        elif isinstance(work, wire.Commands) and len(work.commands) > 1:
             work = msgspec.structs.replace(work, commands=some(work.commands))
     return wire.NewJob(
         work,
@@ -121,6 +179,7 @@ def again(spec: JobSpec, work: wire.Calls | wire.Commands, tasks: list[int], wan
                 tuple(
                     sent for before, sent in zip(graph[task].after, graph[task].sends, strict=False) if before in place
                 ),
+                graph[task].retries,
             )
             for task in (tasks if graph else ())
         ),

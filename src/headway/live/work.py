@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +11,9 @@ import msgspec
 
 from headway import wire
 from headway.engines import base
-from headway.files import upload_of
+from headway.errors import HeadwayError
+from headway.files import KEPT_SCHEME, upload_of
+from headway.given import task_file, task_file_of
 from headway.model.actions import Launch
 from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Rigid
@@ -32,6 +35,7 @@ def assignment(
     instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
     result_max: int,
     files: bool,
+    gifts: Mapping[int, wire.Gift],
 ) -> base.Assignment:
     """What an engine is asked to run.
 
@@ -42,18 +46,24 @@ def assignment(
         instance: what the instances of a service are told.
         result_max: the most bytes that a result may have.
         files: whether the work names files.
+        gifts: what the task gets from others, by their numbers.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
     if isinstance(work, wire.Handling):
         members: tuple[base.Member, ...] = (_instance(places, work, instance(spec, work)),)
     elif isinstance(spec, Rigid):
+        assert not isinstance(work, wire.Steps), "it is no workflow"
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function, family))
             for rank, (node, slot) in enumerate(places)
         )
     else:
-        task = task_work(work, launch.task, function, family, *spec.numbers[launch.task : launch.task + 1])
+        number = spec.numbers[launch.task] if spec.numbers else None
+        if isinstance(work, wire.Steps):
+            task = step(work, launch.task, function, family, launch.task if number is None else number, gifts)
+        else:
+            task = task_work(work, launch.task, function, family, number)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
@@ -75,6 +85,8 @@ def family_of(spec: JobSpec, work: wire.Work, launch: Launch) -> str:
 
     A call that asks for a fresh process has a family of its own.
     """
+    if isinstance(work, wire.Steps):
+        work = work.calls
     if isinstance(work, wire.Calls) and work.fresh:
         return f"job {spec.id} task {launch.task} attempt {launch.attempt}"
     if isinstance(work, wire.Calls) and work.warm:
@@ -95,17 +107,80 @@ def task_work(
         known_as: the number by which its work knows the task, if it is another one.
     """
     if isinstance(work, wire.Calls):
-        call = task if len(work.args) > 1 else 0
-        named = function(work.functions[work.chosen[call] if work.chosen else 0])
-        alone = work.fresh or (len(work.args) == 1 and not work.warm)
-        where = (work.cwd, work.anywhere, work.env)
-        return base.Call(named, work.args[call], family, work.paths, alone, *where)
+        return _call(work, task if len(work.args) > 1 else 0, function, family)
     command = work.commands[task if len(work.commands) > 1 else 0]
-    number = str(task if known_as is None else known_as)
+    if known_as is None:
+        return _command(command, str(task), command.env)
+    return _command(command, str(known_as), {**command.env, "HEADWAY_TASK": str(known_as)})
+
+
+def step(
+    work: wire.Steps,
+    task: int,
+    function: Callable[[str], base.Function],
+    family: str,
+    number: int,
+    gifts: Mapping[int, wire.Gift],
+) -> base.Work:
+    """The work of a task that gets something from others.
+
+    Args:
+        number: by which its work knows the task.
+        gifts: what it gets, by the numbers of the others.
+
+    Raises:
+        NotGiven: one of them gave no file of a name that the task names.
+    """
+    is_program, place = work.place(task)
+    if not is_program:
+        call = _call(work.calls, place, function, family)
+        files = {task_file(other, name): url for other, gift in gifts.items() for name, url in gift.outputs.items()}
+        results = {other: gift.value for other, gift in gifts.items()}
+        return msgspec.structs.replace(call, results=results, files=files)
+    command = work.commands[place]
+    inputs = {path: _of_task(url, gifts) for path, url in command.inputs.items()}
+    known = {**command.env, "HEADWAY_TASK": str(number)}
+    return _command(msgspec.structs.replace(command, inputs=inputs), str(number), known)
+
+
+def _of_task(url: str, gifts: Mapping[int, wire.Gift]) -> str:
+    """Where a file is, if it is that of another task."""
+    named = task_file_of(url)
+    if named is None:
+        return url
+    task, name = named
+    there = gifts[task].outputs
+    if name not in there:
+        given = ", ".join(sorted(there)) or "none"
+        raise NotGiven(f"task {task} gave the server no file {name!r}; it gave: {given}")
+    return there[name]
+
+
+class NotGiven(HeadwayError):
+    """A task cannot get what it names of another one. This does not change, so it is not tried again."""
+
+
+def gift_of(result: wire.TaskResult) -> wire.Gift:
+    """What a task gave to others: of a program the text that it wrote last."""
+    ending = result.ending
+    value = ending.value
+    if value is None:
+        value = pickle.dumps(ending.stdout.decode("utf-8", "replace"), pickle.DEFAULT_PROTOCOL)
+    kept = ((name, url) for name, url in ending.outputs.items() if upload_of(url) is not None)
+    return wire.Gift(value, {name.removeprefix(KEPT_SCHEME).rpartition("/")[2]: url for name, url in kept})
+
+
+def _call(work: wire.Calls, call: int, function: Callable[[str], base.Function], family: str) -> base.Call:
+    named = function(work.functions[work.chosen[call] if work.chosen else 0])
+    alone = work.fresh or (len(work.args) == 1 and not work.warm)
+    return base.Call(named, work.args[call], family, work.paths, alone, work.cwd, work.anywhere, work.env)
+
+
+def _command(command: wire.Command, number: str, env: dict[str, str]) -> base.Command:
     return base.Command(
         argv=tuple(part.replace("{i}", number) for part in command.argv),
         cwd=command.cwd.replace("{i}", number),
-        env=command.env if known_as is None else {**command.env, "HEADWAY_TASK": number},
+        env=env,
         stdin=command.stdin.replace("{i}", number),
         stdout=command.stdout.replace("{i}", number),
         stderr=command.stderr.replace("{i}", number),
@@ -125,9 +200,16 @@ def in_short(work: wire.Work) -> wire.Work:
     """
     if isinstance(work, wire.Calls):
         return wire.Calls((), (), names=work.names, cwd=work.cwd)
+    if isinstance(work, wire.Steps):
+        calls = wire.Calls((), (), names=work.calls.names, cwd=work.calls.cwd)
+        return wire.Steps(calls, _briefly(work.commands), work.programs[:2], names=work.names)
     if isinstance(work, wire.Handling):
         return wire.Handling(work.handler, command=work.command, cwd=work.cwd, name=work.name)
-    return wire.Commands(tuple(wire.Command(command.argv, command.cwd) for command in work.commands[:2]))
+    return wire.Commands(_briefly(work.commands))
+
+
+def _briefly(commands: tuple[wire.Command, ...]) -> tuple[wire.Command, ...]:
+    return tuple(wire.Command(command.argv, command.cwd) for command in commands[:2])
 
 
 def result(ended: base.Ended, outcome: Outcome, on: tuple[str, ...] = ()) -> wire.TaskResult:

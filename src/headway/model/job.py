@@ -107,12 +107,14 @@ class TaskSpec:
         after: numbers of the tasks of the same job that must have succeeded before it may start; each smaller than
             its own number, so that a workflow is acyclic by construction.
         sends: bytes that each of `after` sends to it, in the same order; empty: none of them sends any.
+        retries: how often it is tried again after a failure that it caused itself, >= 0; None: as its job says.
     """
 
     estimate: Duration
     cores: int = 1
     after: tuple[int, ...] = ()
     sends: tuple[int, ...] = ()
+    retries: int | None = None
 
 
 class _AnyJob:
@@ -197,6 +199,10 @@ class JobSpec(_AnyJob):
         """How many slots its one task needs at once, >= 1; 1 unless it is rigid."""
         return 1
 
+    def retries_of(self, task: int) -> int:
+        """How often a task is tried again after a failure that it caused itself, >= 0."""
+        return self.retries
+
 
 @value
 class Bag(JobSpec):
@@ -239,6 +245,11 @@ class Workflow(JobSpec):
     def tasks(self) -> int:
         """How many tasks it has."""
         return len(self.graph)
+
+    def retries_of(self, task: int) -> int:
+        """How often a task is tried again: as it says, or else its job."""
+        own = self.graph[task].retries
+        return self.retries if own is None else own
 
 
 @value
@@ -405,6 +416,8 @@ def flaw(job: JobSpec) -> str | None:
         for before in task.after:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
+        if task.retries is not None and not 0 <= task.retries <= COUNT_MAX:
+            return f"plan[{number}].retries is {task.retries!r}; allowed: 0 to {COUNT_MAX}, or none"
         if len(task.sends) not in (0, len(task.after)):
             return f"plan[{number}].sends has {len(task.sends)} values; allowed: one for each of after, or none"
         for sent in task.sends:

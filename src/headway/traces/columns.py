@@ -70,7 +70,7 @@ def workload_of(
     jobs = len(np.atleast_1d(np.asarray(release)))
     flows = {
         job: tuple(
-            TaskSpec(_one(lasts, f"workflows[{job}][{number}]"), cores, tuple(before), *map(tuple, sends))
+            TaskSpec(_one(lasts, f"workflows[{job}][{number}]"), cores, tuple(before), tuple(*sends))
             for number, (lasts, cores, before, *sends) in enumerate(plan)
         )
         for job, plan in (workflows or {}).items()

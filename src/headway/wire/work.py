@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from headway.errors import InvalidInput
+from headway.given import TASK_SCHEME, task_file_of
 from headway.model.instant import Instant
 from headway.model.job import (
     FORMS,
@@ -112,7 +114,53 @@ class Commands(Request, frozen=True, tag="commands"):
     commands: Annotated[tuple[Command, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
 
 
-Work = Calls | Commands | Handling
+class Gift(Request, frozen=True):
+    """What a task gave to those that come after it.
+
+    Attributes:
+        value: its result, pickled: what its function returned, or as a text what its program wrote last.
+        outputs: where the server keeps each of its outputs, by name.
+    """
+
+    value: Bytes
+    outputs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Steps(Request, frozen=True, tag="steps"):
+    """The work of a workflow of which some tasks call functions and some run programs, and get what earlier ones gave.
+
+    Tasks are known by their numbers, or by those of `NewJob.numbers`. In the arguments of a call, a result is
+    `headway.given.result_of(NUMBER)`. A file that an earlier task gave to the server has the URL `task:NUMBER/NAME`.
+
+    Attributes:
+        calls: of those tasks that call functions, in order of the tasks.
+        commands: of the others, in their order.
+        programs: places of those others among all tasks, rising.
+        needs: for each task, which tasks' results or files it gets, each of them one that it comes after; empty: none.
+        names: what the tasks are called, for people, each once; empty: nothing.
+        given: what tasks gave that are not run again, by their numbers; only of a job that runs tasks again.
+    """
+
+    calls: Calls
+    commands: tuple[Command, ...] = ()
+    programs: tuple[Count, ...] = ()
+    needs: tuple[tuple[Count, ...], ...] = ()
+    names: tuple[JobText, ...] = ()
+    given: dict[Count, Gift] = msgspec.field(default_factory=dict)
+
+    def place(self, task: int) -> tuple[bool, int]:
+        """Whether a task runs a program, and its place among those that do, or do not.
+
+        >>> steps = Steps(Calls(("f",), (b"", b"")), (Command(("true",)),), programs=(1,))
+        >>> [steps.place(task) for task in range(3)]
+        [(False, 0), (True, 0), (False, 1)]
+        """
+        before = bisect_left(self.programs, task)
+        is_program = before < len(self.programs) and self.programs[before] == task
+        return is_program, before if is_program else task - before
+
+
+Work = Calls | Commands | Steps | Handling
 
 
 class PlannedTask(Request, frozen=True):
@@ -122,6 +170,7 @@ class PlannedTask(Request, frozen=True):
     cores: CoresOfOne = 1
     after: tuple[Number, ...] = ()
     sends: tuple[Sent, ...] = ()
+    retries: Count | None = None
 
 
 class NewJob(Request, frozen=True):
@@ -222,7 +271,13 @@ class NewJob(Request, frozen=True):
                 "window": microseconds(terms.window, "service.window"),
             }
         graph = [
-            TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after, task.sends)
+            TaskSpec(
+                microseconds(task.estimate, f"plan[{number}].estimate"),
+                task.cores,
+                task.after,
+                task.sends,
+                task.retries,
+            )
             for number, task in enumerate(self.plan)
         ]
         return {"graph": tuple(graph)}
@@ -264,13 +319,20 @@ def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
     if isinstance(work, Handling):
         return (), ()
     inputs = {url for command in work.commands for url in command.inputs.values()}
-    return inputs, {url for command in work.commands for url in command.outputs.values()}
+    outputs = {url for command in work.commands for url in command.outputs.values()}
+    return (
+        (inputs | {*work.calls.inputs}, outputs | {*work.calls.outputs})
+        if isinstance(work, Steps)
+        else (inputs, outputs)
+    )
 
 
 def functions_of(work: Work) -> tuple[str, ...]:
     """Names of the blobs that work needs."""
     if isinstance(work, Handling):
         return (work.function,) if work.function else ()
+    if isinstance(work, Steps):
+        return work.calls.functions
     return work.functions if isinstance(work, Calls) else ()
 
 
@@ -311,42 +373,92 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
         return
     rigid = job.kind == "rigid"
     each, count = ("slot", job.width) if rigid else ("task", job.tasks)
-    if isinstance(work, Commands):
+    if isinstance(work, Steps):
+        _check_steps(job, work, field)
+    elif isinstance(work, Commands):
         if len(work.commands) not in (1, count):
             raise InvalidInput(f"{field}.commands", len(work.commands), f"one, or one a {each} ({count})")
-        for number, command in enumerate(work.commands):
-            if not command.argv or not command.argv[0]:
-                raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
-            for text in command.argv:
-                check_text(text, f"{field}.commands[{number}].argv")
-            for name in ("cwd", "stdin", "stdout", "stderr"):
-                check_text(getattr(command, name), f"{field}.commands[{number}].{name}")
-            check_env(command.env, f"{field}.commands[{number}].env")
-            for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
-                for path in paths:
-                    if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
-                        allowed = "a path within the attempt's folder, such as data/one.csv"
-                        raise InvalidInput(f"{field}.commands[{number}].{name}", path, allowed)
-            if len(command.outputs) > 1:
-                urls = Counter(url for url in command.outputs.values() if not url.startswith("headway:"))
-                for url in (url for url, times in urls.items() if times > 1):
-                    raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
-        return
+        _check_commands(work.commands, field)
+    else:
+        _check_calls(work, field)
+        if len(work.args) != count and not (rigid and len(work.args) == 1):
+            raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
+        if not work.functions:
+            raise InvalidInput(f"{field}.functions", work.functions, "at least one name of a blob")
+
+
+def _check_commands(commands: tuple[Command, ...], field: str) -> None:
+    for number, command in enumerate(commands):
+        if not command.argv or not command.argv[0]:
+            raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+        for text in command.argv:
+            check_text(text, f"{field}.commands[{number}].argv")
+        for name in ("cwd", "stdin", "stdout", "stderr"):
+            check_text(getattr(command, name), f"{field}.commands[{number}].{name}")
+        check_env(command.env, f"{field}.commands[{number}].env")
+        for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
+            for path in paths:
+                if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+                    allowed = "a path within the attempt's folder, such as data/one.csv"
+                    raise InvalidInput(f"{field}.commands[{number}].{name}", path, allowed)
+        if len(command.outputs) > 1:
+            urls = Counter(url for url in command.outputs.values() if not url.startswith("headway:"))
+            for url in (url for url, times in urls.items() if times > 1):
+                raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
+
+
+def _check_calls(work: Calls, field: str) -> None:
     check_env(work.env, f"{field}.env")
     check_text(work.cwd, f"{field}.cwd")
     for path in work.paths:
         check_text(path, f"{field}.paths")
     if work.fresh and work.warm:
         raise InvalidInput(f"{field}.fresh", work.fresh, "false with warm: a process is shared or it is not")
-    if len(work.args) != count and not (rigid and len(work.args) == 1):
-        raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
-    if not work.functions:
-        raise InvalidInput(f"{field}.functions", work.functions, "at least one name of a blob")
     if work.chosen and len(work.chosen) != len(work.args):
         raise InvalidInput(f"{field}.chosen", len(work.chosen), f"none, or one a call ({len(work.args)})")
     for number in work.chosen:
         if not 0 <= number < len(work.functions):
             raise InvalidInput(f"{field}.chosen", number, f"0 to {len(work.functions) - 1}")
+
+
+def _check_steps(job: NewJob, work: Steps, field: str) -> None:
+    """Check the work of a workflow: that each task has some, and gets things only of tasks that it comes after."""
+    count, numbers = job.tasks, job.numbers or range(job.tasks)
+    if job.kind != "workflow":
+        raise InvalidInput(field, "steps", "calls or commands, for a job that is no workflow")
+    if len(job.plan) != count or len(numbers) != count:
+        raise InvalidInput("plan", len(job.plan), f"one entry a task ({count}), and a number each, or none")
+    _check_commands(work.commands, field)
+    _check_calls(work.calls, f"{field}.calls")
+    for name, there, wanted in (
+        ("programs", len(work.programs), len(work.commands)),
+        ("calls.args", len(work.calls.args), count - len(work.commands)),
+    ):
+        if there != wanted:
+            raise InvalidInput(f"{field}.{name}", there, f"one for each of {wanted} tasks")
+    if work.calls.args and not work.calls.functions:
+        raise InvalidInput(f"{field}.calls.functions", work.calls.functions, "at least one name of a blob")
+    if any(not before < task < count for before, task in zip((-1, *work.programs), work.programs, strict=False)):
+        raise InvalidInput(f"{field}.programs", work.programs, f"places of tasks, 0 to {count - 1}, rising")
+    for name, values in (("needs", work.needs), ("names", work.names)):
+        if len(values) not in (0, count):
+            raise InvalidInput(f"{field}.{name}", len(values), f"none, or one a task ({count})")
+    if len(set(work.names)) < len(work.names):
+        twice = next(name for name, times in Counter(work.names).items() if times > 1)
+        raise InvalidInput(f"{field}.names", twice, "a name that no other task has")
+    for task, needs in enumerate(work.needs):
+        known = {numbers[before] for before in job.plan[task].after if before < count} if needs else set()
+        for number in needs:
+            if number not in known and number not in work.given:
+                raise InvalidInput(f"{field}.needs[{task}]", number, "the number of a task that it comes after")
+    for number, command in enumerate(work.commands):
+        for path, url in command.inputs.items():
+            named = task_file_of(url)
+            if named is None and url.startswith(TASK_SCHEME):
+                raise InvalidInput(f"{field}.commands[{number}].inputs[{path!r}]", url, f"{TASK_SCHEME}NUMBER/NAME")
+            if named is not None and not (work.needs and named[0] in work.needs[work.programs[number]]):
+                allowed = "a file of a task that it needs"
+                raise InvalidInput(f"{field}.commands[{number}].inputs[{path!r}]", url, allowed)
 
 
 def _check_handling(job: NewJob, field: str) -> None:

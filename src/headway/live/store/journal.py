@@ -43,7 +43,7 @@ from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
 from headway.model.job import AnyJob, JobId, JobSpec
 from headway.model.outcome import Outcome
-from headway.wire import TaskRange, Work
+from headway.wire import TaskRange, TaskResult, Work
 from headway.wire.reading import any_form
 
 _PLAIN_MAX: Final = 1 << 16
@@ -53,6 +53,7 @@ _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
 _spec: msgspec.msgpack.Decoder[JobSpec] = msgspec.msgpack.Decoder(AnyJob, dec_hook=any_form)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
+_result = msgspec.msgpack.Decoder(TaskResult)
 _record = msgspec.json.Decoder(StateRecord, dec_hook=any_form)
 encode = msgspec.msgpack.Encoder().encode
 log = logging.getLogger(__name__)
@@ -568,6 +569,20 @@ class Journal:
                     return found, True
                 found.append(result)
         return found, False
+
+    def result(self, job: JobId, task: int) -> TaskResult:
+        """The result of a task of an open job.
+
+        Raises:
+            Damaged: it is not there.
+        """
+        found, _ = self.results([TaskRange(job, task, task + 1)], 1)
+        if not found:
+            raise Damaged(
+                f"{self.folder / FILE} is damaged: the result of task {task} of job {job} is missing",
+                not_whole(self.folder),
+            )
+        return _result.decode(found[0])
 
     def _there(self, table: str, which: str, key: JobId | str, *, body: str = "NULL") -> tuple[Any, ...]:
         """A row that must exist."""

@@ -133,11 +133,17 @@ class Retained:
         self.forgotten = forgotten
         return cleared, left, paths
 
-    def clear_acknowledged(self, until: Instant, limit: int) -> list[str]:
+    def clear_acknowledged(
+        self, until: Instant, limit: int, now: Instant = 0, is_used: Callable[[JobId], bool] = lambda job: False
+    ) -> list[str]:
         """Delete results that were acknowledged at an instant or before, up to a limit.
 
         Of an open job, the message stays without its result, because it counts what is done. The last message of an
         ended job is deleted with its last result.
+
+        Args:
+            is_used: whether tasks of a job may still get the results of others; they are looked at again as if they
+                were acknowledged now.
 
         Returns:
             The paths of their output files, which the caller removes.
@@ -155,6 +161,11 @@ class Retained:
                 if row is None:
                     break
                 rowid, job, first, last, number = row
+                if is_used(job):
+                    db.execute("DELETE FROM acknowledged WHERE rowid = ?", (rowid,))
+                    db.execute(ACKNOWLEDGED, (job, first, last, number, now))
+                    limit -= 1
+                    continue
                 ended = not db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL", (job,)).fetchone()
                 here = f"{_IN} AND number <= ?" + ("" if ended else " AND result IS NOT NULL")
                 all_found = db.execute(

@@ -16,7 +16,7 @@ from headway.engines.base import Assignment, Call, Ending, Output
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 6
+VERSION = 7
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -82,6 +82,8 @@ class CallFrame(Frame, frozen=True):
     cwd: str = ""
     anywhere: bool = False
     env: dict[str, str] = {}
+    results: dict[int, bytes] = {}
+    files: dict[str, str] = {}
 
 
 class CommandFrame(Frame, frozen=True):
@@ -385,7 +387,7 @@ def launch_of(
     family, alone = None, False
     if isinstance(work, Call):
         family, alone = work.family, work.alone
-        where = (work.paths, work.cwd, work.anywhere, work.env)
+        where = (work.paths, work.cwd, work.anywhere, work.env, work.results, work.files)
         name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, *where))
     else:
         paths = (work.stdin, work.stdout, work.stderr)

@@ -52,6 +52,9 @@ class _Staged(NamedTuple):
 class AttemptFiles:
     """The files of one attempt.
 
+    Attributes:
+        elsewhere: where inputs are that arguments know by another URL.
+
     Args:
         folder: of the attempt, made here; what an earlier attempt left there is removed.
         fences: folder of the fences.
@@ -75,6 +78,7 @@ class AttemptFiles:
         self._open_kept = open_kept
         self._dropped = dropped
         self.folder = folder
+        self.elsewhere: dict[str, str] = {}
         self._uploads = launch.uploads
         self._launch = launch
         self._fence = _Fence(os.path.join(fences, f"{launch.job}.{launch.task}.{launch.rank}"), launch.attempt)
@@ -111,6 +115,7 @@ class AttemptFiles:
             FileTrouble: it does not exist, or is not available.
         """
         target = self._made(path)
+        url = self.elsewhere.get(url, url)
         upload = upload_of(url)
         source: str | int | None
         source = local_path(url) if upload is None else os.path.join(self._uploads, upload[0])

@@ -61,6 +61,7 @@ from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, seal
 from headway.engines.local.shared.terms import Account, Terms
 from headway.errors import FileTrouble
 from headway.files import answering
+from headway.given import results
 from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ DETAIL_MAX = 1 << 16
 _CHUNK = 1 << 16
 _FILES_USUAL = 1024
 _FROM_THE_END = 24
-_NO_FILES = contextlib.nullcontext()
+_NOTHING_GIVEN = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 _REHEARSAL: Final = cloudpickle.dumps(lambda: None)
 _NOTHING: Final = encode(CallFrame(pickle.dumps(((), {})), 0))
@@ -595,7 +596,12 @@ def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) ->
     """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
     try:
         callee = function.read()
-        with answering(files.answer) if files else _NO_FILES:
+        if files:
+            files.elsewhere = call.files
+        with (
+            answering(files.answer) if files else _NOTHING_GIVEN,
+            results(call.results) if call.results else _NOTHING_GIVEN,
+        ):
             args, kwargs = pickle.loads(call.arguments)
     except FileTrouble as trouble:
         return str(trouble)
