@@ -19,7 +19,7 @@ TASK_SCHEME: Final = "task:"
 GIVEN_MAX: Final = 8 << 20
 """The most bytes that a task gets as results of others, pickled. They go through the server's loop in one piece."""
 
-_FILE: Final = re.compile(r"task:(\d{1,10})/([^/\0]+)")
+_FILE: Final = re.compile(r"task:(\d{1,10})/([^\0]+)")
 
 _results: ContextVar[Mapping[int, Any] | None] = ContextVar("results", default=None)
 

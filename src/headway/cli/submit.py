@@ -8,21 +8,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final
 
 import click
+from click.core import ParameterSource
 
 from headway.cli import shell
 from headway.cli.forecast import outlook_of, promise
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in
+from headway.cli.show import as_json, bytes_in, clock, instant_in, limit_in, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
-from headway.client.job import Job
+from headway.client.job import Job, variables
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import KEPT_SCHEME
@@ -120,7 +122,14 @@ TASKS_MAX: Final = 10_000_000
     is_flag=True,
     help="Wait for the end and print what the tasks wrote. The exit status is that of the worst task.",
 )
-@click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--workflow",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Submit the workflow of programs that this file describes: YAML, or WfFormat (.json). Without COMMAND; "
+    "other options go before what the file says.",
+)
+@click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, type=click.UNPROCESSED)
 @as_json
 @asks_server
 def submit(
@@ -138,54 +147,114 @@ def submit(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     wait: bool,
+    workflow: str | None,
     as_json: bool,
     **terms: Any,
 ) -> int:
-    """Submit a program as a job that runs in the current folder.
+    """Submit a program as a job that runs in the current folder, or a workflow of programs.
 
     In the program's arguments, {i} is the number of the task, from 0. The job's id is printed at once. The job
     continues, whatever happens to this command.
     """
+    context = click.get_current_context()
+    terms |= {
+        "due": None if due is None else instant_in(due, "--due"),
+        "estimate": None if estimate is None else seconds_in(estimate, "--estimate"),
+        "time_limit": None if time_limit is None else limit_in(time_limit, "--time-limit"),
+        "memory_limit": None if memory_limit is None else bytes_in(memory_limit, "--memory-limit"),
+        "cpu": None if cpu is None else shares_in(cpu, "--cpu"),
+    }
+    if workflow is not None:
+        return submit_workflow(context, reach, Path(workflow), {**terms, "env": variables_in(env, "--env")}, command)
+    if not command:
+        raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == "command"))
     places = {name: terms.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
     program = Program(command, places, pairs(inputs, "--input"), pairs(outputs, "--output"), variables_in(env, "--env"))
     job = Job(
         terms.pop("name") or command[0],
         program.tasks(tasks, files, width),
         width=width,
-        due=None if due is None else instant_in(due, "--due"),
-        estimate=None if estimate is None else seconds_in(estimate, "--estimate"),
-        time_limit=None if time_limit is None else limit_in(time_limit, "--time-limit"),
-        memory_limit=None if memory_limit is None else bytes_in(memory_limit, "--memory-limit"),
-        cpu=None if cpu is None else shares_in(cpu, "--cpu"),
         **terms,
     )
     misread = misplaced(command, click.get_current_context())
     for said in filter(None, (shell.hint(command), misread, absent(places["cwd"]))):
         click.echo(f"Hint: {said}", err=True)
-    if isinstance(job.due, float) and job.due < time.time():
-        click.echo(f"Warning: {due} has passed; the job is late from the start.", err=True)
     with reach() as client:
         try:
-            waiter = client.submit(job)
+            return submitted(client, job, wait=wait, as_json=as_json)
         except Refused as refusal:
             raise too_wide(refusal, tasks, len(files), width) or refusal from refusal
-        except KeyboardInterrupt:
-            click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
-            return INTERRUPTED
-        if not wait and not as_json:
-            click.echo(waiter.job)  # it is submitted, however long a forecast takes
-        found = None if job.due is None else outlook_of(client, waiter.job)
-        if not wait and as_json:
-            print_json(told(waiter.job, found))
-        if found is not None and not as_json:
-            click.echo(promise(found), err=True)
-        if not wait:
-            return 0
-        status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
-        if status != INTERRUPTED:
-            with contextlib.suppress(HeadwayError):  # the results have been seen; keeping them does no harm
-                client.acknowledge(waiter.job)
-        return status
+
+
+def submitted(client: Client, job: Job, *, wait: bool, as_json: bool) -> int:
+    """Submit a job and say how it will do, and on request wait for it. Returns the exit status."""
+    if isinstance(job.due, float) and job.due < time.time():
+        click.echo(f"Warning: {clock(job.due)} has passed; the job is late from the start.", err=True)
+    try:
+        waiter = client.submit(job)
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
+        return INTERRUPTED
+    if not wait and not as_json:
+        click.echo(waiter.job)  # it is submitted, however long a forecast takes
+    found = None if job.due is None else outlook_of(client, waiter.job)
+    if not wait and as_json:
+        print_json(told(waiter.job, found))
+    if found is not None and not as_json:
+        click.echo(promise(found), err=True)
+    if not wait:
+        return 0
+    status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
+    if status != INTERRUPTED:
+        with contextlib.suppress(HeadwayError):  # the results have been seen; keeping them does no harm
+            client.acknowledge(waiter.job)
+    return status
+
+
+OF_PROGRAMS: Final = (
+    "tasks",
+    "files",
+    "together",
+    "width",
+    "cpu",
+    "cwd",
+    "fresh",
+    "stdin",
+    "stdout",
+    "stderr",
+    "inputs",
+    "outputs",
+)
+"""Options that say how one program runs: a file with a workflow says that of each of its tasks."""
+
+
+def submit_workflow(
+    context: click.Context, reach: Reach, file: Path, terms: dict[str, Any], command: tuple[str, ...]
+) -> int:
+    """Submit the workflow of a file; options that were given go before its terms. Returns the exit status.
+
+    Raises:
+        HeadwayError: the file cannot be read or used, or something was given besides that only programs have.
+    """
+    from headway.cli.workflow_file import read  # with all readers of workflows
+
+    given = {
+        param.name: param
+        for param in context.command.params
+        if context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+    }
+    for name in OF_PROGRAMS:
+        if name in given:
+            raise HeadwayError(
+                f"{given[name].opts[0]} and --workflow were both given", "The file says it of each task."
+            )
+    if command:
+        raise HeadwayError(f"--workflow and the program {command[0]!r} were both given", "Submit them as two jobs.")
+    with reach() as client:
+        flow = read(file, client.upload)
+        for name in given.keys() & terms.keys():
+            setattr(flow, name, {**variables(flow.env), **terms[name]} if name == "env" else terms[name])
+        return submitted(client, flow, wait=context.params["wait"], as_json=context.params["as_json"])
 
 
 def told(job: int, found: Explanation | None) -> dict[str, Any]:

@@ -157,8 +157,8 @@ class TaskFile:
     __slots__ = ("name", "task")
 
     def __init__(self, task: Task, name: str) -> None:
-        if not name or "/" in name or "\0" in name:
-            raise InvalidInput("name", name, "the name of an output, without a slash")
+        if not name or "\0" in name:
+            raise InvalidInput("name", name, "the name of an output, or its path in the folder of a program")
         self.task = task
         self.name = name
 

@@ -167,7 +167,7 @@ def gift_of(result: wire.TaskResult) -> wire.Gift:
     if value is None:
         value = pickle.dumps(ending.stdout.decode("utf-8", "replace"), pickle.DEFAULT_PROTOCOL)
     kept = ((name, url) for name, url in ending.outputs.items() if upload_of(url) is not None)
-    return wire.Gift(value, {name.removeprefix(KEPT_SCHEME).rpartition("/")[2]: url for name, url in kept})
+    return wire.Gift(value, {name.removeprefix(KEPT_SCHEME): url for name, url in kept})
 
 
 def _call(work: wire.Calls, call: int, function: Callable[[str], base.Function], family: str) -> base.Call:

@@ -1,0 +1,433 @@
+"""Workflows of programs from files: WfFormat, which other tools write, and a small YAML for people."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headway.client.job import Task
+from headway.client.workflow import Workflow
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.files import KEPT_SCHEME, Input, Output, scheme
+from headway.model.instant import to_seconds
+from headway.model.job import COUNT_MAX, PenaltyShape
+from headway.times import seconds_of, when_of
+from headway.traces.graphs import TASKS_MAX, Graph
+from headway.traces.parts import JSONFile
+from headway.traces.wfformat import read_wfformat
+
+FILE_MAX: Final = 256 << 20
+"""Bytes of a file that describes a workflow."""
+
+TERMS: Final = ("name", "due", "priority", "rate", "shape", "estimate", "retries", "time_limit", "memory_limit", "env")
+TASK_TERMS: Final = ("command", "after", "inputs", "outputs", "slots", "estimate", "retries", "env", "cwd")
+
+Upload = Callable[[str], Input]
+"""Has the server keep a file that is here."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A task as a file describes it, with what an error about it names.
+
+    Attributes:
+        place: of the task in the file.
+        inputs, outputs: what it reads and writes: URLs by path; an empty URL: of another task, or for others.
+        after: names of tasks.
+    """
+
+    name: str
+    place: str
+    line: int | None
+    argv: list[str]
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    after: list[str] = field(default_factory=list)
+    slots: int = 1
+    seconds: float | None = None
+    retries: int | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+
+
+def read(path: Path, upload: Upload) -> Workflow:
+    """The workflow that a file describes; `.json` is WfFormat, everything else YAML.
+
+    Files that no task writes are those of the folder of the file; they are sent to the server.
+
+    Raises:
+        HeadwayError: the file cannot be read, or something in it is wrong; the message names its place.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_MAX + 1)
+    except OSError as error:
+        raise HeadwayError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(text) > FILE_MAX:
+        raise InvalidInput("file", f"{len(text)} bytes or more", f"at most {FILE_MAX} bytes", source=str(path))
+    if path.name.lower().endswith(".json"):
+        flow, steps = _of_wfformat(text, path)
+    else:
+        flow, steps = _of_yaml(text, path)
+    _add(flow, steps, path, upload)
+    return flow
+
+
+def _add(flow: Workflow, steps: Sequence[_Step], path: Path, upload: Upload) -> None:
+    """Add the tasks, each after those that it waits for."""
+    source = str(path)
+    known = {step.name for step in steps}
+    writers: dict[str, _Step] = {}
+    for step in steps:
+        for file, url in step.outputs.items():
+            if not url and (other := writers.setdefault(file, step)) is not step:
+                allowed = f"a file that no other task writes; {other.name} does"
+                raise InvalidInput(f"{step.place}.outputs", file, allowed, source=source, line=step.line)
+    graph = Graph(source)
+    for step in steps:
+        graph.add(step.name, 0)
+    for number, step in enumerate(steps):
+        for before in step.after:
+            if before not in known:
+                hint = did_you_mean(before, list(known)) if len(known) < 10_000 else ""
+                allowed = "the name of a task"
+                raise InvalidInput(f"{step.place}.after", before, allowed, source=source, line=step.line, hint=hint)
+            graph.link(graph.numbers[before], number)
+        for file, url in step.inputs.items():
+            if not url and file in writers:
+                graph.link(graph.numbers[writers[file].name], number)
+
+    def circle(position: int, way: str) -> InvalidInput:
+        step = steps[position]
+        allowed = "tasks that do not wait for it"
+        return InvalidInput(f"{step.place}.after", way, allowed, source=source, line=step.line)
+
+    order = graph.finish(flow.name, circle).labels
+    by_name, made, sent = {step.name: step for step in steps}, dict[str, Task](), dict[str, Input]()
+    for name in order:
+        step = by_name[name]
+        inputs: dict[str, Any] = {}
+        for file, url in step.inputs.items():
+            if url:
+                inputs[file] = url if scheme(url) else path.parent / url
+            elif file in writers:
+                inputs[file] = made[writers[file].name].file(file)
+            else:
+                inputs[file] = sent[file] if file in sent else sent.setdefault(file, _sent(step, file, path, upload))
+        made[name] = flow.command(
+            step.argv,
+            inputs=inputs,
+            outputs={file: url or KEPT_SCHEME + os.path.basename(file) for file, url in step.outputs.items()},
+            after=[made[before] for before in step.after],
+            slots=step.slots,
+            estimate=step.seconds,
+            retries=step.retries,
+            name=name,
+            env=step.env,
+            cwd=step.cwd or ("" if step.inputs or step.outputs else path.parent),
+        )
+
+
+def _sent(step: _Step, file: str, path: Path, upload: Upload) -> Input:
+    """A file that no task writes, sent to the server."""
+    here = path.parent / file
+    if not here.is_file():
+        allowed = f"a file that another task writes, or one of the folder {path.parent}"
+        raise InvalidInput(f"{step.place}.inputs", file, allowed, source=str(path), line=step.line)
+    return upload(str(here))
+
+
+# WfFormat
+
+
+class _Command(msgspec.Struct, gc=False):
+    program: str = ""
+    arguments: list[str] = []
+
+
+class _Execution(msgspec.Struct, gc=False):
+    id: str
+    command: _Command | None = None
+
+
+class _Specified(msgspec.Struct, gc=False):
+    id: str
+    inputFiles: list[str] = []
+    outputFiles: list[str] = []
+
+
+class _Runs(msgspec.Struct, gc=False):
+    tasks: list[_Execution]
+
+
+class _Tasks(msgspec.Struct, gc=False):
+    tasks: list[_Specified]
+
+
+class _Both(msgspec.Struct, gc=False):
+    specification: _Tasks
+    execution: _Runs
+
+
+class _Whole(msgspec.Struct, gc=False):
+    workflow: _Both
+    name: str = ""
+
+
+def _of_wfformat(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
+    """A workflow of WfFormat: its commands, the files that tasks exchange by name, and estimates from its run times."""
+    source = str(path)
+    graph = read_wfformat(text, source, path.name.partition(".")[0])
+    file = JSONFile(text, source)
+    whole = file.decode(msgspec.json.Decoder(_Whole))
+    numbers = {label: number for number, label in enumerate(graph.labels)}
+    runs = {run.id: (place, run.command) for place, run in enumerate(whole.workflow.execution.tasks)}
+    steps = []
+    for place, task in enumerate(whole.workflow.specification.tasks):
+        ran, command = runs[task.id]
+        if command is None or not command.program:
+            hint = "Only workflows whose tasks have commands can be run; `headway simulate` needs none."
+            field_ = f"workflow.execution.tasks[{ran}].command.program"
+            raise file.refuse(field_, "" if command is None else command.program, "a program", hint)
+        spec = graph.tasks[numbers[task.id]]
+        for which, names in (("inputFiles", task.inputFiles), ("outputFiles", task.outputFiles)):
+            for name in names:
+                _check_path(name, f"workflow.specification.tasks[{place}].{which}", source, None)
+        steps.append(
+            _Step(
+                task.id,
+                f"workflow.specification.tasks[{place}]",
+                None,
+                [command.program, *command.arguments],
+                dict.fromkeys(task.inputFiles, ""),
+                dict.fromkeys(task.outputFiles, ""),
+                [graph.labels[before] for before in spec.after],
+                spec.cores,
+                to_seconds(spec.estimate),
+            )
+        )
+    return Workflow(whole.name or graph.name), steps
+
+
+# YAML
+
+
+class _Node:
+    """A part of a file in YAML, with its place for errors.
+
+    Args:
+        node: as PyYAML composes it.
+        place: such as `tasks.sort.after`.
+        source: the file.
+    """
+
+    def __init__(self, node: Any, place: str, source: str) -> None:
+        self.node = node
+        self.place = place
+        self.source = source
+
+    @property
+    def line(self) -> int:
+        """Its line, counted from 1."""
+        return int(self.node.start_mark.line) + 1
+
+    def refuse(self, allowed: str, value: object = None, hint: str = "") -> InvalidInput:
+        """The error for it."""
+        given = self._shown() if value is None else value
+        return InvalidInput(self.place or "file", given, allowed, source=self.source, line=self.line, hint=hint)
+
+    def _shown(self) -> object:
+        kind = type(self.node).__name__
+        return self.node.value if kind == "ScalarNode" else {"MappingNode": "a mapping"}.get(kind, "a list")
+
+    def fields(self, known: Sequence[str] = ()) -> dict[str, _Node]:
+        """The values of a mapping by their keys, each known and given once."""
+        if type(self.node).__name__ != "MappingNode":
+            raise self.refuse("a mapping: KEY: VALUE")
+        found: dict[str, _Node] = {}
+        for key, value in self.node.value:
+            name = key.value if type(key).__name__ == "ScalarNode" else ""
+            there = _Node(value, f"{self.place}.{name}".removeprefix("."), self.source)
+            if not name or name in found or (known and name not in known):
+                at = _Node(key, self.place or "file", self.source)
+                allowed = f"{', '.join(known)}, each once" if known else "a name that is not empty, each once"
+                raise at.refuse(allowed, name, did_you_mean(name, known) if known else "")
+            found[name] = there
+        return found
+
+    def items(self) -> Iterator[_Node]:
+        """The values of a list; of a text only itself."""
+        kind = type(self.node).__name__
+        if kind == "ScalarNode":
+            yield self
+        elif kind == "SequenceNode":
+            for number, value in enumerate(self.node.value):
+                yield _Node(value, f"{self.place}[{number}]", self.source)
+        else:
+            raise self.refuse("a list, or one text")
+
+    def text(self) -> str:
+        """A text; numbers are texts as they are written."""
+        if type(self.node).__name__ != "ScalarNode":
+            raise self.refuse("a text")
+        return str(self.node.value)
+
+    def whole(self, least: int) -> int:
+        """A whole number."""
+        try:
+            number = int(self.text())
+        except ValueError:
+            number = -1
+        if not least <= number <= COUNT_MAX:
+            raise self.refuse(f"a whole number, {least} to {COUNT_MAX}")
+        return number
+
+    def number(self) -> float:
+        """A number."""
+        try:
+            return float(self.text())
+        except ValueError:
+            raise self.refuse("a number") from None
+
+    def seconds(self) -> float:
+        """A span such as 90s."""
+        text = self.text()
+        try:
+            return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text, self.place)
+        except InvalidInput as error:
+            raise self.refuse(error.allowed) from None
+
+
+def _of_yaml(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
+    """A workflow in YAML: see docs/reference/workflow-files.md."""
+    import yaml  # only here, and not small
+
+    source = str(path)
+    try:
+        whole = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        said = getattr(error, "problem", None) or str(error)
+        line = None if mark is None else mark.line + 1
+        raise InvalidInput("YAML", said, "well-formed YAML", source=source, line=line) from error
+    except RecursionError as error:
+        raise InvalidInput("YAML", "something of many layers", "a workflow, which has few", source=source) from error
+    if whole is None:
+        raise InvalidInput("tasks", "missing", "one task or more", source=source)
+    fields = _Node(whole, "", source).fields((*TERMS, "tasks"))
+    if "tasks" not in fields:
+        raise InvalidInput("tasks", "missing", "one task or more", source=source)
+    tasks = fields.pop("tasks")
+    steps = [_step(name, task) for name, task in tasks.fields().items()]
+    if not steps:
+        raise tasks.refuse("one task or more")
+    if len(steps) > TASKS_MAX:
+        raise tasks.refuse(f"at most {TASKS_MAX:,} tasks", len(steps))
+    return Workflow(**_terms(fields, path)), steps
+
+
+def _terms(fields: Mapping[str, _Node], path: Path) -> dict[str, Any]:
+    """The terms of the workflow as `Workflow` has them."""
+    from headway.cli.show import bytes_in
+
+    found: dict[str, Any] = {"name": path.name.partition(".")[0]}
+    for name, node in fields.items():
+        match name:
+            case "estimate" | "time_limit":
+                found[name] = node.seconds()
+            case "retries":
+                found[name] = node.whole(0)
+            case "priority" | "rate":
+                found[name] = node.number()
+            case "env":
+                found[name] = _env(node)
+            case "shape":
+                if node.text() not in (words := [shape.value for shape in PenaltyShape]):
+                    raise node.refuse(", ".join(words))
+                found[name] = node.text()
+            case "due" | "memory_limit":
+                try:
+                    found[name] = (
+                        when_of(node.text(), name, time.time()) if name == "due" else bytes_in(node.text(), name)
+                    )
+                except InvalidInput as error:
+                    raise node.refuse(error.allowed) from None
+            case _:
+                found[name] = node.text()
+    return found
+
+
+def _step(name: str, node: _Node) -> _Step:
+    """A task."""
+    fields = node.fields(TASK_TERMS)
+    if "command" not in fields:
+        raise InvalidInput(
+            f"{node.place}.command", "missing", "a program and its arguments", source=node.source, line=node.line
+        )
+    command = fields["command"]
+    try:
+        argv = (
+            [item.text() for item in command.items()]
+            if type(command.node).__name__ == "SequenceNode"
+            else shlex.split(command.text())
+        )
+    except ValueError as error:
+        raise command.refuse(f"a program and its arguments ({error})") from None
+    if not argv or not argv[0]:
+        raise command.refuse("a program and its arguments")
+    step = _Step(name, node.place, node.line, argv)
+    for key, value in fields.items():
+        match key:
+            case "after":
+                step.after = [item.text() for item in value.items()]
+            case "inputs":
+                step.inputs = _files(value, Input)
+            case "outputs":
+                step.outputs = _files(value, Output)
+            case "slots":
+                step.slots = value.whole(1)
+            case "estimate":
+                step.seconds = value.seconds()
+            case "retries":
+                step.retries = value.whole(0)
+            case "env":
+                step.env = _env(value)
+            case "cwd":
+                step.cwd = value.text()
+    return step
+
+
+def _env(node: _Node) -> dict[str, str]:
+    return {name: value.text() for name, value in node.fields().items()}
+
+
+def _files(node: _Node, kind: type[Input | Output]) -> dict[str, str]:
+    """Files by path: with URLs if it is a mapping, else with empty ones."""
+    if type(node.node).__name__ == "MappingNode":
+        found = {}
+        for path, url in node.fields().items():
+            _check_path(path, url.place, node.source, url.line)
+            try:
+                kind(url.text())
+            except InvalidInput as error:
+                raise url.refuse(error.allowed) from None
+            found[path] = url.text()
+        return found
+    paths = {}
+    for item in node.items():
+        _check_path(item.text(), item.place, node.source, item.line)
+        paths[item.text()] = ""
+    return paths
+
+
+def _check_path(path: str, place: str, source: str, line: int | None) -> None:
+    if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        allowed = "a path within the task's folder, such as data/one.csv"
+        raise InvalidInput(place, path, allowed, source=source, line=line)
