@@ -35,6 +35,7 @@ def print_ended(detail: JobDetail) -> None:
     rows = [
         (
             str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
+            one.name,
             str(one.attempt or ""),  # cancelled before it began
             ", ".join(one.slots),
             span(one.seconds) if one.attempt else "",
@@ -45,7 +46,7 @@ def print_ended(detail: JobDetail) -> None:
     ]
     more = detail.job.settled - len(rows)
     title = "Ended tasks" + (f" ({more} more are not shown)" if more > 0 else "")
-    columns = ("task", "attempt", "ran on", "for", "ended as", "why")
+    columns = ("task", "name", "attempt", "ran on", "for", "ended as", "why")
     print_table(columns, rows, title=title, right=("attempt", "for"), fold=("ran on", "why"))
     for one in [one for one in detail.ended if one.stderr][:STDERR_SHOWN]:
         click.echo(f"stderr of task {one.task}, last lines:")

@@ -23,9 +23,11 @@ from headway.cli.show import (
     until,
     when,
 )
-from headway.errors import HeadwayError
+from headway.client.client import Client
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.actions import JobStatus
-from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
+from headway.model.job import JobId
+from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport, TaskState
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -37,6 +39,9 @@ IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": 
 
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
+
+AWAITED_SHOWN = 5
+"""Tasks that another one waits for, of which it is said how far they are."""
 
 LAST = 50
 """How many jobs a table has, unless it is said how many or which."""
@@ -128,11 +133,15 @@ def no_jobs(status: str | None, user: str | None) -> str:
 
 @click.command()
 @click.argument("number", metavar="ID", type=int)
+@click.option("--tasks", "each", is_flag=True, help="Show each of its tasks: how far it is, and what it waits for.")
 @as_json
 @asks_server
-def job(reach: Reach, number: int, as_json: bool) -> None:
+def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
     """Show a job: its terms, its progress, and its running tasks."""
     with reach() as client:
+        if each:
+            print_tasks(client.tasks(number), as_json)
+            return
         detail = client.job(number)
     if as_json:
         print_json(detail)
@@ -255,11 +264,17 @@ def node_status(node: NodeReport) -> str:
 
 @click.command()
 @click.argument("number", metavar="ID", type=int)
+@click.option("--task", metavar="N", help="Say it of this task, by its number, or its name in a workflow.")
 @as_json
 @asks_server
-def explain(reach: Reach, number: int, as_json: bool) -> None:
+def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
     """Say why a job waits, for which tasks, and when it is expected to start and to end by the estimates."""
     with reach() as client:
+        if task is not None:
+            state = client.tasks(number, task=task_in(client, number, task))[0]
+            found = client.explain(number) if state.state == "ready" else None
+            print_json({"task": state, "job": found}) if as_json else explain_task(client, number, state, found)
+            return
         found = client.explain(number)
     if as_json:
         print_json(found)
@@ -282,6 +297,71 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
     if not found.status.is_final:
         for line in prospect_lines(found):
             click.echo(line)
+
+
+def explain_task(client: Client, job: JobId, state: TaskState, found: Explanation | None) -> None:
+    """Say how far a task is, and what it waits for."""
+    named = f"Task {titled(state)} of job {job}"
+    if state.state == "running":
+        click.echo(f"{named} is running on {', '.join(state.slots)}, since {clock(state.start)}.")
+    elif state.after:
+        others = [client.tasks(job, task=other)[0] for other in state.after[:AWAITED_SHOWN]]
+        more = len(state.after) - len(others)
+        which = ", ".join(f"{titled(other)} ({other.state})" for other in others) + (
+            f" and {more} more" if more else ""
+        )
+        click.echo(f"{named} {'waits for' if state.state == 'waits' else 'never runs, because of'} {which}.")
+    elif state.state == "ready":
+        why = "" if found is None or found.reason in FULLY_SERVED else f". Of the job: {found.text}"
+        click.echo(f"{named} is ready, and starts as soon as it gets slots{why}.")
+    else:
+        click.echo(f"{named} {'has ' if state.state in ('failed', 'succeeded') else ''}{state.state}.")
+    if state.start is not None and state.state in ("waits", "ready"):
+        where = f" on {state.node}" if state.node else ""
+        click.echo(f"Its start is promised{where} at {clock(state.start)}, {when(state.start)}.")
+
+
+def titled(state: TaskState) -> str:
+    """The number of a task, with its name if it has one."""
+    return f"{state.task} {shown(state.name)}".rstrip()
+
+
+def task_in(client: Client, job: JobId, text: str, option: str = "--task") -> int:
+    """The number of a task that is given by its number or its name.
+
+    Raises:
+        InvalidInput: the job has no such task.
+    """
+    count = client.job(job).job.tasks
+    if text.isdecimal() and int(text) < count:
+        return int(text)
+    names = {} if text.isdecimal() else {one.name: one.task for one in client.tasks(job) if one.name}
+    if text not in names:
+        named = ", or its name" if names else ""
+        raise InvalidInput(
+            option, text, f"0 to {count - 1}, a task of job {job}{named}", hint=did_you_mean(text, names)
+        )
+    return names[text]
+
+
+def print_tasks(found: list[TaskState], as_json: bool) -> None:
+    """Print how far each task of a job is."""
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
+            one.name,
+            one.state,
+            ranges(one.after),
+            ", ".join(one.slots) or one.node,
+            when(one.start),
+        )
+        for one in found
+    ]
+    columns = ("task", "name", "state", "because of tasks", "on", "start")
+    print_table(columns, rows, fold=("name", "because of tasks", "on"))
 
 
 def prospect_lines(found: Explanation) -> Iterator[str]:
@@ -360,17 +440,21 @@ def at(instant: float) -> str:
 @click.command()
 @click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
 @click.option(
-    "--task", "tasks", metavar="N", type=int, multiple=True, help="Only this task of the job; may be given many times."
+    *("--task", "named"),
+    metavar="N",
+    multiple=True,
+    help="Only this task of the job, by its number, or its name in a workflow; may be given many times.",
 )
 @as_json
 @asks_server
-def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
+def cancel(reach: Reach, numbers: tuple[int, ...], named: tuple[str, ...], as_json: bool) -> None:
     """End jobs, or tasks of one job. Waiting tasks are dropped, running ones killed."""
-    if tasks and len(numbers) > 1:
+    if named and len(numbers) > 1:
         raise HeadwayError(
             "--task goes with one ID", "Each job numbers its own tasks: cancel the tasks of one job at a time."
         )
     with reach() as client:
+        tasks = [task_in(client, numbers[0], text) for text in named]
         changed = client.cancel_task(numbers[0], *tasks) if tasks else client.cancel(*numbers)
     wanted = len(set(tasks or numbers))
     if as_json:

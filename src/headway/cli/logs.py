@@ -11,10 +11,11 @@ from typing import Final
 
 import click
 
+from headway.cli.live import task_in
 from headway.cli.main import INTERRUPTED
 from headway.cli.reach import Reach, asks_server
 from headway.client.client import PATIENCE_SECONDS, Client
-from headway.errors import InvalidInput, Refused
+from headway.errors import Refused
 from headway.wire import JobReport
 
 LOOK_SECONDS: Final = 0.5
@@ -26,10 +27,14 @@ STREAMS: Final = ("stdout", "stderr")
 @click.command()
 @click.argument("number", metavar="ID", type=int)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing what is written, until the job has ended.")
-@click.option("--task", metavar="N", type=click.IntRange(min=0), help="Only the output of this task, without numbers.")
+@click.option(
+    *("--task", "named"),
+    metavar="N",
+    help="Only the output of this task, without numbers; in a workflow it may be a name.",
+)
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this stream; default: both, each to its own.")
 @asks_server
-def logs(reach: Reach, number: int, follow: bool, task: int | None, stream: str | None) -> int:
+def logs(reach: Reach, number: int, follow: bool, named: str | None, stream: str | None) -> int:
     """Print what the tasks of a job have written until now, stdout to stdout and stderr to stderr.
 
     If a job has several tasks, each line begins with the number of its task, unless --task names one. Ctrl-c ends this
@@ -38,8 +43,7 @@ def logs(reach: Reach, number: int, follow: bool, task: int | None, stream: str 
     with reach(patience=PATIENCE_SECONDS if follow else 0.0) as client:
         detail = client.job(number)
         job = detail.job
-        if task is not None and task >= job.tasks:
-            raise InvalidInput("--task", task, f"0 to {job.tasks - 1}, the tasks of job {number}")
+        task = None if named is None else task_in(client, number, named)
         reading = Reading(client, job, task, (stream,) if stream else STREAMS)
         try:
             reading.read_ended()

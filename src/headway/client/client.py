@@ -43,6 +43,7 @@ from headway.wire import (
     POLICY,
     RETRY,
     SUBMIT,
+    TASKS,
     Acknowledgement,
     Done,
     Explanation,
@@ -56,9 +57,11 @@ from headway.wire import (
     Retry,
     Submission,
     Submitted,
+    TaskList,
     TaskRange,
     TaskResult,
     TasksNamed,
+    TaskState,
 )
 
 PATIENCE_SECONDS: Final = 60.0
@@ -283,6 +286,17 @@ class Client(Operation):
         """One job, its running attempts and its slots."""
         answer: JobDetail = self._server.ask(JOB, job=job_id(job))
         return answer
+
+    def tasks(self, job: JobId | Waiter, *, task: int | None = None) -> list[TaskState]:
+        """The tasks of a job, or one of them: how far each is, what it waits for, and where it runs or will run."""
+        found: list[TaskState] = []
+        first = task or 0
+        while True:
+            query = (("first", first + len(found)), ("limit", None if task is None else 1))
+            part: TaskList = self._server.ask(TASKS, job=job_id(job), query=query)
+            found += part.tasks
+            if task is not None or not part.more:
+                return found
 
     def messages(self, *jobs: JobId, after: int = 0, wait: float = 0.0) -> Messages:
         """Messages about these jobs, or about all, with greater numbers than `after`; in order.

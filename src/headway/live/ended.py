@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from headway import wire
 from headway.live.driver import Driver
+from headway.live.tasks import names_of
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 
@@ -39,15 +41,16 @@ async def with_tasks(driver: Driver, detail: wire.JobDetail, spec: JobSpec) -> w
             (others if word in _NOT_FAILED else failed).append(task)
         await asyncio.sleep(0)
     shown = [*failed, *others][:ENDED_MAX]
+    names = names_of(driver, job.id) if shown else ()
     return msgspec.structs.replace(
         detail,
         ran=ran(driver, job.id),
-        ended=tuple(report for task in shown for report in _task_reports(driver, spec, task)),
+        ended=tuple(report for task in shown for report in _task_reports(driver, spec, task, names)),
         failed=tuple(failed[:FAILED_MAX]),
     )
 
 
-def _task_reports(driver: Driver, spec: JobSpec, task: int) -> list[wire.TaskReport]:
+def _task_reports(driver: Driver, spec: JobSpec, task: int, names: Sequence[str]) -> list[wire.TaskReport]:
     """What came of a task; nothing where its result has been cleared."""
     bodies, _ = driver.journal.results([wire.TaskRange(spec.id, task, task + 1)], 1)
     found = []
@@ -66,6 +69,7 @@ def _task_reports(driver: Driver, spec: JobSpec, task: int) -> list[wire.TaskRep
                 end.detail if is_failed else "",
                 last_lines(end.stderr) if is_failed else "",
                 spec.numbers[task] if spec.numbers else task,
+                names[task] if names else "",
             )
         )
     return found

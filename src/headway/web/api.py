@@ -47,7 +47,7 @@ from headway.errors import (
     Unavailable,
     did_you_mean,
 )
-from headway.live import ended, output, reports, requests, retry, served
+from headway.live import ended, output, reports, requests, retry, served, tasks
 from headway.live.aside import aside, gives_threads
 from headway.live.changes import check_change
 from headway.live.checker import Checker
@@ -189,6 +189,7 @@ class Api:
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
             wire.JOB: self._job,
+            wire.TASKS: self._tasks,
             wire.CHANGE: self._change,
             wire.CANCEL: self._cancel,
             wire.CANCEL_TASKS: self._cancel_tasks,
@@ -320,6 +321,12 @@ class Api:
         outlook = await reports.outlook_of(self._driver, asked.job)
         detail = reports.job_detail(self._driver, asked.job, outlook)
         return await ended.with_tasks(self._driver, detail, reports.row(self._driver, asked.job).spec)
+
+    async def _tasks(self, asked: Asked) -> wire.TaskList:
+        limit = min(JOBS_AT_ONCE, _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX))
+        return await tasks.task_list(
+            self._driver, reports.row(self._driver, asked.job), asked.query.get("first", 0), limit
+        )
 
     async def _change(self, asked: Asked) -> wire.Done:
         check_change(self._driver, reports.row(self._driver, asked.job).spec, asked.body)

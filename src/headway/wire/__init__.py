@@ -43,8 +43,11 @@ from headway.wire.jobs import (
     Retried,
     Retry,
     RunTimes,
+    TaskList,
     TaskReport,
     TasksNamed,
+    TaskState,
+    TaskStateWord,
 )
 from headway.wire.operation import (
     CheckerChange,
@@ -113,6 +116,7 @@ from headway.wire.routes import (
     SHUTDOWN,
     STATISTICS,
     SUBMIT,
+    TASKS,
     UPLOAD,
     UPLOADED,
 )

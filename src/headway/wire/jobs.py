@@ -167,6 +167,7 @@ class TaskReport(Answer, frozen=True):
         detail: why it failed, for people: the traceback of a function, or a line such as `exit status 3`.
         stderr: the last lines that it wrote there, of one that failed.
         number: what it was called in the job whose failed tasks this one runs again; else `task`.
+        name: what it is called in its workflow; empty: nothing.
     """
 
     task: int
@@ -178,6 +179,43 @@ class TaskReport(Answer, frozen=True):
     detail: str = ""
     stderr: str = ""
     number: int = 0
+    name: str = ""
+
+
+TaskStateWord = Literal["waits", "ready", "running", "succeeded", "failed", "cancelled", "never runs", "never ran"]
+
+
+class TaskState(Answer, frozen=True):
+    """How far a task is.
+
+    Attributes:
+        state: `waits` for other tasks of its job; `ready` to start, as soon as it gets slots; `never runs`, in an open
+            job, or `never ran`, because a task before it failed or was cancelled.
+        name: what it is called in its workflow; empty: nothing.
+        number: by which its work knows it: that of the job whose failed tasks this one runs again; else `task`.
+        after: the tasks that it waits for; or because of which it never runs.
+        slots: where it runs, as `NODE/SLOT`.
+        attempt: which attempt runs; 0: none.
+        node: on which node its start is promised; empty: on none, or on any.
+        start: when the attempt that runs began; or the promised start; None: there is none.
+    """
+
+    task: int
+    state: TaskStateWord
+    name: str = ""
+    number: int = 0
+    after: tuple[int, ...] = ()
+    slots: tuple[str, ...] = ()
+    attempt: int = 0
+    node: str = ""
+    start: float | None = None
+
+
+class TaskList(Answer, frozen=True):
+    """Tasks of a job in order of their numbers; `more` says whether the limit cut the list."""
+
+    tasks: tuple[TaskState, ...]
+    more: bool = False
 
 
 class Predecessor(Answer, frozen=True):

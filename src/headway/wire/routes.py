@@ -17,6 +17,7 @@ from headway.wire.jobs import (
     JobsNamed,
     Retried,
     Retry,
+    TaskList,
     TasksNamed,
 )
 from headway.wire.operation import (
@@ -60,6 +61,17 @@ JOBS: Final = Route(
     summary="List jobs.",
 )
 JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.")
+TASKS: Final = Route(
+    "tasks",
+    "GET",
+    f"{API}/jobs/{{job}}/tasks",
+    TaskList,
+    query=(
+        ("first", Number, "only from this task on; default 0"),
+        ("limit", Limit, "at most so many; default 1000"),
+    ),
+    summary="The tasks of a job: how far each is, and what it waits for.",
+)
 CHANGE: Final = Route("change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.")
 CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.")
 CANCEL_TASKS: Final = Route(
@@ -224,7 +236,7 @@ SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="En
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
 OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
 ROUTES: Final = (
-    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
+    *(SUBMIT, JOBS, JOB, TASKS, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
     *(SERVICES, SERVICE, REQUEST),
