@@ -83,7 +83,7 @@ class Report:
         if title:
             self.heading(title)
         self.say(result.about)
-        tables = (*result.tables, table(result.statements))
+        tables = (*result.tables, *([table(result.statements)] if result.statements else []))
         for each in tables:
             self.heading(each.title)
             self.table(each.columns, each.rows, right=each.columns[1:])

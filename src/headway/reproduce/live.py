@@ -96,7 +96,7 @@ def _live(fails: bool, tell: Tell, over: Event) -> Schedule:
                     over.wait((back - down) * SCALE)
                 tell("The nodes can come back.")
             _check_ended(replayed, over)
-        return history(folder, registry.find)
+        return of_server(folder)
 
 
 def _check_ended(replayed: Replay, over: Event) -> None:
@@ -197,6 +197,11 @@ def replayed(log: Log, policies: Sequence[str] = REPLAYED, tell: Tell = lambda s
     return found
 
 
+def of_server(folder: Path) -> Schedule:
+    """What a server ran that has ended, from its data directory."""
+    return history(folder, registry.find)
+
+
 def machines() -> tuple[NodeSpec, ...]:
     """The cluster of the replayed sample."""
     return (NodeSpec("machine", SLOTS),)
@@ -210,4 +215,4 @@ def _replayed(workload: Workload, policy: str) -> Schedule:
             replay = Replay(client, workload)
             replay.submit()
             _check_ended(replay, Event())
-        return history(folder, registry.find)
+        return of_server(folder)
