@@ -13,6 +13,17 @@ idle_watts = 75    # what it draws when nothing runs there, and when all its slo
 peak_watts = 94
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
 
+[power]            # switch idle nodes off; without it, they stay on
+off_after = "10m"  # idle for so long: seconds, or a duration in quotes; without it, only by `headway node off`
+off_seconds = 30   # how long it takes until a node is off, and until it is on
+on_seconds = 120
+off_watts = 5      # what it draws when it is off; default 0
+switch_joules = 0  # what switching on takes beyond its idle power; default 0
+min_on = 1         # so many nodes of the site stay on; default 0
+off_command = ["/usr/local/bin/node-off"]   # on a server: run with the node's name as the last argument
+on_command = ["/usr/local/bin/node-on"]
+limit = "10m"      # on a server: a node that is not off, or on, after this counts as stuck
+
 [network]          # what data that tasks send takes; without it, it costs nothing
 within = { bandwidth = 1.25e9, latency = "50us" }   # between nodes of one site
 between = { bandwidth = 125e6, latency = "20ms" }   # between nodes of different sites
@@ -22,6 +33,9 @@ between = ["big-1", "big-3"]   # two nodes, or two sites
 bandwidth = 12.5e6 # bytes per second; default: any number of bytes in no time
 latency = 0.1      # seconds, or a duration in quotes; default 0
 ```
+
+Where sites differ, write [[power]] instead, once for each site, with `site = "cellar"`; one without it is for all
+others.
 """
 
 from __future__ import annotations
@@ -34,9 +48,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.instant import from_seconds, to_seconds
+from headway.model.instant import Duration, from_seconds, to_seconds
 from headway.model.network import BANDWIDTH_RANGE, Line, Link, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
+from headway.model.power import LIMIT, Switching
 from headway.times import seconds_of, span_of
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
@@ -126,7 +141,42 @@ _LINE: Final[_Fields] = {
     "latency": (_is_latency, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
 }
 _DEFAULTS: Final = ("within", "between")
-_KEYS: Final = ("node", "network", "link")
+_KEYS: Final = ("node", "power", "network", "link")
+
+
+def _is_span(value: object) -> bool:
+    return _is_latency(value)
+
+
+def _is_joules(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= JOULES_MAX  # type: ignore[operator]  # as above
+
+
+def _is_least(value: object) -> bool:
+    return type(value) is int and 0 <= value <= NODES_MAX
+
+
+def _is_command(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(word, str) and word for word in value)
+
+
+JOULES_MAX: Final = 1e12
+"""No switching takes more."""
+
+_SPAN: Final = 'seconds, 0 to 1e9, or a duration in quotes such as "10m"'
+_COMMAND: Final = "a list of words in quotes: a program and its arguments"
+_SWITCHING: Final[_Fields] = {
+    "site": (_is_name, _NAME),
+    "off_after": (_is_span, _SPAN),
+    "off_seconds": (_is_span, _SPAN),
+    "on_seconds": (_is_span, _SPAN),
+    "off_watts": (_is_watts, _WATTS),
+    "switch_joules": (_is_joules, f"joules, a number from 0 to {JOULES_MAX:g}"),
+    "min_on": (_is_least, f"a whole number from 0 to {NODES_MAX}"),
+    "off_command": (_is_command, _COMMAND),
+    "on_command": (_is_command, _COMMAND),
+    "limit": (_is_lease, 'seconds, more than 0, or a duration in quotes such as "10m"'),
+}
 
 
 def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
@@ -172,6 +222,15 @@ def read_network(path: str | Path) -> Network:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
     return parse_network(_text(path), source=str(path))
+
+
+def read_switching(path: str | Path) -> tuple[Switching, ...]:
+    """How the nodes of a cluster file are switched off and on; empty: they stay on.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return parse_switching(_text(path), source=str(path))
 
 
 def write_cluster(nodes: Sequence[NodeSpec], path: str | Path) -> None:
@@ -243,8 +302,20 @@ def parse_network(text: str, *, source: str = "cluster") -> Network:
     return _parse(text, source)[1]
 
 
-def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network]:
-    """The nodes, and the lines between them."""
+def parse_switching(text: str, *, source: str = "cluster") -> tuple[Switching, ...]:
+    """How the nodes of the text of a cluster file are switched off and on; `source` is what errors call it.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
+    >>> parse_switching('node = [{name = "a"}]\\n[power]\\noff_after = 60')[0].off_after
+    60000000
+    """
+    return _parse(text, source)[2]
+
+
+def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...]]:
+    """The nodes, the lines between them, and how they are switched."""
     import tomllib  # seldom wanted: a simulation may be told its slots
 
     for place, row in enumerate(text.splitlines(), 1):
@@ -281,7 +352,50 @@ def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network]:
         except InvalidInput as flaw:
             line = _line(text, "node", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
-    return tuple(nodes.values()), _network(content, list(nodes.values()), text, source)
+    found = list(nodes.values())
+    return tuple(found), _network(content, found, text, source), _switching(content, found, text, source)
+
+
+def _switching(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> tuple[Switching, ...]:
+    """How these nodes are switched off and on."""
+    tables = content.get("power", [])
+    tables = [tables] if isinstance(tables, dict) else tables
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("power", tables, "one [power] table, or [[power]] tables", source=source)
+    sites = {node.site for node in nodes}
+    found = dict[str, Switching]()
+    for number, table in enumerate(tables):
+        try:
+            one = _switching_of(table)
+            if one.site and one.site not in sites:
+                raise InvalidInput("site", one.site, "a site of this file", hint=did_you_mean(one.site, sites))
+            if found.setdefault(one.site, one) is not one:
+                raise InvalidInput("site", table.get("site"), "a site that no other [[power]] names")
+        except InvalidInput as flaw:
+            line = _line(text, "power", number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    return tuple(found.values())
+
+
+def _switching_of(table: Mapping[str, Any]) -> Switching:
+    """One [power] table."""
+    _check_fields(table, _SWITCHING)
+
+    def span(field: str) -> Duration | None:
+        return from_seconds(seconds_of(table[field], field)) if field in table else None
+
+    return Switching(
+        table.get("site", ""),
+        span("off_after"),
+        span("off_seconds") or 0,
+        span("on_seconds") or 0,
+        float(table.get("off_watts", 0)),
+        float(table.get("switch_joules", 0)),
+        table.get("min_on", 0),
+        tuple(table.get("off_command", ())),
+        tuple(table.get("on_command", ())),
+        span("limit") or LIMIT,
+    )
 
 
 def _network(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> Network:

@@ -25,7 +25,19 @@ import pytest
 
 from headway.core.nodes import slot_statuses
 from headway.core.scheduler import Scheduler
-from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
+from headway.model.actions import (
+    Action,
+    ChangeTier,
+    Conclude,
+    Consult,
+    Kill,
+    Launch,
+    Settle,
+    Suspend,
+    SwitchOff,
+    SwitchOn,
+    Wake,
+)
 from headway.model.events import (
     Advised,
     DeciderBack,
@@ -39,11 +51,15 @@ from headway.model.events import (
     NodeDrained,
     NodeJoined,
     NodeLeft,
+    NodeOff,
+    NodeOn,
     NodesHeard,
+    NodeSwitched,
     NodeUp,
     Outcome,
     PolicyChosen,
     RulesChosen,
+    SwitchingChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -55,6 +71,7 @@ from headway.model.events import (
 from headway.model.instant import Instant, from_seconds, seconds_text
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.plan import Claim, Plan, PlanRecord
+from headway.model.power import POWER_WORDS, Switching
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import Policy, Snapshot
 from headway.model.tier import Tier
@@ -78,6 +95,9 @@ class Scripted:
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
         for line in self.script:
+            if line.startswith("switch "):
+                plan.switch(line.split()[1], on=line.endswith(" on"))
+                continue
             verb, of, _, slots, *how = line.split()
             number, _, task = of.partition(".")
             chosen = sum(1 << self.slot(view, name) for name in slots.split(",") if name != "nothing")
@@ -146,6 +166,14 @@ class Play:
                 whole = {name: int(terms[name]) for name in terms.keys() & {"slots", "cores", "read_ahead"}}
                 reports = {"reports_start": True} if terms.pop("reports_start", 0) else {}
                 return NodeJoined(at, node(first, **{**terms, **whole, **reports}))
+            case "switching":
+                terms = {name: float(value) for name, _, value in (word.partition("=") for word in words)}
+                times = {
+                    name: from_seconds(terms[name]) for name in terms.keys() & {"off_after", "off_time", "on_time"}
+                }
+                return SwitchingChosen(at, (Switching(**{**terms, **times}),) if words else ())
+            case "switch":
+                return NodeSwitched(at, first, words[1] == "on")
             case "heard":
                 return NodesHeard(at, tuple(words))
             case "policy":
@@ -160,7 +188,9 @@ class Play:
                 return DeciderBack(at)
             case "wake":
                 return Woke(at)
-        return {"down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[verb](at, first)
+        return {"off": NodeOff, "on": NodeOn, "down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[
+            verb
+        ](at, first)
 
     def slots(self, slots: Slots) -> str:
         """Slots by node and their number there."""
@@ -188,6 +218,10 @@ class Play:
                 return f"wake {seconds_text(at)}"
             case Consult(question=question):
                 return f"consult {question}"
+            case SwitchOff(node=name):
+                return f"switch {name} off"
+            case SwitchOn(node=name):
+                return f"switch {name} on"
 
     def answer(self, question: str) -> str:
         """The answer to a `?` line: a job, why it waits, its slots; a slot; questions; what was ignored or refused.
@@ -217,6 +251,8 @@ class Play:
                 return str(getattr(state.jobs[int(of)], verb))
             case "slot":
                 return slot_statuses(state)[self.script.slot(state, of)].value
+            case "power":
+                return POWER_WORDS[state.nodes[of].power]
             case "question":
                 return str(self.scheduler.question or "none")
             case "rounds":

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from headway import config
-from headway.config import FILE_MAX, parse_cluster, parse_network, read_cluster, uniform_cluster
+from headway.config import FILE_MAX, parse_cluster, parse_network, parse_switching, read_cluster, uniform_cluster
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
 from headway.model.network import NO_NETWORK, Line, Link, Network
 from headway.model.node import Capabilities, NodeSpec
+from headway.model.power import Switching
 
 LESS = Capabilities(tiers=False, adopts=False)
 
@@ -91,7 +92,7 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         (FIRST + FIRST, r"cluster:5: name is 'a'; allowed: a name that no other node has"),
         (FIRST + '[[node]]\nname = "a-1"\n[[node]]\nname = "a"\ncount = 1', r"cluster:7: name is 'a-1'"),
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
-        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node, network, link\nDid you mean node\?"),
+        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node, power, network, link\nDid you mean node\?"),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),
         ("[node]\nname = 'a'", r"cluster: node is \{'name': 'a'\}; allowed: one \[\[node\]\] table or more"),
@@ -207,3 +208,43 @@ def test_lines_between_nodes_and_sites() -> None:
 def test_wrong_lines_are_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
         parse_network(f"{LINKED}{text}", source="c")
+
+
+POWERED = '[[node]]\nname = "a"\nsite = "east"\n[[node]]\nname = "b"\nsite = "west"\n'
+
+
+def test_how_nodes_are_switched_off_is_said_once_or_by_site() -> None:
+    said = """[power]
+off_after = "10m"
+off_seconds = 30
+on_seconds = "2m"
+off_watts = 5
+switch_joules = 900
+min_on = 1
+off_command = ["ssh", "off"]
+limit = 60
+"""
+    assert parse_switching(POWERED + said) == (
+        Switching("", 600 * SECOND, 30 * SECOND, 120 * SECOND, 5.0, 900.0, 1, ("ssh", "off"), limit=60 * SECOND),
+    )
+    both = '[[power]]\nsite = "east"\noff_after = 0\n[[power]]\non_seconds = 1\n'
+    assert parse_switching(POWERED + both) == (Switching("east", 0), Switching(on_time=SECOND))
+    assert parse_switching(POWERED) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("[power]\noff_after = -1", r"off_after in line 8 of c|off_after .*-1"),
+        ("[power]\nmin_on = -1", "min_on"),
+        ("[power]\noff_wats = 1", "off_watts"),
+        ('[power]\non_command = "wake"', "a list of words"),
+        ('[[power]]\nsite = "north"', "a site of this file"),
+        ('[[power]]\nsite = "east"\n[[power]]\nsite = "east"', "no other"),
+        ("power = 3", r"\[power\] table"),
+    ],
+)
+def test_what_is_wrong_about_switching_is_named(said: str, wrong: str) -> None:
+    text = f"{said}\n{POWERED}" if said.startswith("power") else POWERED + said
+    with pytest.raises(InvalidInput, match=wrong):
+        parse_switching(text, source="c")

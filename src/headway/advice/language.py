@@ -26,6 +26,7 @@ from headway.model.plan import (
     PlanRecord,
     Promise,
     Reason,
+    Switch,
     TierWord,
     Waiting,
 )
@@ -55,6 +56,7 @@ ReasonName = Literal[
     "RUNS",
     "RUNS_BEHIND",
     "RUNS_ALONE_NEXT",
+    "NODES_COME_ON",
 ]
 """The names of `headway.model.plan.Reason`."""
 
@@ -122,6 +124,13 @@ class DealText(Answer, frozen=True, omit_defaults=True):
     claim: ClaimWord = "free"
 
 
+class SwitchText(Answer, frozen=True):
+    """Let a node be on, or off; see `headway.model.plan.Switch`."""
+
+    node: str
+    on: bool
+
+
 class PlanText(Answer, frozen=True, omit_defaults=True):
     """A plan: a change of allocations. Jobs that it does not name keep what they have.
 
@@ -137,6 +146,7 @@ class PlanText(Answer, frozen=True, omit_defaults=True):
     now: When | None = None
     lends: tuple[LendText, ...] = ()
     deals: tuple[DealText, ...] = ()
+    switches: tuple[SwitchText, ...] = ()
 
 
 class PolicyOffer(Answer, frozen=True):
@@ -355,6 +365,7 @@ def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
         now,
         tuple(LendText(lend.slots, lend.pool, lend.claim) for lend in record.lends),
         tuple(DealText(deal.job, deal.pool, deal.claim) for deal in record.deals),
+        tuple(SwitchText(switch.node, switch.on) for switch in record.switches),
     )
 
 
@@ -381,6 +392,7 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
         text.wake,
         tuple(LendRecord(lend.slots, lend.pool, lend.claim) for lend in text.lends),
         tuple(DealRecord(deal.job, deal.pool, deal.claim) for deal in text.deals),
+        tuple(Switch(switch.node, switch.on) for switch in text.switches),
     )
     wrong = plan.flaw(slots_in(snapshot))
     if wrong is not None:

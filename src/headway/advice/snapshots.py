@@ -226,7 +226,7 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
             names.add(node.spec.name)
             _check_node(node, path, set(places[node.spec.slots :]))
             exist.update(places[: node.spec.slots], node.closing)
-            if node.up and not node.draining and not node.apart:
+            if node.up and not node.draining and not node.apart and node.power == "on":
                 usable.update(places[: node.spec.slots])
     return exist, usable
 

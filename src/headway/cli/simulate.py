@@ -133,11 +133,12 @@ def simulate(
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
-    from headway.config import read_network
+    from headway.config import read_network, read_switching
     from headway.sim.experiment import run
 
     nodes = _nodes(trace.file, slots, cluster)
     network = NO_NETWORK if cluster is None else read_network(cluster)
+    switching = () if cluster is None else read_switching(cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -175,6 +176,7 @@ def simulate(
                 record=files.by_task or (to is not None and to.records(text)),
                 progress=progress,
                 network=network,
+                switching=switching,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}

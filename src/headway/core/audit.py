@@ -8,6 +8,7 @@ from headway.core.sorting import Sorting
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
+from headway.model.power import PowerState
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView
@@ -136,7 +137,9 @@ def check_places(pool: Pool) -> None:
             agenda.setdefault(node, []).append((start, job.id, task))
             assert task not in job.attempts, f"task {task} of job {job.id} runs and is planned"
     assert {node: sorted(planned) for node, planned in agenda.items()} == pool.agenda, "agenda"
-    assert all(pool.nodes[node].slots & pool.up for node in agenda), "planned on nodes that are not up"
+    coming = {name for name, node in pool.state.dark.items() if node.up and not node.kept_off}
+    there = all(node in coming or pool.nodes[node].slots & pool.up for node in agenda)
+    assert there, "planned on nodes that are not up"
     if pool.unplanned is not None:
         assert all(pool.jobs[number] is job and job.pool is pool for number, job in pool.unplanned.items()), "unplanned"
         seen = [job for job in jobs if job.release <= pool.now and job.goes_to is None and not job.cancelled]
@@ -189,8 +192,15 @@ def check_nodes(state: State) -> None:
         fixed |= NO_SLOTS if node.spec.capabilities.moves else node.slots
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
-        up |= node.slots & ~node.closing if node.up and not node.draining and not node.apart else NO_SLOTS
+        up |= node.slots & ~node.closing if node.is_open else NO_SLOTS
         taken = state.taken(node.slots)
+        assert (node.power is not PowerState.ON) == (state.dark.get(node.spec.name) is node), (
+            f"power of {node.spec.name}"
+        )
+        assert node.power is PowerState.ON or node.waits_to_go_off or not taken, f"{node.spec.name} is off and is busy"
+        assert (node.idle_since < NEVER) == (state.idle.get(node.spec.name) is node), (
+            f"whether {node.spec.name} is idle"
+        )
         assert not node.draining or taken, f"node {node.spec.name} drains and is still here"
         assert not node.closing & ~taken, f"idle slots of node {node.spec.name} are still here"
         kept = of_numbers(node.places[: node.spec.slots])

@@ -171,7 +171,7 @@ def _usable(state: State, slots: Slots) -> Slots:
     """Those of these slots that could be allocated."""
     found = NO_SLOTS
     for node in {id(node): node for node in (state.slot_nodes[slot] for slot in numbers(slots))}.values():
-        if node.up and not node.draining and not node.apart and state.nodes.get(node.spec.name) is node:
+        if node.is_open and state.nodes.get(node.spec.name) is node:
             found |= slots & node.slots & ~node.closing
     return found
 

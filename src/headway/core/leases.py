@@ -9,6 +9,7 @@ from headway.core import lifecycle, nodes, suspects
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
+from headway.model.power import PowerState
 from headway.model.snapshot import NodeView
 
 
@@ -22,12 +23,20 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
     """The node is lost with what ran there. Nothing starts on it until it is back. A draining node has left."""
     if node.up:
         node.up = False
+        forget_power(state, node)
         node.heard_until = NEVER
         if outcome is Outcome.LOST and state.rules >= lifecycle.ISOLATING:
             suspects.note(state, node.slots)
         state.close_all(node.slots)
         state.lose_all(node.slots, outcome)
         nodes.shed(state, node)
+
+
+def forget_power(state: State, node: NodeView) -> None:
+    """A node is neither off nor about to be: it is on, or lost."""
+    if node.power is not PowerState.ON:
+        node.power, node.power_until, node.comes_back = PowerState.ON, NEVER, False
+        del state.dark[node.spec.name]
 
 
 def bring_up(state: State, node: NodeView) -> None:
@@ -37,6 +46,7 @@ def bring_up(state: State, node: NodeView) -> None:
         if state.suspects:
             suspects.wait_again(state)
         node.up = True
+        node.kept_off = False
         if not node.apart:
             state.open_all(node.slots & ~node.closing)
         heard(state, node)

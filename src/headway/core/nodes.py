@@ -72,7 +72,7 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
     had = node.slots
     _give_places(state, node)
     state.gain(node.slots & ~had)
-    if node.up and not node.draining and not node.apart:
+    if node.is_open:
         for pool, part in state.parts(node.slots & ~node.closing):
             if part & ~pool.up:
                 pool.open_slots(part & ~pool.up)
@@ -98,11 +98,13 @@ def shed(state: State, node: NodeView) -> None:
 def remove(state: State, node: NodeView) -> None:
     """Drop a node on which nothing runs and whose slots are not allocated."""
     del state.nodes[node.spec.name]
+    state.dark.pop(node.spec.name, None)
+    state.idle.pop(node.spec.name, None)
     for pool in state.others:
         pool.nodes.pop(node.spec.name, None)
     state.shed(node.slots)
     _forget_limits(state, node.slots)
-    state.draining = any(known.draining or known.closing for known in state.nodes.values())
+    state.draining = any(known.draining or known.closing or known.waits_to_go_off for known in state.nodes.values())
     state.departed.append(node)
     compare(state)
 

@@ -870,6 +870,22 @@ class Pool(Snapshot):
                     self.leave_goal(attempt, attempt.goal)
         self.look_at_everything()
 
+    def dim(self, slots: Slots) -> None:
+        """Slots on which nothing runs cannot be allocated: their node goes off. What is planned there stays planned."""
+        self.forget_counts()
+        self.up ^= self.up & slots
+        self.free ^= self.free & slots
+        self.arrived = None
+
+    def light(self, slots: Slots) -> None:
+        """Slots of a node that has come on can be allocated again."""
+        self.forget_counts()
+        for leaving in self.leaving.values():
+            slots &= ~leaving
+        self.up |= slots
+        self.free |= slots & ~self.busy & ~self.allocated
+        self.look_at_everything()
+
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
         """The slots are gone with what ran there; members of the same attempts elsewhere are killed.
 

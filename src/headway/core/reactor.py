@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import cancelling, leases, lifecycle, moving, nodes
+from headway.core import cancelling, leases, lifecycle, moving, nodes, switching
 from headway.core.pool import SERVICE, pool_of
 from headway.core.state import State
 from headway.model.events import (
@@ -16,9 +16,13 @@ from headway.model.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeOff,
+    NodeOn,
     NodeResized,
     NodesHeard,
+    NodeSwitched,
     NodeUp,
+    SwitchingChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -31,6 +35,7 @@ from headway.model.instant import NEVER
 from headway.model.job import PENALTY_MAX, Service, changed
 from headway.model.network import Routes
 from headway.model.outcome import Outcome
+from headway.model.power import PowerState, by_site
 from headway.model.snapshot import WINDOWS_KEPT, AttemptView
 
 
@@ -157,8 +162,11 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
 def _shed_all(state: State) -> None:
     """Drop nodes and slots that were to leave when idle, and are idle now."""
     if state.draining:
-        for node in [node for node in state.nodes.values() if node.draining or node.closing]:
-            nodes.shed(state, node)
+        for node in list(state.nodes.values()):
+            if node.draining or node.closing:
+                nodes.shed(state, node)
+            elif node.waits_to_go_off:
+                switching.shed(state, node)
 
 
 def on_task_struck(state: State, event: TaskStruck) -> bool:
@@ -221,6 +229,45 @@ def on_node_resized(state: State, event: NodeResized) -> bool:
     return True
 
 
+def on_node_switched(state: State, event: NodeSwitched) -> bool:
+    """An operator wants a node on or off."""
+    node = state.nodes.get(event.name)
+    if node is None or node.draining or not node.up:
+        return False
+    if event.on:
+        if not node.kept_off and (node.power in (PowerState.ON, PowerState.COMING_ON) or node.comes_back):
+            return False
+        switching.let_on(state, node)
+        return True
+    if node.kept_off:
+        return False
+    switching.keep_off(state, node)
+    return True
+
+
+def on_node_off(state: State, event: NodeOff) -> bool:
+    """The node is off."""
+    node = state.nodes.get(event.name)
+    return node is not None and switching.is_off(state, node)
+
+
+def on_node_on(state: State, event: NodeOn) -> bool:
+    """The node is on and runs nothing."""
+    node = state.nodes.get(event.name)
+    return node is not None and switching.is_on(state, node)
+
+
+def on_switching_chosen(state: State, event: SwitchingChosen) -> bool:
+    """Nodes are switched by other settings than before."""
+    settings = by_site(event.settings)
+    if settings == dict(state.switching):
+        return False
+    switching.choose(state, settings)
+    for pool in state.each():
+        pool.look_at_everything()
+    return True
+
+
 def on_node_measured(state: State, event: NodeMeasured) -> bool:
     """Policies see the measurements in their next round."""
     node = state.nodes.get(event.name)
@@ -259,6 +306,8 @@ def on_clock_stepped(state: State, event: ClockStepped) -> bool:
         return False
     state.shift(event.forward)
     for node in state.nodes.values():
+        node.idle_since = min(NEVER, node.idle_since + event.forward)
+        node.power_until = min(NEVER, node.power_until + event.forward)
         if node.heard_until < NEVER:
             node.heard_until += event.forward
     return True

@@ -12,7 +12,7 @@ from heapq import heappush
 
 from headway.core import nodes
 from headway.core.pool import SERVICE, Pool
-from headway.core.state import State
+from headway.core.state import UNKNOWN, State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
@@ -20,6 +20,7 @@ from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Kind
 from headway.model.network import NO_NETWORK, Network, Routes
 from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
+from headway.model.power import POWER_STATES, POWER_WORDS, PowerState, PowerWord, Switching, by_site
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
@@ -145,6 +146,7 @@ class NodeRecord:
     Attributes:
         places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
         closing: slots that it is to lose, still busy.
+        power, power_until, comes_back, kept_off, idle_since: as in `headway.model.snapshot.NodeView`.
     """
 
     spec: NodeSpec
@@ -155,6 +157,11 @@ class NodeRecord:
     heard_until: Instant = NEVER
     measures: tuple[tuple[str, float], ...] = ()
     apart: bool = False
+    power: PowerWord = "on"
+    power_until: Instant = NEVER
+    comes_back: bool = False
+    kept_off: bool = False
+    idle_since: Instant = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +219,8 @@ class StateRecord:
     """Everything the core knows at an instant, between two events.
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
-    fields tell. `last` is the pool to which a job was dealt last, `measured` as in `Snapshot`.
+    fields tell. `last` is the pool to which a job was dealt last, `measured` as in `Snapshot`, `was_taken` as in
+    `headway.core.state.State`.
     """
 
     now: Instant
@@ -244,6 +252,8 @@ class StateRecord:
     last: str = ""
     measured: bool = False
     network: Network = NO_NETWORK
+    switching: tuple[Switching, ...] = ()
+    was_taken: tuple[int, ...] | None = None
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -261,6 +271,11 @@ def pool_record(pool: Pool) -> PoolRecord:
         leaving=leaving_record(pool),
         departing=departing_record(pool),
     )
+
+
+def taken_record(state: State) -> tuple[int, ...] | None:
+    """The slots that were busy or allocated when that was noted last; None: it is to be looked at again."""
+    return None if state.was_taken == UNKNOWN else tuple(numbers(state.was_taken))
 
 
 def leaving_record(pool: Pool) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -362,6 +377,11 @@ def node_record(node: NodeView) -> NodeRecord:
         node.heard_until,
         tuple(sorted(node.measures.items())),
         node.apart,
+        POWER_WORDS[node.power],
+        node.power_until,
+        node.comes_back,
+        node.kept_off,
+        node.idle_since,
     )
 
 
@@ -392,7 +412,10 @@ def restore_state(record: StateRecord) -> State:
     state = State(record.estimate_default)
     state.now = record.now
     state.routes = Routes(record.network)
+    state.switching = by_site(record.switching)
     restore_nodes(state, record)
+    state.switches = bool(state.switching or state.dark)
+    state.was_taken = UNKNOWN if record.was_taken is None else of_numbers(record.was_taken)
     homes: dict[JobId, Pool] = {}
     for part in record.pools:
         homes |= dict.fromkeys(part.jobs, restore_pool(state, part))
@@ -429,7 +452,7 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     pool = Pool(record.name)
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
     pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-    pool.routes = state.routes
+    pool.routes, pool.switching = state.routes, state.switching
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots
@@ -464,6 +487,8 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         node.slots |= node.closing
         node.measures = dict(kept.measures)
         node.apart = kept.apart
+        node.power, node.power_until = POWER_STATES[kept.power], kept.power_until
+        node.comes_back, node.kept_off, node.idle_since = kept.comes_back, kept.kept_off, kept.idle_since
         views.append(node)
     state.slot_nodes = [views[0]] * size if views else []
     state.speeds = [1.0] * size
@@ -477,8 +502,12 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         nodes.note_limits(state, node)
         state.starts_reported = state.starts_reported or node.spec.reports_start
         state.leased = state.leased or node.heard_until < NEVER or node.spec.lease is not None
-        state.draining = state.draining or node.draining or bool(node.closing)
-        if node.up and not node.draining and not node.apart:
+        state.draining = state.draining or node.draining or bool(node.closing) or node.waits_to_go_off
+        if node.power is not PowerState.ON:
+            state.dark[node.spec.name] = node
+        if node.idle_since < NEVER:
+            state.idle[node.spec.name] = node
+        if node.is_open:
             state.up |= node.slots & ~node.closing
 
 

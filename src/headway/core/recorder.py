@@ -14,13 +14,47 @@ from typing import Final
 from headway.core.lifecycle import ISOLATING
 from headway.core.scheduler import Scheduler
 from headway.core.state import State
-from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Suspend
-from headway.model.events import Event, JobSubmitted, NodeJoined, NodeResized, NodesHeard, TaskEnded, TaskStarted, Woke
+from headway.model.actions import (
+    Action,
+    ChangeTier,
+    Conclude,
+    JobStatus,
+    Kill,
+    Launch,
+    Suspend,
+    SwitchOff,
+    SwitchOn,
+)
+from headway.model.events import (
+    Event,
+    JobSubmitted,
+    NodeDown,
+    NodeJoined,
+    NodeOff,
+    NodeOn,
+    NodeResized,
+    NodesHeard,
+    NodeSwitched,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
 from headway.model.instant import Duration, Instant
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
-from headway.model.schedule import NOT_YET, STATUSES, AttemptRow, Course, Schedule, Totals, attempts_of, schedule_of
+from headway.model.power import PowerState
+from headway.model.schedule import (
+    NOT_YET,
+    STATUSES,
+    AttemptRow,
+    Course,
+    PowerChange,
+    Schedule,
+    Totals,
+    attempts_of,
+    schedule_of,
+)
 from headway.model.slots import NO_SLOTS, Slots, of_numbers
 from headway.model.snapshot import JobView
 from headway.model.tier import Tier
@@ -86,12 +120,14 @@ class Seen:
         spec: as it was last.
         slots: those that it has, also such as it is to lose.
         ever: those that it ever had.
+        power: whether it was on last.
     """
 
-    __slots__ = ("ever", "number", "slots", "spec")
+    __slots__ = ("ever", "number", "power", "slots", "spec")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.power = PowerState.ON
         self.spec: NodeSpec
         self.ever = self.slots = NO_SLOTS
 
@@ -137,6 +173,7 @@ class Recorder:
             core.state.touched = []
         self._rows: list[AttemptRow] | None = [] if attempts else None
         self._nodes: dict[str, Seen] = {}
+        self._power: list[PowerChange] = []
         for node in core.state.nodes:
             self._note_node(node)
         self._rounds: list[Instant] = []
@@ -146,6 +183,8 @@ class Recorder:
         self._busy = self._offered = self._lost = self._kills = self._migrations = 0
         self._busy_at_end = self._offered_at_end = 0
         self._now: Instant = core.state.now
+        for name in core.state.dark:
+            self._note_power(name)
         self._has_begun = self._drains = False
         self._busy_slots = self._up_slots = 0
         self._look_at_slots()
@@ -204,6 +243,8 @@ class Recorder:
                 self._note_node(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
+            elif isinstance(event, NodeOff | NodeOn | NodeDown | NodeSwitched):
+                self._note_power(event.name)
         moved: set[Place] | None = None  # made when an attempt changes its tier
         for action in actions:
             if type(action) is Launch:
@@ -222,6 +263,8 @@ class Recorder:
                     self._saving.add((action.job, action.task))
             elif type(action) is Kill and self._saving:
                 self._saving.discard((action.job, action.task))
+            elif isinstance(action, SwitchOff | SwitchOn):
+                self._note_power(action.node)
         if self._holdings is not None:
             touched = state.touched
             if touched:
@@ -262,6 +305,15 @@ class Recorder:
             seen = self._nodes[name] = Seen(len(self._nodes))
         seen.spec, seen.slots = node.spec, of_numbers(node.places)
         seen.ever |= seen.slots
+
+    def _note_power(self, name: str) -> None:
+        """The power of a node may have changed."""
+        node, seen = self._state.nodes.get(name), self._nodes.get(name)
+        if node is not None and seen is not None:
+            state = PowerState.ON if node.waits_to_go_off else node.power
+            if state is not seen.power:
+                seen.power = state
+                self._power.append((self._state.now, seen.number, state))
 
     def _note_launch(self, launch: Launch, start: Instant) -> None:
         state, job = self._state, launch.job
@@ -396,6 +448,8 @@ class Recorder:
                 alone=None if alone is None else self._alone_times(workload, jobs, alone),
                 attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
                 nodes=tuple([(seen.spec, seen.ever) for seen in self._nodes.values()]),
+                power=tuple(self._power),
+                switching=dict(self._state.switching),
             ),
             0,
             Totals(

@@ -13,7 +13,7 @@ from headway.core import moving
 from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
-from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise, Switch
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
@@ -77,6 +77,11 @@ def check_types(plan: Plan) -> None:
     for deal in plan.deals:
         if (type(deal), type(deal.job), type(deal.pool), type(deal.claim)) != _DEAL or abs(deal.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {deal!r}, which deals no job")
+    if type(plan.switches) not in (list, tuple):
+        raise TypeError("the policy gave switches that are no list")
+    for switch in plan.switches:
+        if (type(switch), type(switch.node), type(switch.on)) != _SWITCH:
+            raise TypeError(f"the policy gave {switch!r}, which switches no node")
     if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
         raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
 
@@ -88,6 +93,7 @@ _SLOTS_MAX: Final = 1 << 24
 
 _LEND: Final = (Lend, int, str, Claim)
 _DEAL: Final = (Deal, int, str, Claim)
+_SWITCH: Final = (Switch, str, bool)
 _PROMISE: Final = (Promise, int, int, str)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
@@ -130,7 +136,7 @@ def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
             continue
         node = pool.nodes.get(kept.node)
         start = kept.start
-        if node is None or not node.slots & pool.up:
+        if node is None or not node.slots & (pool.up | pool.off):
             start, plan.layout = NEVER, None
             pool.look_at_plan(job)
         if job.planned.get(task, (NEVER,))[0] != start or (start < NEVER and job.planned[task][1] != kept.node):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects
+from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects, switching
 from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
 from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, planned_by, promised
@@ -31,12 +31,16 @@ from headway.model.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeOff,
+    NodeOn,
     NodeResized,
     NodesHeard,
+    NodeSwitched,
     NodeUp,
     PeriodChosen,
     PolicyChosen,
     RulesChosen,
+    SwitchingChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -48,7 +52,8 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
-from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Waiting
+from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Switch, Waiting
+from headway.model.power import PowerState
 from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
 
@@ -73,6 +78,10 @@ _RareEvent = (
     | NodeDrained
     | NodeLeft
     | NodeResized
+    | NodeSwitched
+    | NodeOff
+    | NodeOn
+    | SwitchingChosen
     | NodeMeasured
     | NetworkChosen
     | PeriodChosen
@@ -84,6 +93,11 @@ _RareEvent = (
     | ClockStepped
 )
 """All of `Event` except what comes for every task and heartbeat."""
+
+_FOR_NODES: Final = frozenset(
+    (Reason.NO_ROOM_NOW, Reason.NEVER_FITS, Reason.BEHIND_OTHERS, Reason.WOULD_DELAY, Reason.NOT_CONSIDERED)
+)
+"""Reasons that are none any more when nodes have come on."""
 
 NOTHING: Final = Decision()
 """What most rounds decide."""
@@ -157,6 +171,7 @@ class Scheduler:
         self._replays = False
         self._again: Decision | None = None
         self._compares = False
+        self._plain = True
         self.today: Decision | None = None
         self._replays = restores
         self._choose(policy)
@@ -204,7 +219,7 @@ class Scheduler:
                 self._consult(self._again)
             else:
                 self._hold_all_again(self._again, event)
-        elif state.round_due and not (state.others or self.decider or self._replays):  # nearly always
+        elif state.round_due and self._plain and not (state.others or self._replays):  # nearly always
             if state.per_instant and not isinstance(event, Woke):
                 self._ask_to_wake(state.now)
             else:
@@ -213,6 +228,9 @@ class Scheduler:
                     self._hold_rounds(event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
+        elif isinstance(event, Advised) and state.switches:
+            switching.prepare(state)
+            self._obey_rule()
         if state.displaced and not (state.round_due or state.due):
             state.let_instances_leave()
         at = expiry
@@ -291,6 +309,8 @@ class Scheduler:
         if known is not None:
             return known
         pool = pool_of(self.state.jobs[job])
+        if self.state.switches:
+            switching.show(self.state)
         arrived = pool.arrived
         pool.arrived, pool.recording, pool.about = None, True, job
         try:
@@ -338,6 +358,20 @@ class Scheduler:
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
         """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
+        found = self._reason_in(plan, job)
+        nodes = self._coming_for(job) if found.reason in _FOR_NODES else ()
+        return replace(found, reason=Reason.NODES_COME_ON, nodes=nodes) if nodes else found
+
+    def _coming_for(self, job: JobId) -> tuple[str, ...]:
+        """The nodes that are being switched on where a job waits."""
+        pool, dark = pool_of(self.state.jobs[job]), self.state.dark
+        return tuple(
+            name
+            for name, node in dark.items()
+            if node.slots & pool.off and (node.power is PowerState.COMING_ON or node.comes_back)
+        )
+
+    def _reason_in(self, plan: Plan, job: JobId) -> Waiting:
         view = self.state.jobs[job]
         pool = pool_of(view)
         starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
@@ -369,6 +403,8 @@ class Scheduler:
         while len(done) < len(self.state.each()):
             pool = self.state.each()[len(done)]
             done.append(pool)
+            if self.state.switches:
+                switching.show(self.state)
             if explain:
                 pool.arrived, pool.recording = None, True
             elif not (pool.consulted or pool.round_due):
@@ -382,6 +418,7 @@ class Scheduler:
             whole.allocations += part.allocations
             whole.promises += part.promises
             whole.waiting += part.waiting
+            whole.switches = [*whole.switches, *part.switches]
             wakes = [wake for wake in (whole.wake, part.wake) if wake is not None]
             whole.wake = min(wakes) if wakes else None
         return whole
@@ -420,6 +457,8 @@ class Scheduler:
             departing=record.departing_record(state),
             last=state.last,
             network=state.routes.network,
+            switching=tuple(state.switching.values()),
+            was_taken=record.taken_record(state),
         )
 
     @classmethod
@@ -444,6 +483,7 @@ class Scheduler:
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
         scheduler.refusals = Counter(dict(record.refusals))
         scheduler.decider, scheduler.decider_failed = record.decider, record.decider_failed
+        scheduler._look_what_is_plain()
         scheduler._questions, scheduler.question = record.questions, record.question
         return scheduler
 
@@ -496,6 +536,18 @@ class Scheduler:
                 return reactor.on_node_left(state, event)
             case NodeResized():
                 return reactor.on_node_resized(state, event)
+            case NodeSwitched():
+                switched = reactor.on_node_switched(state, event)
+                self._look_what_is_plain()
+                return switched
+            case NodeOff():
+                return reactor.on_node_off(state, event)
+            case NodeOn():
+                return reactor.on_node_on(state, event)
+            case SwitchingChosen():
+                chosen = reactor.on_switching_chosen(state, event)
+                self._look_what_is_plain()
+                return chosen
             case NodeMeasured():
                 return reactor.on_node_measured(state, event)
             case NetworkChosen():
@@ -561,7 +613,7 @@ class Scheduler:
         pool = Pool(name)
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-        pool.routes = state.routes
+        pool.routes, pool.switching = state.routes, state.switching
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:
@@ -578,6 +630,8 @@ class Scheduler:
         """Hold the rounds that are due, or have the scheduler woken for them when all of the instant has happened."""
         state, woken = self.state, isinstance(event, Woke)
         consults = bool(self.decider) and not self.decider_failed
+        if state.switches:
+            switching.prepare(state)
         if consults and self.question is not None:
             return  # the next question follows the answer
         if consults or self._replays:
@@ -596,8 +650,32 @@ class Scheduler:
                 if woken or not pool.per_instant:
                     self._round(pool)
             self._forget_held()
+        if self.decided is not None:
+            self._obey_rule()
         if state.round_due or state.due:
             self._ask_to_wake(state.now)
+
+    def _obey_rule(self) -> None:
+        """After the rounds of an event: switch the nodes that the rule for idle nodes wants switched."""
+        state = self.state
+        if not state.switches or self._replays:
+            return
+        switching.note_idle(state)
+        wanted, at = switching.look(state)
+        look = at if at < NEVER else None
+        if wanted or look is not None:
+            self.decided = replace(self.decided or NOTHING, ruled=tuple(wanted), look=look)
+        elif self.decided is None:
+            self.decided = NOTHING
+        self._switch(wanted, look)
+
+    def _switch(self, wanted: Sequence[Switch], look: Instant | None) -> None:
+        """Switch nodes as the rule for idle nodes wants it, and hold a round when it wants to look again."""
+        state = self.state
+        switching.carry_out(state, wanted, self.refusals)
+        if look is not None:
+            state.round_at = min(state.round_at, max(look, state.now + 1))
+            self._round_at = min(self._round_at, state.round_at)
 
     def _round(self, pool: Pool) -> None:
         state = self.state
@@ -618,9 +696,13 @@ class Scheduler:
                 self._deal(pool, plan.lends, plan.deals)
             if plan.allocations or plan.promises or pool.refused:
                 promises, planned = carry_out(pool, plan, self.refusals)
-        if plan.allocations or promises or planned or plan.wake is not None or raised or forward:
+            if plan.switches:
+                switching.carry_out(state, plan.switches, self.refusals)
+        if plan.allocations or promises or planned or plan.wake is not None or raised or forward or plan.switches:
             decision = Decision(
-                tuple(plan.allocations), tuple(promises), plan.wake, raised, forward, planned=tuple(planned)
+                *(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward),
+                planned=tuple(planned),
+                switches=tuple(plan.switches),
             )
         else:
             decision = NOTHING
@@ -647,12 +729,18 @@ class Scheduler:
     def _hold_all_again(self, decision: Decision, event: Event) -> None:
         """Do what the rounds of an event decided when they were held."""
         state = self.state
+        if state.switches:
+            switching.prepare(state)
         pools = {pool.name: pool for pool in state.each()}
         for held in (decision, *decision.then):
             if held.pool not in pools:
                 pools = {pool.name: pool for pool in state.each()}  # the round before has made it
-            self._hold_again(pools[held.pool], held)
+            if not isinstance(event, Advised):
+                self._hold_again(pools[held.pool], held)
         self._forget_held()
+        if state.switches:
+            switching.note_idle(state)
+            self._switch(decision.ruled, decision.look)
         if (state.round_due or state.due) and not isinstance(event, Woke):
             self._ask_to_wake(state.now)
 
@@ -672,6 +760,7 @@ class Scheduler:
                 lends=tuple(plan.lends),
                 deals=tuple(plan.deals),
                 planned=planned_by(plan),
+                switches=tuple(plan.switches),
             )
             self.today = today if self.today is None else replace(self.today, then=(*self.today.then, today))
         self.failure = None
@@ -682,6 +771,7 @@ class Scheduler:
             if decision.lends or decision.deals:
                 dealing.carry_out(self.state, decision.lends, decision.deals, self._make_pool, self.refusals)
             carry_out_again(pool, decision, self.refusals)
+            switching.carry_out(self.state, decision.switches, self.refusals)
         self._note(decision if not decision.then else replace(decision, then=()))
         self._end_round(pool, decision.wake)
 
@@ -704,6 +794,7 @@ class Scheduler:
 
     def _decide_at(self, url: str) -> None:
         self.decider, self.decider_failed, self.question = url, False, None
+        self._look_what_is_plain()
         self._look_everywhere()
 
     def _consult(self, decision: Decision) -> None:
@@ -745,9 +836,14 @@ class Scheduler:
                 elif not pool.round_due:
                     pool.need_round()
                 self._set_next_round(pool, plan.wake)
+        switching.carry_out(state, plan.switches, self.refusals)
         self.failure = None
         self._forget_held()
         return True
+
+    def _look_what_is_plain(self) -> None:
+        """Note whether rounds are only those of policies."""
+        self._plain = not (self.decider or self.state.switches)
 
     def _part_of(self, plan: Plan, pool: Pool) -> Plan:
         """What a plan wants of one pool. What it wants of jobs that nobody knows is of the first one."""

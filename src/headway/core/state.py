@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 from heapq import heappop, heappush, merge
+from typing import Final
 
 from headway.core import lifecycle
 from headway.core.pool import SERVICE, Pool, pool_of
@@ -16,6 +17,9 @@ from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import AttemptView, JobView, NodeView
+
+UNKNOWN: Final[Slots] = -1
+"""No set of slots: which nodes are idle is to be looked at again."""
 
 
 class Totals:
@@ -60,15 +64,21 @@ class State(Pool):
         suspects: tasks that wait to run alone, by their `Rank`.
         isolations: nodes that are set apart for suspected tasks.
         successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
+        switches: whether nodes may be switched off and on, or one is not on.
+        dark: the nodes that are not on, by name.
+        idle: the idle nodes, by name, if nodes are switched off; see `headway.core.switching`.
+        was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
     """
 
     __slots__ = (
         "actions",
+        "dark",
         "departed",
         "displaced",
         "draining",
         "due",
         "estimate_default",
+        "idle",
         "isolations",
         "leased",
         "node_losses",
@@ -79,8 +89,10 @@ class State(Pool):
         "successors",
         "suspects",
         "suspicions",
+        "switches",
         "touched",
         "unsettled",
+        "was_taken",
     )
 
     def __init__(self, estimate_default: Duration) -> None:
@@ -103,6 +115,10 @@ class State(Pool):
         self.suspects: list[Rank] = []
         self.isolations: list[Isolation] = []
         self.successors: dict[JobId, list[JobView]] = {}
+        self.switches = False
+        self.dark: dict[str, NodeView] = {}
+        self.idle: dict[str, NodeView] = {}
+        self.was_taken: Slots = UNKNOWN
 
     def enter(self, spec: JobSpec) -> None:
         """Add a submitted job to the system; it waits from its release date on."""
@@ -120,6 +136,7 @@ class State(Pool):
         """Let a job wait from its release date on, because it comes after no other job in the system."""
         if job.release > self.now:
             heappush(self.release_queue, job.order)
+            self._let_rule_look()
         else:
             self.arrive(job)
 
@@ -129,6 +146,12 @@ class State(Pool):
         job.release = NEVER
         for number in job.after:
             self.successors.setdefault(number, []).append(job)
+        self._let_rule_look()
+
+    def _let_rule_look(self) -> None:
+        """A job comes later: nodes that are off may have to be on by then."""
+        if self.switches and not self.round_due:
+            self.need_round()
 
     def go_without(self, number: JobId) -> list[JobView]:
         """A job has left the system. Returns the jobs that came after it."""
@@ -262,7 +285,7 @@ class State(Pool):
             found.allocated |= pool.allocated
             found.waiting += len(pool.waiting) + len(pool.unserved)
         for node in self.nodes.values() if leaving else ():
-            if node.up and not node.draining and not node.apart:
+            if node.is_open:
                 found.up |= leaving & node.slots & ~node.closing
         return found
 
@@ -299,6 +322,7 @@ class State(Pool):
 
     def _let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
+        self.was_taken = UNKNOWN
         if self.others:
             self.measured = True
             self.look_at_everything()
@@ -316,6 +340,7 @@ class State(Pool):
 
     def gain(self, slots: Slots) -> None:
         """There are new slots; they are of the first pool."""
+        self.was_taken = UNKNOWN
         self.slots |= slots
 
     def shed(self, slots: Slots) -> None:

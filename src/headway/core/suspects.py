@@ -14,6 +14,7 @@ from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import more
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import Kind
+from headway.model.power import PowerState
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 
@@ -230,12 +231,12 @@ def _cleared_at(state: State, isolation: Isolation) -> Instant:
 
 
 def _is_usable(node: NodeView) -> bool:
-    return node.up and not node.draining  # one that has left is not up
+    return node.up and not node.draining and node.power is PowerState.ON  # one that has left is not up
 
 
 def _usable(pool: Pool) -> int:
     """How many nodes could start something if they were not set apart."""
-    return sum(1 for node in _nodes(pool) if node.up and not node.draining)
+    return sum(1 for node in _nodes(pool) if _is_usable(node))
 
 
 def _is_idle(state: State, nodes: list[NodeView]) -> bool:
@@ -252,7 +253,7 @@ def _ranked(state: State, pool: Pool, *, idle_only: bool) -> list[NodeView]:
     """Nodes that could be set apart, those with the least running first."""
     ranked: list[tuple[int, int, NodeView]] = []
     for position, node in enumerate(_nodes(pool)):
-        if node.up and not node.draining and not node.apart:
+        if node.is_open:
             runs = count(state.taken(node.slots))
             if not (idle_only and runs):
                 ranked.append((runs, position, node))

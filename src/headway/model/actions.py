@@ -119,6 +119,20 @@ class Wake:
 
 
 @value
+class SwitchOff:
+    """Switch a node off, on which nothing runs. Owed in reply: `NodeOff`, or `NodeOn` if it could not be done."""
+
+    node: str
+
+
+@value
+class SwitchOn:
+    """Switch a node on. Owed in reply: `NodeOn`, or `NodeDown` if it does not come; then `NodeUp` when it does."""
+
+    node: str
+
+
+@value
 class Consult:
     """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
 
@@ -128,4 +142,4 @@ class Consult:
     question: int
 
 
-Action = Launch | Kill | Suspend | ChangeTier | Settle | Conclude | Consult | Wake
+Action = Launch | Kill | Suspend | ChangeTier | Settle | Conclude | Consult | Wake | SwitchOff | SwitchOn

@@ -14,6 +14,7 @@ from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
+from headway.model.power import Switching
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.window import Window
@@ -217,6 +218,44 @@ class NodeResized:
 
 
 @value
+class NodeSwitched:
+    """An operator wants a node on or off.
+
+    A node that is to go off starts nothing more, and goes off when nothing runs there. It stays off until an operator
+    wants it on.
+    """
+
+    at: Instant
+    name: str
+    on: bool
+    by: str = ""
+
+
+@value
+class NodeOff:
+    """A node that was going off is off."""
+
+    at: Instant
+    name: str
+
+
+@value
+class NodeOn:
+    """A node that was coming on is on, running nothing; or one that was to go off has not."""
+
+    at: Instant
+    name: str
+
+
+@value
+class SwitchingChosen:
+    """From now on nodes are switched off and on by these settings; at first none is. One that is stuck is down."""
+
+    at: Instant
+    settings: tuple[Switching, ...]
+
+
+@value
 class NodeMeasured:
     """What collectors measured on a node, by name; values of other names stay."""
 
@@ -340,6 +379,7 @@ Asked = (
     | NodeDrained
     | NodeLeft
     | NodeResized
+    | NodeSwitched
     | PolicyChosen
     | PeriodChosen
     | DeciderChosen
@@ -365,6 +405,10 @@ Event = (
     | NodeDrained
     | NodeLeft
     | NodeResized
+    | NodeSwitched
+    | NodeOff
+    | NodeOn
+    | SwitchingChosen
     | NodeMeasured
     | NetworkChosen
     | NodesHeard

@@ -16,6 +16,9 @@ from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
 from headway.model.value import value
 
+NAMED: Final = 3
+"""How many nodes a reason names."""
+
 
 class Claim(IntEnum):
     """What happens to tasks that run on the wanted slots; for a job that runs elsewhere, also how it comes to them."""
@@ -112,6 +115,18 @@ class Deal:
     claim: Claim = Claim.FREE
 
 
+@value
+class Switch:
+    """From now on this node is to be on, or off. Only a node on which nothing runs goes off.
+
+    Attributes:
+        node: its name.
+    """
+
+    node: str
+    on: bool
+
+
 class Reason(Enum):
     """Why a job waits, in terms a person can act on."""
 
@@ -128,6 +143,7 @@ class Reason(Enum):
     SLOTS_KEPT = "by its estimates it needs no more slots than it has; the policy keeps idle ones for more urgent jobs"
     BEHIND_PRIORITY = "a job of higher priority has no slot yet, and comes first, also on slots that are idle"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it has"
+    NODES_COME_ON = "it waits for {nodes}, being switched on"
     RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
@@ -142,6 +158,7 @@ class Waiting:
 
     Attributes:
         jobs: the jobs that it comes after and that have not ended.
+        nodes: the nodes that are being switched on.
     """
 
     job: JobId
@@ -149,13 +166,16 @@ class Waiting:
     start: Instant | None = None
     times: int = 0
     jobs: tuple[JobId, ...] = ()
+    nodes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """The reason, for people."""
         *some, last = map(str, self.jobs or ("",))
         jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
-        return self.reason.value.format(times=self.times, jobs=jobs)
+        first, more = self.nodes[:NAMED], len(self.nodes) - NAMED
+        nodes = f"node{'s' * (len(self.nodes) > 1)} {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
+        return self.reason.value.format(times=self.times, jobs=jobs, nodes=nodes)
 
 
 @dataclass(slots=True, init=False)
@@ -172,6 +192,7 @@ class Plan:
         wake: the instant at which the policy wants another round even if nothing happens.
         lends, deals: slots and jobs that change their pool. Only a top level may say so, see `TopLevel`; its plan is
             carried out in this order: lends, deals, allocations, promises.
+        switches: nodes that are to be switched off or on, if their site has settings for it.
         layout: what the policy wants to find in `Snapshot.layout` in its next round.
     """
 
@@ -183,6 +204,7 @@ class Plan:
     wake: Instant | None
     lends: Sequence[Lend]
     deals: Sequence[Deal]
+    switches: Sequence[Switch]
     layout: object | None = field(compare=False)
 
     def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
@@ -192,7 +214,7 @@ class Plan:
         self.promises = []
         self.waiting = []
         self.wake = wake
-        self.lends = self.deals = ()
+        self.lends = self.deals = self.switches = ()
         self.layout = None
 
     def lend(self, pool: str, slots: Slots, claim: Claim = Claim.FREE) -> None:
@@ -210,6 +232,10 @@ class Plan:
             self.deals.append(deal)
         else:
             self.deals = [*self.deals, deal]
+
+    def switch(self, node: str, *, on: bool) -> None:
+        """Let a node be switched on, or off if nothing runs there."""
+        self.switches = [*self.switches, Switch(node, on)]
 
     def hold(
         self,
@@ -254,6 +280,9 @@ class Decision:
         then: what the later rounds of the same event decided, in other pools.
         about: of a question to the decider: the pools that it is about; empty: the first one.
         planned: the tasks that have other promises than before: job, task, start and node; `NEVER`: none any more.
+        switches: nodes that the plan switches off or on.
+        ruled: those that the rule for idle nodes switches, after all rounds of the event.
+        look: when that rule looks again even if nothing happens; None: it need not.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -268,6 +297,9 @@ class Decision:
     then: tuple[Decision, ...] = ()
     about: tuple[str, ...] = ()
     planned: tuple[tuple[JobId, int, Instant, str], ...] = ()
+    switches: tuple[Switch, ...] = ()
+    ruled: tuple[Switch, ...] = ()
+    look: Instant | None = None
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
@@ -314,6 +346,7 @@ class PlanRecord:
     wake: Instant | None = None
     lends: tuple[LendRecord, ...] = ()
     deals: tuple[DealRecord, ...] = ()
+    switches: tuple[Switch, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -332,7 +365,7 @@ class PlanRecord:
         lends = (LendRecord(tuple(numbers(lend.slots)), lend.pool, _CLAIMS[lend.claim]) for lend in plan.lends)
         deals = (DealRecord(deal.job, deal.pool, _CLAIMS[deal.claim]) for deal in plan.deals)
         rest = (tuple(plan.promises), tuple(plan.waiting), plan.wake)
-        return cls(tuple(allocations), *rest, tuple(lends), tuple(deals))
+        return cls(tuple(allocations), *rest, tuple(lends), tuple(deals), tuple(plan.switches))
 
     def flaw(self, slots: int) -> str | None:
         """What is wrong with it on this many slots, as `field is value; allowed: ...`; None: nothing."""
@@ -365,6 +398,7 @@ class PlanRecord:
         plan.promises.extend(self.promises)
         plan.waiting.extend(self.waiting)
         plan.lends = [Lend(of_numbers(lend.slots), lend.pool, Claim[lend.claim.upper()]) for lend in self.lends]
+        plan.switches = self.switches
         plan.deals = [Deal(deal.job, deal.pool, Claim[deal.claim.upper()]) for deal in self.deals]
         return plan
 

@@ -20,6 +20,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds
 from headway.model.job import Kind, Service, TaskSpec
 from headway.model.node import NodeSpec
+from headway.model.power import PowerState, Switching
 from headway.model.slots import Slots, runs
 from headway.model.window import Window
 from headway.model.workload import FloatArray, IntArray, Workload, in_seconds
@@ -99,6 +100,10 @@ class ServiceRecord:
         return math.fsum([self.terms.penalty(window.share) for window in self.windows])
 
 
+PowerChange = tuple[int, int, PowerState]
+"""When, which node, and its state from then on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What became of each job of a workload; columns of shape (jobs,), in the order of the workload.
@@ -124,6 +129,9 @@ class Schedule:
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
         services: what became of the services beside the jobs, in the order given.
+        power: where nodes were switched off and on, each change: microseconds, the place of the node in `nodes`, and
+            its state from then on; in the order of time.
+        switching: the settings by which that was done, by site; see `headway.model.power.settings_of`.
         nodes: each node that there was, and the slots that it ever had, as a bit set; empty where that is not recorded.
             A node may have the slots of one that has left.
         workflows, task_labels: as in `Workload`.
@@ -159,6 +167,8 @@ class Schedule:
     alone: IntArray | None = None
     services: tuple[ServiceRecord, ...] = ()
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
+    power: tuple[PowerChange, ...] = ()
+    switching: Mapping[str, Switching] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -252,8 +262,8 @@ class Course:
     """What became of the jobs of a workload, in its order.
 
     Attributes:
-        start, end, slots, status, alone, attempts, nodes: as in `Schedule`. Default of `slots`: the width of a rigid
-            job, the tasks of another; of `status`: succeeded if there is an end, else waiting.
+        start, end, slots, status, alone, attempts, nodes, power, switching: as in `Schedule`. Default of `slots`: the
+            width of a rigid job, the tasks of another; of `status`: succeeded if there is an end, else waiting.
         holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
     """
 
@@ -265,6 +275,8 @@ class Course:
     alone: Integers | None = None
     attempts: Attempts | None = None
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
+    power: tuple[PowerChange, ...] = ()
+    switching: Mapping[str, Switching] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +363,8 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         migrations=totals.migrations,
         alone=None if course.alone is None else column(course.alone),
         nodes=course.nodes,
+        power=course.power,
+        switching=course.switching,
         workflows=workload.workflows,
         task_labels=workload.task_labels,
     )

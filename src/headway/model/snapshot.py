@@ -19,6 +19,7 @@ from headway.model.network import NO_NETWORK, Routes, place_of
 from headway.model.network import Place as NodePlace
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
+from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
 from headway.model.tier import Tier
@@ -423,9 +424,29 @@ class NodeView:
         apart: whether it is set apart for a suspected task: its slots are not up.
         heard_until: when its lease runs out.
         measures: its latest measurements, by name.
+        power: whether it is on. A node that is not on is up, for it is not lost; but its slots are not.
+        power_until: when it is off, or on, by estimate; `NEVER` if nothing changes, or if it waits to be idle first.
+        comes_back: whether it comes on again as soon as it is off.
+        kept_off: whether an operator wants it off, so that no plan and no rule switches it on.
+        idle_since: since when it is idle, if nodes are switched off; else `NEVER`.
     """
 
-    __slots__ = ("apart", "closing", "draining", "heard_until", "measures", "places", "slots", "spec", "up")
+    __slots__ = (
+        "apart",
+        "closing",
+        "comes_back",
+        "draining",
+        "heard_until",
+        "idle_since",
+        "kept_off",
+        "measures",
+        "places",
+        "power",
+        "power_until",
+        "slots",
+        "spec",
+        "up",
+    )
 
     def __init__(self, spec: NodeSpec, places: list[int]) -> None:
         self.spec = spec
@@ -437,6 +458,20 @@ class NodeView:
         self.apart = False
         self.heard_until: Instant = NEVER
         self.measures: dict[str, float] = {}
+        self.power = PowerState.ON
+        self.power_until: Instant = NEVER
+        self.comes_back = self.kept_off = False
+        self.idle_since: Instant = NEVER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its slots can be allocated, but for those that it is to lose."""
+        return self.up and not self.draining and not self.apart and self.power is PowerState.ON
+
+    @property
+    def waits_to_go_off(self) -> bool:
+        """Whether it goes off as soon as nothing runs there."""
+        return self.power is PowerState.GOING_OFF and self.power_until == NEVER
 
     def index_of(self, slot: int) -> int:
         """The index of a slot on the node, counted from 0."""
@@ -486,6 +521,10 @@ FREE_ROUTES: Final = Routes(NO_NETWORK)
 """Where sending costs nothing."""
 
 
+NO_SWITCHING: Final[Mapping[str, Switching]] = MappingProxyType({})
+"""Nodes stay on."""
+
+
 class Snapshot:
     """The state of a pool as its policy sees it. Where no policy deals, the first pool is the whole cluster.
 
@@ -515,6 +554,9 @@ class Snapshot:
         behind: slots whose background place is taken.
         free: slots that are up, run nothing and are not allocated.
         up: slots that can be allocated.
+        off: slots of nodes that are not on and may come on: they are not up.
+        coming: when these could be up, soonest first, and how many then; see `ready_at`.
+        switching: how the nodes of sites are switched off and on, by site; those of all pools.
         busy: slots on which an attempt runs in the foreground.
         allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
         owners: the job to which each slot is allocated.
@@ -549,6 +591,7 @@ class Snapshot:
         "background",
         "behind",
         "busy",
+        "coming",
         "counted",
         "dealt",
         "free",
@@ -564,6 +607,7 @@ class Snapshot:
         "now",
         "of_counted",
         "of_spare",
+        "off",
         "orders",
         "owners",
         "pools",
@@ -579,6 +623,7 @@ class Snapshot:
         "slots",
         "spare",
         "speeds",
+        "switching",
         "uniform",
         "unplanned",
         "unserved",
@@ -609,6 +654,9 @@ class Snapshot:
         self.behind: Slots = NO_SLOTS
         self.free: Slots = NO_SLOTS
         self.up: Slots = NO_SLOTS
+        self.off: Slots = NO_SLOTS
+        self.coming: list[tuple[Instant, int]] = []
+        self.switching: Mapping[str, Switching] = NO_SWITCHING
         self.busy: Slots = NO_SLOTS
         self.allocated: Slots = NO_SLOTS
         self.owners: dict[int, JobView] = {}
@@ -684,10 +732,22 @@ class Snapshot:
         return found
 
     def expected_ends(self) -> list[tuple[Instant, int]]:
-        """When slots become free by estimates, and how many, in order of running; an estimate of 0 counts as a
-        microsecond.
+        """When slots become free by estimates, and how many: those of what runs, in its order, then those of nodes that
+        are not on. An estimate of 0 counts as a microsecond.
         """
-        return [(max(end, attempt.start + 1), self.freed_by(attempt)) for end, _, _, attempt in self.running]
+        ends = [(max(end, attempt.start + 1), self.freed_by(attempt)) for end, _, _, attempt in self.running]
+        return ends + self.coming if self.coming else ends
+
+    def ready_at(self, node: NodeView) -> Instant:
+        """When a node that may come on could be on, if it is switched on now or has been; now, if it is on."""
+        now, power = self.now, node.power
+        if power is PowerState.ON:
+            return now
+        if power is PowerState.COMING_ON:
+            return max(now + 1, node.power_until)
+        settings = settings_of(node.spec.site, self.switching) or AT_ONCE
+        off = now if power is PowerState.OFF or node.power_until == NEVER else max(now, node.power_until)
+        return max(now + 1, off + settings.on_time)
 
     def room(self) -> int:
         """How many slots are free. They are counted only if the core could not follow since the last time."""

@@ -78,7 +78,7 @@ class Easy:
         if self.depth != 1.0:
             return self._promise_many(view, plan, queue)
         free, newcomers, room = view.free, view.arrived, view.room()
-        started: list[Started] = []
+        started: list[Started] = [*view.coming]
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
             # Only jobs have come since: the head still waits, and what could not start before it cannot
@@ -149,7 +149,9 @@ class Easy:
                 if task is None:
                     continue
                 wanted, length = _claim(view, job, task)
-                ever = room_for(view, job, task, view.up) != NO_SLOTS  # of one node, which the profile does not see
+                ever = (
+                    room_for(view, job, task, view.up | view.off) != NO_SLOTS
+                )  # of one node, which the profile does not see
             begin = profile.earliest(wanted, length, now) if ever else NEVER
             if begin < NEVER:
                 profile.take(begin, length, wanted)
@@ -411,7 +413,7 @@ def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     if job.kind is not WORKFLOW:
         return job.width
     cores = job.graph[ready_tasks(job, 1)[0] if task is None else task].cores
-    sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & view.up)
+    sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & (view.up | view.off))
     return min(sizes, default=cores)
 
 
@@ -419,7 +421,8 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
     """The earliest time by estimates at which `needed` slots are free, and how many more are free then.
 
     Args:
-        started: what starts in this round, besides what runs.
+        started: when slots become free besides those of what runs: of what starts in this round, and of nodes that are
+            not on.
         free: slots that stay free now.
 
     Returns:
@@ -480,5 +483,6 @@ def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, 
 def _claim(view: Snapshot, job: JobView, task: int | None = None) -> tuple[int, Duration]:
     """How many slots a promise keeps, and for how long: where the job, or its next task, runs slowest."""
     next_task = ready_tasks(job, 1)[0] if task is None else task
-    length = view.time_of(job, next_task, view.up) if view.up else job.estimate_of(next_task)
+    slots = view.up | view.off
+    length = view.time_of(job, next_task, slots) if slots else job.estimate_of(next_task)
     return slots_needed(view, job, next_task), max(1, length)

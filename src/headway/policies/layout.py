@@ -97,7 +97,9 @@ def lacking(view: Snapshot) -> list[Flow]:
     def fits(cores: int) -> bool:
         if cores not in widths:
             nodes = view.nodes.values()
-            widths[cores] = any(count(node.slots & view.up) >= node.spec.slots_for(cores) for node in nodes)
+            widths[cores] = any(
+                count(node.slots & (view.up | view.off)) >= node.spec.slots_for(cores) for node in nodes
+            )
         return widths[cores]
 
     flows = []
@@ -128,7 +130,7 @@ class Layout:
     """Nodes over time, with all that runs there and is planned; new tasks are laid out in it.
 
     Attributes:
-        nodes: those that are up, in order of joining.
+        nodes: those that are up or may come on, in order of joining.
         speeds: the distinct speed factors of the nodes, rising: their classes.
         flows: the workflows of which tasks need a place, by id.
         placed: for every task that has a place, new or kept: its start, its job and its number, by name of the node;
@@ -143,7 +145,8 @@ class Layout:
             taken: slots that this round has given to other jobs, and for how long.
         """
         self._view = view
-        self.nodes = [node for node in view.nodes.values() if node.slots & view.up]
+        usable = view.up | view.off
+        self.nodes = [node for node in view.nodes.values() if node.slots & usable]
         self.flows = {flow.job.id: flow for flow in flows}
         self._others: dict[JobId, Flow] = {}
         self._numbers = {node.spec.name: number for number, node in enumerate(self.nodes)}
@@ -161,7 +164,10 @@ class Layout:
         widths |= {known[number].job.graph[task].cores for _, number, task in kept}
         needs = {cores: [node.spec.slots_for(cores) for node in self.nodes] for cores in sorted(widths)}
         self._needs = needs
-        self.holes = Holes([count(node.slots & view.up) for node in self.nodes], needs, view.now)
+        self.holes = Holes([count(node.slots & usable) for node in self.nodes], needs, view.now)
+        for place, one in enumerate(self.nodes) if view.off else ():
+            if one.slots & view.off:
+                self.holes.take(place, view.now, view.ready_at(one), count(one.slots & usable))
         self.placed: dict[str, list[tuple[Instant, JobId, int]]] = {}
         self._take_what_runs(taken)
         latest: dict[str, Instant] = {}

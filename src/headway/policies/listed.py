@@ -59,7 +59,7 @@ class Listed:
                 if free:
                     free, needed = start(view, plan, job, free, begun, count(free))
                 if needed and view.recording:
-                    fits = slots_needed(view, job) <= count(view.up)
+                    fits = slots_needed(view, job) <= count(view.up | view.off)
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW if fits else Reason.NEVER_FITS)
         return plan
 
@@ -149,9 +149,9 @@ def order_before(jobs: Sequence[JobView]) -> list[int]:
 
 
 def free_slots(view: Snapshot) -> FreeSlots:
-    """When the slots that are up become free, by estimates; what should have ended ends now."""
+    """When the slots that are up, or may come up, are free, by estimates; what should have ended ends now."""
     later = [(max(end, view.now), slots) for end, slots in view.expected_ends()]
-    return FreeSlots([(view.now, count(view.up) - sum([slots for _, slots in later])), *later])
+    return FreeSlots([(view.now, count(view.up | view.off) - sum([slots for _, slots in later])), *later])
 
 
 def pace_of(view: Snapshot) -> float:

@@ -65,7 +65,7 @@ class Border:
         self.view = view
         usable = NO_SLOTS
         for node in view.nodes.values():
-            if node.up and not node.draining and not node.apart:
+            if node.is_open:
                 usable |= node.slots & ~node.closing
         self.usable = usable
         self.are_in: dict[str, Slots] = {}

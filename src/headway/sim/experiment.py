@@ -16,6 +16,7 @@ from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
 from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
+from headway.model.power import Switching
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
@@ -102,6 +103,7 @@ def run(
     progress: Progress | None = None,
     services: Sequence[ServiceLoad] = (),
     network: Network = NO_NETWORK,
+    switching: Sequence[Switching] = (),
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -117,6 +119,7 @@ def run(
         services: services beside the jobs, for a policy that serves them, such as `services`; see
             `Schedule.services`.
         network: the lines between the nodes, see `read_network`; default: sending costs nothing.
+        switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
@@ -141,6 +144,7 @@ def run(
             record=record or all(node.power is not None for node in nodes),  # for their energy
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
             network=network,
+            switching=switching,
         )
         return simulation.run(progress)
 

@@ -18,7 +18,20 @@ import numpy as np
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.actions import Action, ChangeTier, Conclude, Consult, JobStatus, Kill, Launch, Settle, Suspend, Wake
+from headway.model.actions import (
+    Action,
+    ChangeTier,
+    Conclude,
+    Consult,
+    JobStatus,
+    Kill,
+    Launch,
+    Settle,
+    Suspend,
+    SwitchOff,
+    SwitchOn,
+    Wake,
+)
 from headway.model.events import (
     Advised,
     DeciderChosen,
@@ -27,8 +40,11 @@ from headway.model.events import (
     NetworkChosen,
     NodeDown,
     NodeJoined,
+    NodeOff,
+    NodeOn,
     NodeUp,
     PolicyChosen,
+    SwitchingChosen,
     TaskEnded,
     TaskSaved,
     Woke,
@@ -39,6 +55,7 @@ from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
+from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
@@ -106,6 +123,7 @@ class Simulation:
         journal: if given, every event is appended to it.
         services: services beside the jobs, with ids that no job has.
         network: the lines between the nodes; default: sending costs nothing.
+        switching: how the nodes are switched off and on; default: they stay on.
 
     Attributes:
         served: the services.
@@ -135,6 +153,7 @@ class Simulation:
         journal: list[Event] | None = None,
         services: Sequence[tuple[Service, Answering]] = (),
         network: Network = NO_NETWORK,
+        switching: Sequence[Switching] = (),
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
@@ -153,6 +172,8 @@ class Simulation:
         if not network.is_free:
             self._first.append(NetworkChosen(self._begin, network))
         self._first += [NodeJoined(self._begin, node) for node in quiet_nodes]
+        if switching:
+            self._first.append(SwitchingChosen(self._begin, tuple(switching)))
         if decider is not None:
             self._first.append(DeciderChosen(self._begin, decider.url))
         self._submissions = self._told(0)
@@ -277,7 +298,7 @@ class Simulation:
         self._journal = journal
         self._heap: list[Due] = []
         self.served = None
-        self._stop = 0
+        self._stop = self._switched = 0
         self._next: JobSpec | None = None
         self._has_begun = False
         self._specs: dict[JobId, JobSpec] | None = None
@@ -320,10 +341,21 @@ class Simulation:
             if attempt.ending:
                 job, task, number = attempt.job.id, attempt.task, attempt.number
                 heap.append((state.now, END, job, task, -number, TaskEnded(state.now, job, task, number, KILLED)))
+        for node in state.dark.values():
+            if node.power_until < NEVER:
+                off = node.power is PowerState.GOING_OFF
+                self._expect_power(max(state.now, node.power_until), node.spec.name, is_off=off)
         if self.scheduler.wake_at < NEVER:
             at = max(state.now, self.scheduler.wake_at)
             heap.append((at, WAKE, 0, 0, 0, Woke(at)))
         heapify(heap)
+
+    def _expect_power(self, at: Instant, node: str, *, is_off: bool) -> None:
+        """A node will be off, or on."""
+        number = self.scheduler.state.nodes[node].places[0]
+        self._switched += 1
+        event: Event = NodeOff(at, node) if is_off else NodeOn(at, node)
+        heappush(self._heap, (at, NODE, number, 2, self._switched, event))
 
     def run(self, progress: Progress | None = None) -> Schedule:
         """Run to the last end and return what became of every job.
@@ -489,6 +521,9 @@ class Simulation:
                 if changes is None:
                     changes = []
                 changes.append(action)
+            elif isinstance(action, SwitchOff | SwitchOn):
+                until = state.nodes[action.node].power_until
+                self._expect_power(until, action.node, is_off=isinstance(action, SwitchOff))
             else:
                 assert type(action) is Consult
                 self._question = action.question

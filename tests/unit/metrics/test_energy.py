@@ -12,6 +12,7 @@ from headway.metrics.energy import energy_of
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec, Power
+from headway.model.power import Switching
 from headway.model.workload import workload_us
 from headway.sim.experiment import run
 
@@ -112,3 +113,22 @@ def test_watts_that_cannot_be_are_refused_with_their_line(lines: str, field: str
     with pytest.raises(InvalidInput) as raised:
         parse_cluster(f'[[node]]\nname = "a"\n{lines}\n')
     assert (raised.value.field, raised.value.line) == (field, line)
+
+
+def test_a_node_that_is_off_draws_what_its_site_says() -> None:
+    # On a alone: a job of 4 slots until 10 s, then nothing until 100 s, then 4 slots again for 10 s.
+    jobs = workload_us(
+        release=[0, 100 * SECOND], runtime=[10 * SECOND, 10 * SECOND], width=[4, 4], kind=int(Kind.RIGID)
+    )
+    rule = Switching("east", 20 * SECOND, 5 * SECOND, 10 * SECOND, off_watts=1.0, switch_joules=7.0)
+    schedule = run(jobs, NODES[:2], "fcfs", switching=(rule,))
+    words = {"a": 0, "b": 1}
+    for node in words.values():
+        changes = [(at // SECOND, state.name) for at, number, state in schedule.power if number == node]
+        assert changes == [(30, "GOING_OFF"), (35, "OFF"), (100, "COMING_ON"), (110, "ON")]
+    energy = energy_of(schedule)
+    assert energy is not None
+    # Until 120 s: 55 s idle at 10 W, 65 s off at 1 W, 7 J to come on, and 20 s of both slots at 10 W each.
+    assert energy.nodes == {"a": 55 * 10.0 + 65.0 + 7.0 + 400.0, "b": 55 * 10.0 + 65.0 + 7.0 + 400.0}
+    assert energy.jobs.sum() == pytest.approx(energy.joules)
+    assert schedule.end.tolist() == [10 * SECOND, 120 * SECOND]

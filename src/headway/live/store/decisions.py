@@ -16,7 +16,7 @@ from headway.model.actions import Action
 from headway.model.events import Event
 from headway.model.instant import Instant
 from headway.model.job import JobId
-from headway.model.plan import Allocation, Claim, Deal, Decision, Lend
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Switch
 from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
 from headway.wire.reading import any_form
@@ -67,7 +67,7 @@ class _Lent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _InPools(_Decided, array_like=True, frozen=True):
-    """A decision where there are several pools, or where tasks are planned."""
+    """A decision where there are several pools, where tasks are planned, or where nodes are switched off and on."""
 
     pool: str = ""
     lends: tuple[_Lent, ...] = ()
@@ -75,6 +75,9 @@ class _InPools(_Decided, array_like=True, frozen=True):
     then: tuple[_InPools, ...] = ()
     about: tuple[str, ...] = ()
     planned: tuple[tuple[JobId, int, Instant, str], ...] = ()
+    switches: tuple[Switch, ...] = ()
+    ruled: tuple[Switch, ...] = ()
+    look: Instant | None = None
 
 
 _decided = msgspec.msgpack.Decoder(_InPools)
@@ -124,11 +127,15 @@ def _record(decision: Decision) -> _Decided:
     )
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
     in_pools = decision.pool or decision.lends or decision.deals or decision.then or decision.about
-    if not (in_pools or decision.planned):
+    switched = decision.switches or decision.ruled or decision.look is not None
+    if not (in_pools or decision.planned or switched):
         return _Decided(allocations, *rest)
     lends = tuple(_Lent(_packed(lend.slots), lend.pool, lend.claim) for lend in decision.lends)
     then = tuple(map(_record_in_pools, decision.then))
-    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about, decision.planned)
+    return _InPools(
+        *(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about, decision.planned),
+        *(decision.switches, decision.ruled, decision.look),
+    )
 
 
 def _record_in_pools(decision: Decision) -> _InPools:
@@ -148,6 +155,7 @@ def _decision(record: _InPools) -> Decision:
         tuple(map(_decision, record.then)),
         record.about,
         record.planned,
+        *(record.switches, record.ruled, record.look),
     )
 
 

@@ -122,6 +122,7 @@ def _facts(core: Scheduler, decision: Decision) -> set[str]:
     for lend in decision.lends:
         slots = ", ".join(_place(core, slot) for slot in numbers(lend.slots))
         facts.add(f"{slots} go to pool {lend.pool}")
+    facts |= {f"node {one.node} is switched {'on' if one.on else 'off'}" for one in decision.switches}
     if decision.raised:
         facts.add(f"the policy raises {decision.raised}")
     return facts

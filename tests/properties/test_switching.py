@@ -1,0 +1,184 @@
+"""Nodes that are switched off while nothing needs them: what that may cost in time, and what it saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.live.store.decisions import decided_row, decision_of
+from headway.metrics.energy import energy_of
+from headway.model.actions import SwitchOff, SwitchOn
+from headway.model.events import Event, JobSubmitted, NodeJoined, SwitchingChosen
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec, Power
+from headway.model.power import PowerState, Switching
+from headway.model.schedule import Schedule
+from headway.model.workload import Workload, workload_us
+from headway.policies import registry
+from headway.sim.faults import Outage
+from headway.sim.kernel import Simulation
+from headway.sim.specs import specs
+
+OFF_TIME, ON_TIME, OFF_AFTER = 3 * SECOND, 20 * SECOND, 30 * SECOND
+RULE = (Switching("", OFF_AFTER, OFF_TIME, ON_TIME, off_watts=2.0, min_on=0),)
+NODES = tuple(NodeSpec(f"n{number}", 2, power=Power(50.0, 90.0)) for number in range(6))
+SEEDS = range(4)
+
+
+def sparse_jobs(chance: Random, kind: Kind, *, count: int = 25) -> Workload:
+    """Jobs of known run times that come in bursts, with hours of quiet between them."""
+    now, releases = 0, []
+    for _ in range(count):
+        now += chance.choice([0, 0, 1, 15, 40, 200]) * SECOND
+        releases.append(now)
+    graphs = {}
+    if kind is Kind.WORKFLOW:
+        graphs = {number: a_graph(chance) for number in range(count)}
+    rigid = kind is Kind.RIGID
+    return workload_us(
+        release=releases,
+        runtime=[chance.choice([1, 5, 30, 90]) * SECOND for _ in range(count)],
+        tasks=[len(graphs.get(number, ())) or (1 if rigid else chance.randint(1, 6)) for number in range(count)],
+        width=[chance.choice([1, 1, 2, 5, 12]) if rigid else 1 for _ in range(count)],
+        kind=int(kind),
+        workflows=graphs,
+    )
+
+
+def a_graph(chance: Random) -> tuple[TaskSpec, ...]:
+    tasks: list[TaskSpec] = []
+    for task in range(chance.randint(1, 6)):
+        after = tuple(sorted({chance.randrange(task) for _ in range(chance.randint(0, 2))})) if task else ()
+        tasks.append(TaskSpec(chance.choice([1, 9, 60, 150]) * SECOND, chance.randint(1, 2), after))
+    return tuple(tasks)
+
+
+def simulate(
+    workload: Workload,
+    policy: str,
+    rule: tuple[Switching, ...] = RULE,
+    nodes: tuple[NodeSpec, ...] = NODES,
+    outages: tuple[Outage, ...] = (),
+) -> Schedule:
+    """Run it, with the whole state checked after every event."""
+
+    def audit(core: Scheduler) -> None:
+        core.check()
+
+    simulation = Simulation(
+        workload, nodes, registry.find, policy, switching=rule, record=True, audit=audit, outages=outages
+    )
+    return simulation.run()
+
+
+def joules(schedule: Schedule) -> float:
+    energy = energy_of(schedule)
+    assert energy is not None
+    return energy.joules
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", [Kind.RIGID, Kind.BAG])
+def test_first_come_first_served_ends_each_job_later_by_one_switch_at_most(kind: Kind, seed: int) -> None:
+    """Delays do not add up: by the time a job would start, all that it needs was asked for when it came."""
+    workload = sparse_jobs(Random(seed), kind)
+    policy = "fcfs"
+    on, off = simulate(workload, policy, ()), simulate(workload, policy)
+    assert (off.end - on.end).max() <= OFF_TIME + ON_TIME
+    assert any(state is PowerState.OFF for _, _, state in off.power)
+    assert joules(off) < joules(on)
+
+
+def known_ahead(workload: Workload, policy: str, rule: tuple[Switching, ...]) -> Schedule:
+    """The same, but that all jobs are submitted at the beginning."""
+    core = Scheduler(registry.find, policy)
+    for node in NODES:
+        core.handle(NodeJoined(0, node))
+    core.handle(SwitchingChosen(0, rule))
+    for job in specs(workload, movable=False):
+        core.handle(JobSubmitted(0, job))
+
+    def audit(core: Scheduler) -> None:
+        core.check()
+
+    return Simulation.from_state(core.dump(), registry.find, record=True, audit=audit).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "edf", "priority"])
+def test_jobs_that_are_known_ahead_end_when_they_would(policy: str, seed: int) -> None:
+    """What is known to come is never waited for: the nodes that it needs are on by then."""
+    chance = Random(seed)
+    workload = sparse_jobs(chance, chance.choice([Kind.RIGID, Kind.BAG]))
+    on, off = known_ahead(workload, policy, ()), known_ahead(workload, policy, RULE)
+    assert off.end.tolist() == on.end.tolist()
+    assert joules(off) <= joules(on)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("policy", ["heft", "heft:holes=best"])
+def test_planned_workflows_end_when_they_would(policy: str, seed: int) -> None:
+    """A node is on by the start of the first task that is planned there."""
+    workload = sparse_jobs(Random(seed), Kind.WORKFLOW, count=8)
+    workload = replace(workload, release=np.zeros_like(workload.release))
+    on, off = simulate(workload, policy, ()), simulate(workload, policy)
+    assert off.end.tolist() == on.end.tolist()
+    assert joules(off) <= joules(on)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "policy", ["easy", "easy:depth=3", "conservative", "tempo", "heft", "sites:top=fill,each=heft"]
+)
+def test_where_a_job_waits_no_node_that_it_needs_stays_off(policy: str, seed: int) -> None:
+    """Whatever the policy, the speeds, and the outages: then what waits for an hour waits for nodes that are on."""
+    chance = Random(seed)
+    kind = Kind.WORKFLOW if "heft" in policy else chance.choice([Kind.RIGID, Kind.BAG])
+    workload = sparse_jobs(chance, kind, count=15)
+    nodes = tuple(
+        replace(node, speed=chance.choice([1.0, 0.5, 3.0]), site=chance.choice(["east", "west"])) for node in NODES
+    )
+    nodes = (replace(nodes[0], slots=12, site="east"), replace(nodes[1], slots=12, site="west"), *nodes[2:])
+    outages = (Outage("n3", 20.0, 300.0), Outage("n4", 250.0, 400.0))
+    events: list[Event] = []
+
+    def audit(core: Scheduler) -> None:
+        core.check()
+        state = core.state
+        waits = sum(job.ready * job.width for job in state.jobs.values() if job.release <= state.now)
+        if core.decided is not None and waits > sum(node.slots.bit_count() for node in state.nodes.values()):
+            assert not [node for node in state.dark.values() if node.power is PowerState.OFF and node.up]
+
+    rule = (Switching("", OFF_AFTER, OFF_TIME, ON_TIME, min_on=1), Switching("west", 0, 0, ON_TIME))
+    simulation = Simulation(
+        workload, nodes, registry.find, policy, switching=rule, audit=audit, outages=outages, journal=events
+    )
+    schedule = simulation.run()
+    assert not schedule.refused
+    assert (schedule.end >= 0).all()
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative:per_instant=true", "sites:top=rr,each=heft"])
+def test_a_replay_switches_the_same_nodes(policy: str) -> None:
+    """What the rule decided is recorded, so that a replay does not ask it; and a restored state goes on alike."""
+    chance = Random(5)
+    workload = sparse_jobs(chance, Kind.WORKFLOW if "heft" in policy else Kind.RIGID)
+    core, twin = Scheduler(registry.find, policy), Scheduler(registry.find, policy)
+    journal: list[Event] = []
+    Simulation(workload, NODES, registry.find, policy, switching=RULE, journal=journal).run()
+    switched = 0
+    for number, event in enumerate(journal):
+        actions = core.handle(event)
+        switched += sum(isinstance(action, SwitchOff | SwitchOn) for action in actions)
+        body = decided_row(number, event.at, event, core.decided)[3]
+        assert twin.replay(event, decision_of(body)) == actions
+        assert twin.dump() == core.dump()
+        if number % 7 == 0:
+            core = Scheduler.restore(core.dump(), registry.find)
+            core.check()
+    assert switched > 4
