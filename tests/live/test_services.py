@@ -272,6 +272,8 @@ def test_a_request_that_is_wrong_is_refused(up: Up, client: Client) -> None:
         client.ask("t", 1)
     with pytest.raises(InvalidInput, match="bytes, or what JSON has"):
         client.ask("s", object())
+    with pytest.raises(InvalidInput, match=r"nan at `\$\['x'\]`"):
+        client.ask("s", {"x": float("nan")})
     assert told(up, b"{", {"Content-Type": "application/json"})[:2] == (400, "malformed")
     assert told(up, b"1", {"Authorization": "Bearer x"})[:2] == (401, "unauthorised")
 

@@ -15,6 +15,7 @@ import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError
 
+from headway import strict_json
 from headway.client.address import Address
 from headway.client.connection import pauses
 from headway.client.job import LATER, Env, number, shape_of, title_of, variables, whole
@@ -285,7 +286,7 @@ def _connections() -> urllib3.PoolManager:
 
 def _json(value: Any) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        return strict_json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput("request", value, f"bytes, or what JSON has ({error})") from error
 

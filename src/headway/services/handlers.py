@@ -2,7 +2,8 @@
 
 A **function** gets one argument and returns the answer. If the media type of a request is JSON (`application/json`, or
 one that ends in `+json`), the argument is the decoded value; otherwise it is the body, as bytes. An answer of bytes is
-sent as it is (`application/octet-stream`); anything else is sent as JSON. A coroutine function is awaited, in an event
+sent as it is (`application/octet-stream`); anything else is sent as JSON, which has neither NaN nor infinity: an answer
+with one of them is a failure. A coroutine function is awaited, in an event
 loop that stays; it still gets one request at a time.
 
 A **program** is run anew for each request, so that no request sees what another left behind. It gets the body on its
@@ -25,6 +26,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from headway import strict_json
 from headway.errors import HandlerFailed, InvalidInput, Malformed, cut
 from headway.services.terms import Answer
 
@@ -45,7 +47,6 @@ Raises:
     HandlerFailed: there is no answer.
 """
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -114,10 +115,12 @@ def _sent(value: object, answer_max: int) -> Answer:
         _bounded(size, answer_max)
         return Answer(bytes(value), BYTES)
     try:
-        body = _encode(value)
+        body = strict_json.encode(value)
     except Exception as error:
         what = f"the handler returned a {type(value).__name__}, which cannot be sent as JSON: {cut(str(error))}"
-        raise HandlerFailed(what, "It returns bytes, or what JSON has: texts, numbers, lists, dicts.") from error
+        raise HandlerFailed(
+            what, "It returns bytes, or what JSON has: texts, finite numbers, lists, dicts, None."
+        ) from error
     _bounded(len(body), answer_max)
     return Answer(body, JSON)
 

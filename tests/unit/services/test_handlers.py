@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,13 @@ def echo(value: object) -> object:
     return value
 
 
+@dataclass
+class Reading:
+    """What a handler may return."""
+
+    value: float
+
+
 def test_json_is_decoded_and_encoded_and_bytes_are_passed_on() -> None:
     handle = function_handler(echo, 100)
     assert handle("application/json", b'{"a": [1, null]}') == Answer(b'{"a":[1,null]}', JSON)
@@ -29,7 +39,7 @@ def test_json_is_decoded_and_encoded_and_bytes_are_passed_on() -> None:
         assert function_handler(lambda body, value=value: value, 100)("", b"") == Answer(b"x", BYTES)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"NaN", b"[1, -Infinity]", b"1e999"])
 def test_a_body_that_is_not_json_is_the_callers_fault(body: bytes) -> None:
     with pytest.raises(Malformed, match="the request is not JSON"):
         function_handler(echo, 100)(JSON, body)
@@ -60,6 +70,27 @@ def deep() -> object:
 def test_what_cannot_be_sent_is_a_failure(value: object) -> None:
     with pytest.raises(HandlerFailed, match="which cannot be sent as JSON"):
         function_handler(lambda body: value, 100)("", b"")
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (math.nan, "nan at `$`"),
+        ({"a": [1, None, {"b": -math.inf}]}, "-inf at `$['a'][2]['b']`"),
+        ([None, (0.5, math.inf)], "inf at `$[1][1]`"),
+        (Reading(math.nan), "nan at `$['value']`"),
+    ],
+)
+def test_a_number_that_json_does_not_have_is_a_failure_that_names_its_place(value: object, place: str) -> None:
+    with pytest.raises(HandlerFailed, match="which cannot be sent as JSON") as failed:
+        function_handler(lambda body: value, 100)("", b"")
+    assert place in str(failed.value)
+
+
+@pytest.mark.parametrize("value", [None, [None, 1.5], {"null": math.pi, "no": None}, "null", Reading(0.0)])
+def test_null_is_sent_where_it_is_meant(value: object) -> None:
+    answer = function_handler(lambda body: value, 100)("", b"")
+    assert json.loads(answer.body) == (asdict(value) if isinstance(value, Reading) else value)
 
 
 @pytest.mark.parametrize("value", [b"x" * 101, bytearray(101), memoryview(bytes(101)), "x" * 99])
