@@ -5,26 +5,35 @@ from __future__ import annotations
 import pytest
 
 from headway.model.instant import SECOND
-from headway.reproduce.chang16.live import LOAD, POLICIES, SLOTS, draw, result, twice
+from headway.reproduce.chang16.live import BATCH_LOAD, LOAD, POLICIES, SLOTS, TASKS_MAX, draw, result, twice
+from headway.reproduce.chang16.samples import Log
+from headway.reproduce.standin import standin
+from headway.traces import transforms
+
+LOG = Log(transforms.as_bags(transforms.first(standin(), 200)), "generated", is_standin=True)
 
 
 def test_a_sample_needs_the_share_of_the_slots_that_is_said_and_is_the_same_for_the_same_seed() -> None:
-    sample, again, other = draw(3), draw(3), draw(4)
+    sample, again, other = draw(LOG, 3), draw(LOG, 3), draw(LOG, 4)
     work = sum(float(load.processing.sum()) for load in sample.loads)
     assert work == pytest.approx(LOAD * SLOTS * sample.seconds, rel=0.2)  # no request takes longer than 2 s
     assert [load.arrivals.tolist() for load in sample.loads] == [load.arrivals.tolist() for load in again.loads]
     assert sample.bags.runtime.tolist() == again.bags.runtime.tolist() != other.bags.runtime.tolist()
     assert all(0 <= load.arrivals.min() <= load.arrivals.max() <= sample.seconds for load in sample.loads)
     assert (sample.bags.due >= sample.bags.release + sample.bags.runtime).all()
-    assert sample.bags.release.max() < 0.7 * sample.seconds * SECOND
+    assert sample.bags.release.max() <= 0.7 * sample.seconds * SECOND
+    assert sample.bags.tasks @ sample.bags.runtime / SECOND == pytest.approx(
+        BATCH_LOAD * SLOTS * sample.seconds, rel=0.1
+    )
+    assert sample.bags.tasks.max() <= TASKS_MAX
 
 
 def test_every_request_is_answered_and_every_job_ends_and_the_simulator_says_what_it_costs() -> None:
-    sample = draw(1, seconds=6.0)
+    sample = draw(LOG, 1, seconds=6.0)
     found = twice(POLICIES["dp"], sample)  # raises if a request had no answer
     assert set(found.live) == set(found.simulated) == {"services", "batch"}
     assert all(cost >= 0 for one in (found.live, found.simulated) for cost in one.values())
     assert found.warm_up > 0
-    told = result({"dp": found}, sample)
+    told = result({"dp": found}, sample, "requests")
     assert [row[:2] for row in told.rows] == [("dp", "services"), ("dp", "batch")]
     assert "2 bags" in told.about

@@ -317,6 +317,7 @@ def test_windows_are_measured_and_cost_what_was_agreed(up: Up, client: Client) -
     report = client.service("s")
     seen = [window for window in report.windows if window.arrivals]
     assert sum(window.in_time for window in seen) == 1
+    assert all(0 < window.warm_up < 30 for window in seen), "its process started and loaded the handler"
     assert sum(map(sum, (window.responses for window in seen))) <= 2
     cost = sum(100.0 * max(0.0, 0.9 - window.in_time / window.arrivals) for window in seen)
     assert report.penalty == pytest.approx(cost)

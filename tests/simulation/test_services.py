@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from statistics import fmean, pvariance
@@ -245,3 +246,14 @@ def test_a_simulation_is_the_same_with_either_queue() -> None:
         found.append((schedule.start.tolist(), [record.penalty for record in schedule.services]))
     assert found[0] == found[1]
     assert max(found[0][1]) > 0
+
+
+def test_a_window_says_how_long_instances_took_to_start_once_one_is_ready() -> None:
+    spec = Service(1, most=4, window=20 * SECOND, threshold=SECOND)
+    requests = Answered(spec, [0, 50 * SECOND], [SECOND, SECOND], 100 * SECOND, warm_up=25 * SECOND)
+    requests.resize(2, 10 * SECOND)
+    seen = [requests.close(20 * SECOND * number) for number in (1, 2)]
+    requests.resize(3, 40 * SECOND)
+    seen.append(requests.close(60 * SECOND))
+    assert [window.warm_up for window in seen] == [0, 25 * SECOND, 25 * SECOND]
+    assert requests.windows() == [replace(seen[0], in_time=0), *seen[1:]]

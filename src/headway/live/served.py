@@ -99,5 +99,6 @@ def _window(spec: Service, window: Window) -> wire.WindowReport:
         arrival_variation=window.arrival_variation,
         response=window.response / SECOND,
         responses=window.responses,
+        warm_up=window.warm_up / SECOND,
         penalty=spec.penalty(window.share),
     )

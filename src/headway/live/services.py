@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,7 @@ from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.broker import Broker
 from headway.services.queue import Queue
 from headway.services.terms import Answer, InstanceId, InstanceTerms, ServiceSettings
+from headway.services.windows import Moments
 
 TROUBLE_MAX = 2000
 """Characters that are kept of why a handler could not be loaded: the end of a traceback."""
@@ -77,6 +78,36 @@ class Totals:
         self.responses = [one + more for one, more in zip(self.responses, window.responses, strict=True)]
 
 
+class WarmUps:
+    """How long instances take from their launch until they answer requests, by service.
+
+    Only those count that were launched since the server started: of others it is unknown when they were ready first.
+
+    Args:
+        since: when the server started.
+    """
+
+    def __init__(self, since: Instant) -> None:
+        self._since = since
+        self._found: dict[str, Moments] = {}
+        self._counted: set[InstanceId] = set()
+
+    def add(self, service: str, instance: InstanceId, launch: Instant, now: Instant) -> None:
+        """An instance is ready. Once it has been, it counts no more: it has lost its connection and found it again."""
+        if launch >= self._since and instance not in self._counted:
+            self._counted.add(instance)
+            self._found.setdefault(service, Moments()).add(float(now - launch))
+
+    def mean(self, service: str) -> float:
+        """In microseconds; 0: not known."""
+        found = self._found.get(service)
+        return 0.0 if found is None else found.mean
+
+    def forget(self, open_jobs: Container[JobId]) -> None:
+        """Forget the instances of jobs that have ended."""
+        self._counted = {instance for instance in self._counted if instance.job in open_jobs}
+
+
 class NeededByServices(Protocol):
     """What is needed of the driver."""
 
@@ -115,6 +146,8 @@ class Services:
         self._ledger = ledger
         self._journal = journal
         self._door = door
+        self._clock = clock
+        self._warm_ups = WarmUps(clock.now())
         self._broker = Broker(self, lambda: to_seconds(clock.now()), self._function)
         self._followed: Mapping[str, tuple[JobId, ...]] = {}
         self._closed = False
@@ -178,6 +211,7 @@ class Services:
                 self._broker.replace(name, str(last), settings)
             self._cancel_replaced(name)
         self.troubles = {job: said for job, said in self.troubles.items() if job in self._ledger.open}
+        self._warm_ups.forget(self._ledger.open)
 
     def _settings(self, job: JobId) -> ServiceSettings:
         spec = self._ledger.open[job].spec
@@ -227,6 +261,10 @@ class Services:
     def ready(self, service: str, instance: InstanceId) -> None:
         """An instance takes requests."""
         self.troubles.pop(instance.job, None)
+        kept = self._ledger.open.get(instance.job)
+        attempt = None if kept is None or kept.view is None else kept.view.attempts.get(instance.task)
+        if attempt is not None and attempt.number == instance.attempt:
+            self._warm_ups.add(service, instance, attempt.start, self._clock.now())
         self._cancel_replaced(service)
 
     def broken(self, service: str, instance: InstanceId, detail: str) -> None:
@@ -246,6 +284,7 @@ class Services:
 
     def measured(self, service: str, window: Window) -> None:
         """The measures of a window: they count for the job that has served."""
+        window = replace(window, warm_up=self._warm_ups.mean(service))
         self.totals.setdefault(service, Totals()).add(window)
         jobs = self._ledger.services.get(service)
         if jobs:

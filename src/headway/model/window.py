@@ -37,6 +37,8 @@ class Window:
             were none.
         responses: how many were answered after so many seconds, from arrival: one number for each of `RESPONSE_BOUNDS`,
             those that took no longer than it and longer than the one before; then those above all. Empty: not known.
+        warm_up: how long an instance took from its launch until it answered requests, in microseconds: the mean of all
+            that were launched so far; 0: none has been ready by then.
     """
 
     start: Instant
@@ -55,6 +57,7 @@ class Window:
     gone: int = 0
     response: float = 0.0
     responses: tuple[int, ...] = ()
+    warm_up: float = 0.0
 
     @property
     def end(self) -> Instant:

@@ -61,6 +61,21 @@ def delays(loads: Sequence[Load], most: int, usual: int, order: Order, window: D
     return [float(cost) for cost in lowest]
 
 
+def with_lost(costs: Sequence[float], lost: Sequence[float], price: float) -> list[float]:
+    """What the batch jobs cost by the number of their units, if work is lost where units are taken from them.
+
+    Args:
+        costs: with 0, 1, ... units, if nothing is lost; see `delays`.
+        lost: the work that is lost if 1, 2, ... of the units that they have are taken, in seconds of one unit.
+        price: of a unit for a second.
+    """
+    more = [0.0] * len(costs)
+    for taken, work in enumerate(lost, 1):
+        if len(lost) - taken < len(more):
+            more[len(lost) - taken] = TO_COME * price * work
+    return [cost + one for cost, one in zip(costs, more, strict=True)]
+
+
 def prices(loads: Sequence[Load], units: int, order: Order, window: Duration, now: Instant) -> FloatArray:
     """What a unit is worth for a second, in the window behind the next one, the one behind that, and so on.
 
@@ -89,6 +104,8 @@ class Outlook:
         worst: a window without an answer in time.
         load: how many units are busy on average if there are enough.
         waiting: the work that waits now, in seconds of one unit.
+        has: how many units it has now, >= 0.
+        late: how long a unit that it gets takes until it serves, in seconds, >= 0.
     """
 
     offer: Offer
@@ -96,6 +113,8 @@ class Outlook:
     worst: float
     load: float
     waiting: float
+    has: int = 0
+    late: float = 0.0
 
     def backlog(self, units: int, window: Duration, now: Instant) -> Load:
         """What waits, as a job that so many units can work on."""
@@ -109,17 +128,25 @@ class Outlook:
         that is taken: until then windows cost the worst and their work is added to what waits; from then on each window
         costs the least that it may, with its units. All by the prices, against having nothing left.
 
+        Units that the service does not have yet are late: by that much they answer less in the next window, and those
+        that it will want behind it and does not have by then are paid for while they warm up.
+
         Args:
             price: of a unit for a second, in the windows behind the next one; see `prices`.
         """
         offer, seconds = self.offer, window / SECOND
         units = np.maximum(np.arange(len(self.later)), offer.least)
-        good = (np.array(self.later) + seconds * price[:, None] * units).min(axis=1)
+        paid = np.array(self.later) + seconds * price[:, None] * units
+        wanted, good = units[paid.argmin(axis=1)], paid.min(axis=1)
         lost = np.append(0.0, np.cumsum(self.worst + seconds * price * offer.least - good))
         grown = max(0.0, self.load - offer.least) * seconds * np.arange(len(price))
-        length = max(len(offer.costs) - 1, int(self.load + self.waiting / seconds) + 2)
+        length = max(len(offer.costs) - 1, int(self.load + self.waiting / seconds) + 2, self.has)
         some = np.arange(min(offer.most, length) + 1)
-        left = np.maximum(0.0, self.waiting + (self.load - some) * seconds)
-        later = (lost[:-1] + price * (grown + left[:, None])).min(axis=1)
+        slow = np.maximum(0, some - self.has) * min(self.late, seconds)
+        left = np.maximum(0.0, self.waiting + (self.load - some) * seconds + slow)
+        begin = lost[:-1] + price * (grown + self.late * np.maximum(0, wanted - offer.least))
+        begin = np.broadcast_to(begin, (len(some), len(price))).copy()
+        begin[:, 0] = price[0] * self.late * np.maximum(0, wanted[0] - some)
+        later = (begin + price * left[:, None]).min(axis=1)
         costs = np.array(offer.costs)[np.minimum(some, len(offer.costs) - 1)] + np.minimum(later, lost[-1])
         return replace(offer, costs=tuple(np.minimum.accumulate(costs).tolist()))

@@ -11,21 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import ALL_KINDS, JobView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.snapshot import ALL_KINDS, AttemptView, JobView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.arrivals import Arrivals
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import penalties
 from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
-from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares
+from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares, with_late
 
 if TYPE_CHECKING:
     from headway.policies.ahead import Outlook
@@ -91,14 +92,14 @@ class Border:
         With `kill`, batch jobs that may be killed lose slots at once. Instances always end by themselves.
 
         Slots leave a pool first where they cost least: those that have not arrived, then free ones, then those that are
-        expected to be free soonest.
+        expected to be free soonest, or with `kill` those of batch jobs where least work is lost.
         """
         to_have = dict(wanted)
         spare = NO_SLOTS
         for name, slots in self.goes_to.items():
             excess = count(slots) - to_have.get(name, 0)
             if excess > 0:
-                spare |= self._cheapest(name, slots, excess)
+                spare |= self._cheapest(name, slots, excess, kill)
         gains: dict[str, Slots] = {}
         short = {name: number - count(self.goes_to.get(name, NO_SLOTS)) for name, number in wanted}
         for name, number in short.items():  # first what would only have left
@@ -116,6 +117,28 @@ class Border:
                     if part:
                         plan.lend(name, part, claim)
 
+    def lost_if_killed(self) -> list[float]:
+        """The work that batch jobs lose if 1, 2, ... of their slots are taken at once, in seconds of one slot."""
+        pool, lost = self.view.pools.get(BATCH), 0.0
+        if pool is None:
+            return []
+        there = self.goes_to[BATCH] & pool.slots
+        found = [0.0] * count(there & ~pool.busy)
+        for attempt in self._by_loss(pool):
+            if slots := attempt.slots & there:
+                lost += self._loss(attempt) * count(attempt.slots) / SECOND
+                found += [lost] * count(slots)
+        return found
+
+    def _loss(self, attempt: AttemptView) -> Duration:
+        """The run time that is lost if it is taken off its slots at once; without a checkpoint, all."""
+        return self.view.now - attempt.saved if attempt.job.spec.preemptible and not attempt.ending else 0
+
+    def _by_loss(self, pool: Snapshot) -> list[AttemptView]:
+        """What runs in a pool: those that lose least if they are killed first, those that must not be killed last."""
+        runs = [attempt for _, _, _, attempt in pool.running]
+        return sorted(runs, key=lambda one: (not one.job.spec.preemptible, self._loss(one) * count(one.slots)))
+
     def _killable(self) -> Slots:
         """Slots of batch jobs that may be killed."""
         pool = self.view.pools.get(BATCH)
@@ -130,14 +153,18 @@ class Border:
                 killable &= ~attempt.slots
         return killable
 
-    def _cheapest(self, name: str, slots: Slots, number: int) -> Slots:
+    def _cheapest(self, name: str, slots: Slots, number: int, kill: bool) -> Slots:
         pool = self.view if name == self.view.name else self.view.pools.get(name)
         found = _first(slots & ~self.are_in[name], number)
         if pool is None:
             return found
         found |= _first(slots & pool.free & ~found, number - count(found))
-        ends = [attempt.slots for _, _, _, attempt in pool.running]
-        for group in (*(ends if not is_of_service(name) else reversed(ends)), slots):
+        runs = [attempt for _, _, _, attempt in pool.running]
+        if is_of_service(name):
+            runs.reverse()
+        elif kill:
+            runs = self._by_loss(pool)
+        for group in (*[attempt.slots for attempt in runs], slots):
             found |= _first(slots & group & ~found, number - count(found))
         return found
 
@@ -238,29 +265,42 @@ def traffic_of(job: JobView, *, expects_last: bool) -> Traffic:
     )
 
 
-def outlook_of(job: JobView, share: Share, most: int) -> Outlook:
+def warm_up_of(job: JobView, expected: float) -> float:
+    """How long a new instance of a service takes until it answers, in seconds: as measured, else as expected."""
+    return next((window.warm_up / SECOND for window in reversed(job.windows) if window.warm_up), expected)
+
+
+def outlook_of(job: JobView, share: Share, most: int, has: int = 0, late: float = 0.0) -> Outlook:
     """What a service costs in the next window and behind it.
 
     Behind it, a window is so long that queues become as long as they will, and the variation of arrivals is the mean of
     the windows that are known.
+
+    Args:
+        has: how many instances it has.
+        late: how long one more takes until it answers, in seconds.
     """
     from headway.policies.ahead import LONG, Outlook
+    from headway.policies.provision import Offer
 
-    spec, offer = job.spec, offer_of(job, share, most)
+    spec = job.spec
     assert isinstance(spec, Service)
     if not job.windows:
-        return Outlook(offer, offer.costs, 0.0, 0.0, 0.0)
+        offer = offer_of(job, share, most)
+        return Outlook(offer, offer.costs, 0.0, 0.0, 0.0, has, late)
+    most = max(1, min(spec.most, most))
     last = traffic_of(job, expects_last=False)
     variation = math.fsum([window.arrival_variation for window in job.windows]) / len(job.windows)
     agreement = Agreement(spec.threshold, spec.fraction)
     coming, later = replace(last, arrival_scv=variation), replace(last, arrival_scv=variation, queued=0)
+    slowly = partial(with_late, share=share, has=has, late=from_seconds(late))
     costs = [
-        tuple([spec.penalty(one) for one in shares(traffic, agreement, length, offer.most, share)])
-        for traffic, length in ((coming, spec.window), (later, LONG * spec.window))
+        tuple([spec.penalty(one) for one in shares(traffic, agreement, length, most, model)])
+        for traffic, length, model in ((coming, spec.window, slowly), (later, LONG * spec.window, share))
     ]
     worst = spec.penalty(0.0) if last.rate else 0.0
     waiting = last.queued * last.processing / SECOND
-    return Outlook(replace(offer, costs=costs[0]), costs[1], worst, last.load(), waiting)
+    return Outlook(Offer(costs[0], spec.least, most), costs[1], worst, last.load(), waiting, has, late)
 
 
 def batch_jobs(view: Snapshot) -> list[JobView]:
@@ -287,6 +327,8 @@ class Services:
             auto: atc if `top` is ahead, else greedy, as in the paper.
         model: how many answers are expected in time. queueing: with chance. fluid: as the paper has it, without.
         kill: whether batch jobs lose slots at once, so that their tasks are redone, instead of when a task ends.
+        switching: whether ahead counts what it costs to move slots: instances that warm up, and tasks that are redone.
+        warm: how long a new instance is expected to warm up, in seconds, as long as that has not been measured.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
@@ -294,6 +336,8 @@ class Services:
     batch: str = "auto"
     model: str = "queueing"
     kill: bool = False
+    switching: bool = True
+    warm: float = 0.0
     per_instant: bool = True
 
     def __post_init__(self) -> None:
@@ -301,6 +345,8 @@ class Services:
             raise InvalidInput("top", self.top, ", ".join(TOPS))
         if self.model not in MODELS:
             raise InvalidInput("model", self.model, ", ".join(MODELS))
+        if not 0 <= self.warm < math.inf:
+            raise InvalidInput("warm", self.warm, "seconds, 0 or more")
         from headway.policies.registry import find  # it knows this module
 
         if is_top_level(find(self._batch)):
@@ -346,7 +392,7 @@ class Services:
         is_due = self._is_due(view, border)
         services = deal(view, plan, border)
         if is_due:
-            wanted = self._wanted(view, services, count(border.usable))
+            wanted = self._wanted(view, border, services)
             border.move(plan, wanted, kill=self.kill)
         return plan
 
@@ -364,17 +410,17 @@ class Services:
                 return True
         return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 
-    def _wanted(self, view: Snapshot, services: Sequence[tuple[str, JobView]], slots: int) -> list[tuple[str, int]]:
+    def _wanted(self, view: Snapshot, border: Border, services: Sequence[tuple[str, JobView]]) -> list[tuple[str, int]]:
         """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
         from headway.policies.provision import Splits, dp, pp, sf
 
-        services = sorted(services, key=_by_id)
+        slots, services = count(border.usable), sorted(services, key=_by_id)
         there, jobs = [job for _, job in services], batch_jobs(view)
         loads = batch_loads(jobs, pace_of(view))
         needed = max([job.width for job in jobs], default=0)
         batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
         if self.top == "ahead" and services:
-            offers, costs = self._ahead(view, there, loads, slots)
+            offers, costs = self._ahead(view, border, services, loads, slots)
         else:
             offers = [offer_of(job, MODELS[self.model], slots) for job in there]
             costs = self._batch_costs(view, there, loads, slots) if self.top == "dp" and needed and services else batch
@@ -396,18 +442,32 @@ class Services:
         return batch_costs(penalties(loads, slots, self._order, view.now), _window(services), view.now)
 
     def _ahead(
-        self, view: Snapshot, services: Sequence[JobView], loads: Sequence[Load], slots: int
+        self,
+        view: Snapshot,
+        border: Border,
+        services: Sequence[tuple[str, JobView]],
+        loads: Sequence[Load],
+        slots: int,
     ) -> tuple[list[Offer], list[float]]:
         """The offers of services and c_B, with the windows behind the next one in view."""
-        from headway.policies.ahead import delays, prices
+        from headway.policies.ahead import delays, prices, with_lost
 
-        window = _window(services)
-        outlooks = [outlook_of(job, MODELS[self.model], slots) for job in services]
+        window = _window([job for _, job in services])
+        outlooks = [
+            outlook_of(
+                *(job, MODELS[self.model], slots, count(border.goes_to.get(name, NO_SLOTS))),
+                warm_up_of(job, self.warm) if self.switching else 0.0,
+            )
+            for name, job in services
+        ]
         usual = max(1, slots - sum([one.offer.least for one in outlooks]))
         backlogs = [one.backlog(usual, window, view.now) for one in outlooks if one.waiting]
         price = prices([*loads, *backlogs], usual, self._order, window, view.now)
         offers = [one.ahead(price, window) for one in outlooks]
-        return offers, delays(loads, slots, usual, self._order, window, view.now)
+        costs = delays(loads, slots, usual, self._order, window, view.now)
+        if self.switching and self.kill:
+            costs = with_lost(costs, border.lost_if_killed(), float(price[0]))
+        return offers, costs
 
 
 def _window(services: Sequence[JobView]) -> Duration:

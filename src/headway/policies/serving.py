@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from headway.model.instant import SECOND, Duration
@@ -94,6 +95,8 @@ RELAXED: Final = 10.0
 CERTAIN: Final = 400.0
 """If the drift of a queue has become so many times its variance in the window, chance changes nothing."""
 
+ROOT_OF_2: Final = math.sqrt(2)
+
 # Nodes and weights of Gauss and Legendre for 0 to 1, with 4 and 8 points.
 FOUR: Final = (
     (0.06943184420297371, 0.17392742256872692),
@@ -147,6 +150,24 @@ def shares(
         if units >= least and best >= enough:
             break
     return found
+
+
+def with_late(
+    traffic: Traffic, threshold: Duration, window: Duration, units: int, *, share: Share, has: int, late: Duration
+) -> float:
+    """The share within a threshold if units beyond those that it has begin to serve so long after the window's start.
+
+    Until then those that it has serve, and a queue grows or shrinks as the fluid model has it.
+    """
+    if units <= has or not late:
+        return share(traffic, threshold, window, units)
+    before = share(traffic, threshold, min(late, window), has)
+    if late >= window:
+        return before
+    grown = late / SECOND * traffic.rate - has * late / max(1, traffic.processing)
+    then = replace(traffic, queued=max(0, round(traffic.queued + grown)))
+    part = late / window
+    return part * before + (1 - part) * share(then, threshold, window - late, units)
 
 
 def erlang_c(units: float, load: float) -> float:
@@ -244,21 +265,23 @@ class _Waiting:
             crossing = 0.0
         if self.drift**2 * until > CERTAIN * self.variance and self.drift > 0:
             return 1 - crossing / until
+        drift, variance, less, more = self.drift, self.variance, wait - self.start, wait + self.start
+        rising = 2 * drift * wait / variance
+        factor = math.exp(min(700.0, rising))
         found = 0.0
         for begin, length in ((0.0, crossing), (crossing, until - crossing)):
-            if length > 0:
-                for node, weight in EIGHT:
-                    found += weight * length / until * self._waits_longer_at(begin + node * length, wait)
+            if length <= 0:
+                continue
+            for node, weight in EIGHT:  # the probability that a request of this time waits longer than so long
+                at = begin + node * length
+                scale = math.sqrt(variance * at)
+                longer = math.erfc((less - drift * at) / (scale * ROOT_OF_2)) / 2
+                if longer < 1:
+                    beyond = (more + drift * at) / scale
+                    if beyond > 8:  # the tail of the normal distribution, multiplied before it is too small
+                        mirrored = math.exp(rising - beyond * beyond / 2) / (beyond * math.sqrt(2 * math.pi))
+                    else:
+                        mirrored = factor * math.erfc(beyond / ROOT_OF_2) / 2
+                    longer = min(1.0, longer + self.waits * mirrored)
+                found += weight * length / until * longer
         return found
-
-    def _waits_longer_at(self, at: float, wait: float) -> float:
-        """The probability that a request of this time waits longer than so long."""
-        scale = math.sqrt(self.variance * at)
-        direct = math.erfc((wait - self.start - self.drift * at) / (scale * math.sqrt(2))) / 2
-        beyond = (wait + self.start + self.drift * at) / scale
-        rising = 2 * self.drift * wait / self.variance
-        if beyond > 8:  # the tail of the normal distribution, multiplied before it is too small
-            mirrored = math.exp(rising - beyond * beyond / 2) / (beyond * math.sqrt(2 * math.pi))
-        else:
-            mirrored = math.exp(min(700.0, rising)) * math.erfc(beyond / math.sqrt(2)) / 2
-        return min(1.0, direct + self.waits * mirrored)

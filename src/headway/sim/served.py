@@ -6,6 +6,7 @@ What the core does to a service is how many instances it has when. What it learn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, Consult, Kill, Launch, Suspend, SwitchOff, SwitchOn, Wake
 from headway.model.events import Event, JobCancelled, JobSubmitted, TaskEnded, WindowEnded
-from headway.model.instant import Duration, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, Service
 from headway.model.outcome import Outcome
 from headway.model.schedule import ServiceRecord
@@ -71,6 +72,8 @@ class Answered:
         begin, length = service.release, service.window
         self.end = begin + length * -(-max(1, end - begin) // length)
         self._requests = Requests(arrivals, processing, service.threshold, warm_up=warm_up, start=begin)
+        self._warm_up = warm_up
+        self._first_ready = NEVER
         self._arrivals = np.asarray(arrivals, dtype=np.int64)
         self._processing = np.asarray(processing, dtype=np.int64)
         self._starts = [begin]
@@ -81,6 +84,8 @@ class Answered:
     def resize(self, instances: int, at: Instant) -> Instant:
         """See `Answering`."""
         self._go(at)
+        if instances > self._requests.units:
+            self._first_ready = min(self._first_ready, at + self._warm_up)
         return max([at, *self._requests.resize(instances)])
 
     def close(self, until: Instant) -> Window:
@@ -100,6 +105,7 @@ class Answered:
             processing=processing,
             processing_variation=processing_variation,
             arrival_variation=arrival_variation,
+            warm_up=float(self._warm_up) if self._first_ready <= until else 0.0,
         )
         self._closed.append(window)
         self._starts.append(until)
@@ -110,15 +116,7 @@ class Answered:
     def windows(self) -> list[Window]:
         """See `Answering`."""
         return [
-            Window(
-                *(window.start, window.length, window.arrivals),
-                in_time=self._in_time(place, self._parts[place + 1]),
-                queued=window.queued,
-                instances=window.instances,
-                processing=window.processing,
-                processing_variation=window.processing_variation,
-                arrival_variation=window.arrival_variation,
-            )
+            replace(window, in_time=self._in_time(place, self._parts[place + 1]))
             for place, window in enumerate(self._closed)
         ]
 

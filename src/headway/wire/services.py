@@ -109,6 +109,7 @@ class WindowReport(Answer, frozen=True):
     Attributes:
         share: of the requests that came, those that were answered in time; 1 without requests.
         response: mean response time of the requests that were answered in it; 0: there were none.
+        warm_up: how long instances took from their launch until they answered, on average so far; 0: not known.
         penalty: what the window costs by the terms of now.
     """
 
@@ -129,6 +130,7 @@ class WindowReport(Answer, frozen=True):
     arrival_variation: float
     response: float
     responses: tuple[int, ...]
+    warm_up: float
     penalty: float
 
 

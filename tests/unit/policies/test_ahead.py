@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headway.model.instant import SECOND
-from headway.policies.ahead import HORIZON, TO_COME, TRIED, Outlook, delays, prices
+from headway.policies.ahead import HORIZON, TO_COME, TRIED, Outlook, delays, prices, with_lost
 from headway.policies.listing import FreeSlots, ends, total_penalty
 from headway.policies.provision import Offer
 from headway.policies.sequence import Load, by_due_date, by_weight
@@ -74,24 +74,32 @@ def test_work_that_is_left_waits_until_the_best_instant(seed: int) -> None:
     chance = Random(seed)
     costs = tuple(sorted((chance.uniform(0, 90) for _ in range(5)), reverse=True))
     least, load, waiting = chance.randint(0, 2), chance.uniform(0, 4), chance.choice([0.0, chance.uniform(0, 300)])
-    one = Outlook(Offer(costs, least, 12), tuple(cost / 2 for cost in costs), 90.0, load, waiting)
+    has, late = chance.randint(0, 6), chance.choice([0.0, 5.0, 30.0])
+    one = Outlook(Offer(costs, least, 12), tuple(cost / 2 for cost in costs), 90.0, load, waiting, has, late)
     price = np.array(sorted((chance.uniform(0, 0.5) for _ in range(chance.randint(1, 9))), reverse=True))
     found = one.ahead(price, W)
 
-    def good(place: int) -> float:
-        return min(cost / 2 + 20 * price[place] * max(units, least) for units, cost in enumerate(costs))
+    def good(place: int) -> tuple[float, int]:
+        """What a good window costs, and with how many units."""
+        return min((cost / 2 + 20 * price[place] * max(n, least), max(n, least)) for n, cost in enumerate(costs))
 
-    def later(left: float) -> float:
-        """The least that work costs that is left, over all windows in which it may be done."""
+    def later(units: int, left: float) -> float:
+        """The least that work costs that is left, over all windows in which it may be done.
+
+        What is wanted then and is not there yet warms up: these units are paid for.
+        """
         choices, lost = [], 0.0
         for place in range(len(price)):
-            choices.append(lost + price[place] * (left + place * 20 * max(0.0, load - least)))
-            lost += 90 + 20 * price[place] * least - good(place)
+            best, wanted = good(place)
+            missing = max(0, wanted - (least if place else units))
+            choices.append(lost + price[place] * (left + place * 20 * max(0.0, load - least) + late * missing))
+            lost += 90 + 20 * price[place] * least - best
         return min(*choices, lost)
 
     wanted = math.inf
     for units, cost in enumerate(found.costs):
-        wanted = min(wanted, costs[min(units, 4)] + later(max(0.0, waiting + 20 * (load - units))))
+        answered = 20 * units - max(0, units - has) * min(late, 20)
+        wanted = min(wanted, costs[min(units, 4)] + later(units, max(0.0, waiting + 20 * load - answered)))
         assert cost == pytest.approx(wanted)
     assert (found.least, found.most) == (least, 12)
     assert len(found.costs) <= 13
@@ -105,3 +113,15 @@ def test_a_backlog_is_a_job_and_the_last_unit_of_it_is_worth_all_windows_behind(
     assert costs[21] == 90
     assert costs[20] - costs[21] == pytest.approx(0.1 * 20)  # a second of each unit is worth 0.1 in the window behind
     assert costs[:2] == pytest.approx((90 + 0.1 * 420, 90 + 0.1 * 400))
+
+
+def test_units_that_are_taken_at_once_cost_the_work_that_is_lost_there() -> None:
+    """The batch jobs have three of four units: an idle one, and two with tasks that have run for 5 and 30 s."""
+    costs = with_lost([90.0, 50.0, 20.0, 10.0, 5.0], [0.0, 5.0, 35.0], 0.5)
+    assert costs == [90 + TO_COME * 0.5 * 35, 50 + TO_COME * 0.5 * 5, 20.0, 10.0, 5.0]
+
+
+def test_what_was_answered_well_so_far_keeps_its_units_if_new_ones_would_warm_up() -> None:
+    """A unit is worth 1 for a second, and two are wanted behind the next window; with one 15 is lost in the next."""
+    calm = Outlook(Offer((90.0, 15.0, 0.0), 0, 9), (90.0, 60.0, 0.0), 90.0, 0.5, 0.0, has=2, late=6.0)
+    assert np.diff(calm.ahead(np.array([1.0, 0.0]), W).costs).tolist() == pytest.approx([-75.0 - 10 - 6, -15.0 - 6])

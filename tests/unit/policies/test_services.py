@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
@@ -168,6 +169,39 @@ def test_the_shortest_backlog_is_answered_first() -> None:
     assert found == {"dp": [6, 6], "ahead": [0, 12]}
 
 
+def test_with_kill_slots_are_taken_where_least_work_is_lost() -> None:
+    """One job has run for 60 s of 100, the other one for 10 s of 200: this one loses less, that one ends sooner."""
+    older, younger = job(1, tasks=2, estimate=100, due=900), job(3, tasks=2, release=50, estimate=200, due=900)
+    for policy, taken in (("services:top=sf,batch=edf,kill=true", 3), ("services:top=sf,batch=edf", 1)):
+        scheduler = core(policy, 4, older)
+        fed(scheduler, JobSubmitted(50 * SECOND, younger))
+        fed(scheduler, JobSubmitted(60 * SECOND, service(2)))
+        leaving = scheduler.state.pools["batch"].leaving["service 1"]
+        assert {one.job.id for one in scheduler.state.runs() if one.slots & leaving} == {taken}
+
+
+@pytest.mark.parametrize(
+    ("policy", "measured", "slots"),
+    [
+        ("services:top=ahead", 0.0, 11),
+        ("services:top=ahead,warm=19", 0.0, 3),
+        ("services:top=ahead", 19.0, 3),
+        ("services:top=ahead,warm=19", 0.001, 11),
+        ("services:top=ahead,warm=19,switching=false", 19.0, 11),
+        ("services:top=ahead,kill=true", 0.0, 4),
+        ("services:top=ahead,kill=true,switching=false", 0.0, 11),
+    ],
+)
+def test_ahead_moves_slots_if_that_is_worth_what_it_costs(policy: str, measured: float, slots: int) -> None:
+    """New instances warm up for most of a window, if that was measured or is expected; or tasks that have run for a
+    window are redone. Otherwise the service would get 11 slots.
+    """
+    late = job(1, tasks=400, estimate=10, due=1, rate=10.0)
+    scheduler = core(policy, 16, late, service(2, rate=10_000.0, least=1))
+    found = fed(scheduler, WindowEnded(W, 2, replace(window(1_000), warm_up=measured * SECOND)))
+    assert found["service 1"] == slots
+
+
 def test_ahead_lets_batch_jobs_go_by_tardiness_cost() -> None:
     assert registry.find("services:top=ahead").lower("batch") == "atc:per_instant=true"
     assert registry.find("services").lower("batch") == "greedy:per_instant=true"
@@ -191,6 +225,8 @@ def test_the_border_moves_when_a_node_is_lost_and_when_it_is_back() -> None:
     [
         ("services:top=rr", "top of policy services is 'rr'; allowed: dp, sf, pp, ahead"),
         ("services:model=erlang", "model of policy services is 'erlang'; allowed: queueing, fluid"),
+        ("services:warm=-1", "warm of policy services is -1.0; allowed: seconds, 0 or more"),
+        ("services:warm=inf", "warm of policy services is inf; allowed: seconds, 0 or more"),
         ("services:batch=sites", "batch of policy services is 'sites'; allowed: a policy for one pool"),
         ("services:batch=nosuch", "policy of policy services is 'nosuch'; allowed"),
         ("sites:each=services", "each of policy sites is 'services'; allowed: a policy for one site"),

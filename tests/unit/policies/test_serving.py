@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.model.instant import SECOND
-from headway.policies.serving import Agreement, Share, Traffic, erlang_c, fluid, queueing, shares
+from headway.policies.serving import Agreement, Share, Traffic, erlang_c, fluid, queueing, shares, with_late
 from headway.sim.requests import Requests
 
 WINDOW = 20 * SECOND
@@ -189,3 +191,21 @@ def test_agrees_with_a_simulation_by_others() -> None:
     ours = Requests(came, long, 30_000, units=3).advance(1000 * SECOND).in_time
     assert abs(ours - theirs) <= 3  # times are rounded
     assert queueing(Traffic(240, 10_000), 30_000, 60 * SECOND, 3) == pytest.approx(theirs / len(records), abs=0.05)
+
+
+@pytest.mark.parametrize("share", [fluid, queueing])
+def test_units_that_serve_late_are_missing_until_then(share: Share) -> None:
+    """For a quarter of the window one unit answers 10 of 20 requests a second; 30 wait then instead of 10."""
+    traffic, window = Traffic(20.0, 100_000, 10), 8 * SECOND
+    half = partial(with_late, share=share, has=1, late=2 * SECOND)
+    before = share(traffic, 300_000, 2 * SECOND, 1)
+    after = share(replace(traffic, queued=30), 300_000, 6 * SECOND, 4)
+    assert half(traffic, 300_000, window, 4) == pytest.approx(before / 4 + after * 3 / 4)
+    assert half(traffic, 300_000, window, 1) == share(traffic, 300_000, window, 1), "those that are there serve"
+    none = partial(with_late, share=share, has=1, late=9 * SECOND)
+    assert none(traffic, 300_000, window, 4) == share(traffic, 300_000, window, 1), "later than the window"
+    calm = partial(with_late, share=share, has=5, late=2 * SECOND)
+    emptied = share(replace(traffic, queued=0), 300_000, 6 * SECOND, 6)
+    assert calm(traffic, 300_000, window, 6) == pytest.approx(
+        share(traffic, 300_000, 2 * SECOND, 5) / 4 + emptied * 3 / 4
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from headway.reproduce.chang16 import estimates, live, mixed, orders
+from headway.reproduce.chang16 import estimates, live, mixed, orders, switching
 from headway.reproduce.chang16.experiment import Experiment
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (estimates, orders, mixed, live)
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (estimates, orders, mixed, switching, live)
 }
 """All experiments by name."""

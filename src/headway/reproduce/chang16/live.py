@@ -1,8 +1,8 @@
 """Batch jobs and services on a real server, and in the simulator: does the simulator foresee what they cost?
 
-Bags of tasks that sleep, and two services whose requests sleep, on eight slots of this machine for two minutes. The
-requests follow a stretch of each log, faster and fewer of them. All of it is drawn from a seed, so the simulator gets
-the same jobs and requests. It is told two things of the machine that are measured: how long an instance takes to start,
+Bags of tasks that sleep, and two services whose requests sleep, on eight slots of this machine for two minutes. Both
+follow stretches of the logs, faster and fewer of them. All of it is drawn from a seed, so the simulator gets the same
+jobs and requests. It is told two things of the machine that are measured: how long an instance takes to start,
 and how much longer than it sleeps a task holds its slot.
 """
 
@@ -26,11 +26,12 @@ from headway.client.replay import Replay
 from headway.client.service import Service
 from headway.errors import HeadwayError
 from headway.metrics import summarise
-from headway.model.instant import from_seconds
+from headway.model.instant import SECOND, from_seconds
 from headway.model.node import NodeSpec
 from headway.model.workload import FloatArray, Workload
 from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.mixed import OF_EACH, open_logs, services
+from headway.reproduce.chang16.samples import Log
 from headway.reproduce.experiment import Progress, Result
 from headway.reproduce.server import own_server
 from headway.reproduce.tables import Table, number_text
@@ -54,6 +55,18 @@ LOAD: Final = 0.2
 
 BAGS: Final = 0.2
 """Batch jobs for each second."""
+
+BATCH_LOAD: Final = 0.6
+"""The share of the slots that the batch jobs need on average."""
+
+TASKS_MAX: Final = 24
+"""Tasks of a bag: jobs of the log that had more processors have so many."""
+
+MEDIANS_MAX: Final = 5
+"""Run times of the log are cut at so many times the median of the stretch, or one job would be most of the work."""
+
+RUN_TIME_MIN: Final = 0.02
+"""Seconds; shorter tasks take so long."""
 
 RATE: Final = 10_000.0
 END_SECONDS: Final = 300.0
@@ -98,20 +111,25 @@ class Twice:
     late: float
 
 
-def draw(seed: int, seconds: float = SECONDS) -> Sample:
-    """A sample with one service of either log.
+def draw(log: Log, seed: int, seconds: float = SECONDS) -> Sample:
+    """A sample: consecutive jobs of a log from a random start as bags, and one service of either log of requests.
 
     Bags are due when they would end on a half of the slots, or up to twice as late.
     """
-    return Sample(_bags(seed, seconds), _loads(seed, seconds), seconds)
+    return Sample(_bags(log, seed, seconds), _loads(seed, seconds), seconds)
 
 
-def _bags(seed: int, seconds: float) -> Workload:
+def _bags(log: Log, seed: int, seconds: float) -> Workload:
     chance = np.random.default_rng(seed)
     number = math.ceil(BAGS * seconds)
-    tasks = chance.integers(4, 25, number)
-    runtime = np.round(chance.uniform(0.5, 3.0, number), 3)
-    release = np.round(np.sort(chance.uniform(0.0, 0.7 * seconds, number)), 3)
+    begin = int(chance.integers(0, len(log.workload) - number + 1))
+    part = log.workload.take(slice(begin, begin + number))
+    tasks, runtime = np.minimum(part.tasks, TASKS_MAX), part.runtime / SECOND
+    runtime = np.minimum(runtime, MEDIANS_MAX * np.median(runtime))
+    runtime = runtime * (BATCH_LOAD * SLOTS * seconds / float(tasks @ runtime))
+    runtime = np.round(np.maximum(runtime, RUN_TIME_MIN), 3)
+    came = (part.release - part.release[0]).astype(np.float64)
+    release = np.round(came * (0.7 * seconds / max(1.0, float(came[-1]))), 3)
     alone = np.ceil(tasks / (SLOTS / 2)) * runtime
     due = release + alone * chance.uniform(1.0, 2.0, number)
     rate = chance.integers(1, 1001, number).astype(np.float64)
@@ -279,15 +297,15 @@ def runs(asked: Asked) -> int:
 
 def perform(asked: Asked, progress: Progress) -> Result:
     """Run the first sample under each policy."""
-    sample = draw(asked.seeds[0])
+    sample = draw(asked.log, asked.seeds[0])
     found: dict[str, Twice] = {}
     for top, policy in POLICIES.items():
         found[top] = twice(policy, sample)
         progress(len(found))
-    return result(found, sample)
+    return result(found, sample, open_logs().name)
 
 
-def result(found: dict[str, Twice], sample: Sample) -> Result:
+def result(found: dict[str, Twice], sample: Sample, name: str) -> Result:
     """What the runs say."""
     rows = [
         (top, kind, one.live[kind], one.simulated[kind], one.warm_up, one.late)
@@ -298,9 +316,9 @@ def result(found: dict[str, Twice], sample: Sample) -> Result:
     return Result(
         about=(
             f"{len(sample.bags)} bags and two services with {many} requests in {sample.seconds:.0f} s on {SLOTS} slots "
-            f"of this machine, once under each policy. The simulator is told how long an instance took to start "
-            f"({_range(one.warm_up for one in found.values())} s) and how much longer than it sleeps a task held its "
-            f"slot ({_range(1000 * one.late for one in found.values())} ms)."
+            f"of this machine, once under each policy; requests: {name}. The simulator is told how long an instance "
+            f"took to start ({_range(one.warm_up for one in found.values())} s) and how much longer than it sleeps a "
+            f"task held its slot ({_range(1000 * one.late for one in found.values())} ms)."
         ),
         tables=(_table(found),),
         statements=(),

@@ -300,17 +300,27 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
     )
 
 
-def _measured(work: _Work) -> list[_Ran]:
-    loads = [
+def offered(services: Sequence[Requests], warm_up: float = 0.0) -> list[ServiceLoad]:
+    """The services of a sample with the terms of the paper.
+
+    Args:
+        warm_up: seconds that a new instance takes until it answers.
+    """
+    return [
         ServiceLoad(
             f"service {number}",
             *(one.arrivals, one.processing, 2 * float(one.processing.mean())),
             fraction=FRACTION,
             rate=RATE,
             least=LEAST,
+            warm_up=warm_up,
         )
-        for number, one in enumerate(work.services)
+        for number, one in enumerate(services)
     ]
+
+
+def _measured(work: _Work) -> list[_Ran]:
+    loads = offered(work.services)
     found: list[_Ran] = []
     for policy in TOPS.values():
         schedule = run(work.jobs, cluster(), policy, services=loads)
