@@ -77,7 +77,9 @@ DRAWN: Final = ("dp", "sf", "pp", "ahead")
 COMPARED: Final = ("dp", "ahead, greedy", "dp, atc", "ahead")
 """Who is compared with the bound: two splits, with two orders of batch jobs."""
 
-BOUNDS: Final[dict[str, Border]] = {"at least, border at windows": "windows", "at least": "any"}
+WINDOWS_BOUND: Final = "at least, border at windows"
+
+BOUNDS: Final[dict[str, Border]] = {WINDOWS_BOUND: "windows", "at least": "any"}
 """What nobody can do better than; see `headway.reproduce.chang16.bound`."""
 
 FRACTION: Final = 0.9
@@ -157,6 +159,10 @@ class Runs:
     ) -> None:
         self.penalties = penalties
         self.units = units
+
+    def has(self, bound: str) -> bool:
+        """Whether this bound was computed."""
+        return all((load, bound, "total") in self.penalties for load in LOADS)
 
     def relative(self, load: str, top: str, to: str, kind: str) -> tuple[float, FloatArray]:
         """The mean penalty of a method divided by that of another one: of the samples, and of draws of them."""
@@ -284,7 +290,11 @@ def result(ran: Runs, rows: Sequence[Sequence[object]], name: str) -> Result:
             f"{name}. Penalties are means over the samples, divided by those of dp; in brackets is the range of 90 % "
             "if the samples are drawn again."
         ),
-        tables=tuple(_table(ran, load) for load in LOADS),
+        tables=(
+            *(_table(ran, load) for load in LOADS),
+            _compared(ran),
+            *(_above(ran, bound) for bound in BOUNDS if ran.has(bound)),
+        ),
         statements=tuple(_statement(ran, kind, to) for kind, to in PUBLISHED),
         columns=("seed", "load", "method", *MEASURES),
         rows=rows,
@@ -354,6 +364,17 @@ def _table(ran: Runs, load: str) -> Table:
     return Table(f"Penalty relative to dp; services need {load}", columns, rows)
 
 
+def _compared(ran: Runs) -> Table:
+    rows = [(top, *(_cell(*ran.relative(load, top, "dp", "total")) for load in LOADS)) for top in COMPARED]
+    rows.append(("ahead, to dp, atc", *(_cell(*ran.relative(load, "ahead", "dp, atc", "total")) for load in LOADS)))
+    return Table("Total penalty relative to dp, by what services need", ("method", *LOADS), rows)
+
+
+def _above(ran: Runs, bound: str) -> Table:
+    rows = [(top, *(_cell(*ran.relative(load, top, bound, "total")) for load in LOADS)) for top in COMPARED]
+    return Table(f"Total penalty relative to the bound: {bound}; by what services need", ("method", *LOADS), rows)
+
+
 def _cell(value: float, again: FloatArray) -> str:
     low, high = range_of(again)
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
@@ -382,10 +403,8 @@ def _draw(ran: Runs, samples: int, load: str, path: Path) -> None:
 
 
 def _draw_bound(ran: Runs, samples: int, path: Path) -> None:
-    least = "at least, border at windows"
-
     def mean(top: str, load: str) -> Mean:
-        value, again = ran.relative(load, top, least, "total")
+        value, again = ran.relative(load, top, WINDOWS_BOUND, "total")
         return Mean(value, float(again.std()))
 
     pictures.bars(
