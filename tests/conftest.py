@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -94,11 +95,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("data")
-    items.sort(key=_place)
+    items.sort(key=lambda item: _place(item.path))
 
 
-def _place(item: pytest.Item) -> int:
+@cache
+def _place(file: Path) -> int:
     """Where the folder of a test stands in `LONGEST_FIRST`; within a folder the order stays."""
-    folder = item.path.relative_to(ROOT / "tests").parent
+    folder = file.relative_to(ROOT / "tests").parent
     among = [folder, *folder.parents]
     return next((place for place, first in enumerate(LONGEST_FIRST) if Path(first) in among), len(LONGEST_FIRST))

@@ -35,6 +35,7 @@ class Case:
         files: commands see this machine's files.
         runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time, and nothing
             it keeps is a file of this machine, nor does it open any.
+        usual: the only duties that are asked of it before a change is made; all of them if empty. The others are slow.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Case:
     limits: bool = True
     files: bool = True
     runs: bool = True
+    usual: frozenset[str] = frozenset()
 
 
 def kill_local_node(engine: LocalEngine, node: str) -> None:
@@ -53,15 +55,23 @@ def make_local(folder: Path, grace: float) -> Engine:
     return LocalEngine(folder / "engine", LocalSettings(grace=grace))
 
 
-def make_router(folder: Path, grace: float) -> Engine:
-    """Two engines below; the nodes that tests use together belong to the same one."""
-    engines = {name: LocalEngine(folder / name, LocalSettings(grace=grace)) for name in ("one", "two")}
-    return Router(engines, lambda node: "two" if node.name in ("a", "b") else "one")
+def routed(make: Callable[[Path, float], Engine]) -> Callable[[Path, float], Engine]:
+    """A router of two such engines; the nodes that tests use together belong to the same one."""
+
+    def make_router(folder: Path, grace: float) -> Engine:
+        engines = {name: make(folder / name, grace) for name in ("one", "two")}
+        return Router(engines, lambda node: "two" if node.name in ("a", "b") else "one")
+
+    return make_router
 
 
 def kill_routed_node(router: Router, node: str) -> None:
     (pid,) = (pids[node] for engine in router.engines.values() if node in (pids := engine.pids()))  # type: ignore[attr-defined]
     os.kill(pid, signal.SIGKILL)
+
+
+def kill_node_routed_to_simulated(router: Router, node: str) -> None:
+    kill_simulated_node(router.engines["two" if node in ("a", "b") else "one"], node)  # type: ignore[arg-type]
 
 
 def kill_simulated_node(engine: SimEngine, node: str) -> None:
@@ -75,22 +85,38 @@ def make_simulated(folder: Path, grace: float) -> Engine:
 
 ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
-    Case("router", make_router, kill_node=kill_routed_node),
     Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
+    Case("router", routed(make_simulated), kill_node=kill_node_routed_to_simulated, limits=False, runs=False),
+    # What a process does is not the router's concern, and what it passes on is seen above.
+    Case(
+        "routed",
+        routed(make_local),
+        kill_node=kill_routed_node,
+        usual=frozenset(
+            {
+                "test_a_node_that_dies_is_lost_and_comes_back_empty",
+                "test_each_member_of_a_gang_saves_for_itself",
+                "test_output_is_read_in_pieces_until_it_is_discarded",
+                "test_stopping_ends_what_runs_and_reports_nothing",
+                "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
+            }
+        ),
+    ),
 ]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An engine that runs no programs has the duties of which `STOOD_IN` is the list."""
-    runs = {case.name: case.runs for case in ENGINES}
-    items[:] = [
-        item
-        for item in items
-        if not isinstance(item, pytest.Function)
-        or "case" not in getattr(getattr(item, "callspec", None), "params", ())
-        or runs[item.callspec.params["case"].name]
-        or item.originalname in STOOD_IN
-    ]
+    """An engine that runs no programs has the duties of which `STOOD_IN` is the list; what is not usual is slow."""
+    kept = []
+    for item in items:
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
+        if isinstance(case, Case) and isinstance(item, pytest.Function):
+            if not case.runs and item.originalname not in STOOD_IN:
+                continue
+            if case.usual and item.originalname not in case.usual:
+                item.add_marker("slow")
+        kept.append(item)
+    items[:] = kept
 
 
 @pytest.fixture

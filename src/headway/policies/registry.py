@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final
@@ -157,7 +157,8 @@ def _added(name: str) -> PolicyFactory:
 def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
     """The parameters with which a factory can be called, without those that it fixes."""
     fixed = len(factory.args) if isinstance(factory, partial) else 0
-    found = inspect.signature(factory.func if isinstance(factory, partial) else factory).parameters.values()
+    made = factory.func if isinstance(factory, partial) else factory
+    found = (_signature(made) if isinstance(made, type) else inspect.signature(made)).parameters.values()
     return tuple(
         Parameter(known.name, "", required=True)
         if known.default is known.empty
@@ -165,6 +166,12 @@ def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
         for known in list(found)[fixed:]
         if known.kind not in (known.VAR_POSITIONAL, known.VAR_KEYWORD)
     )
+
+
+@cache
+def _signature(of: type) -> inspect.Signature:
+    """How a class is called. It takes long to find out, and a top level asks for each of its pools."""
+    return inspect.signature(of)
 
 
 def installed() -> list[KnownPolicy]:
