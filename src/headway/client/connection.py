@@ -19,9 +19,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
-from urllib3.response import HTTPResponse
 
 from headway.client.address import Address
+from headway.client.exchange import exchange, lines_of
 from headway.errors import HeadwayError, InvalidInput, OtherEpoch, Refused, Unreachable
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
@@ -31,9 +31,6 @@ ANSWER_SECONDS: Final = 30.0
 
 SLOW_BYTES: Final = 10e6
 """Bytes per second: the time limit of an answer grows with the size of a file at this rate."""
-
-JOINED_MAX: Final = 64 << 10
-"""A body of so many bytes is sent with its head, which copies it."""
 
 PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between tries to reach a server; the last one repeats."""
@@ -78,46 +75,6 @@ def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(answer)
 
 
-class Joined(HTTPConnection):
-    """Sends the head of a request together with a short body: the server is woken once."""
-
-    _head = b""
-    _is_head = False
-
-    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
-        """The head is complete."""
-        self._is_head = True
-        super().endheaders(message_body, encode_chunked=encode_chunked)
-
-    def send(self, data: Any) -> None:
-        """Send a part of a request: the head with what follows it."""
-        if self._is_head:
-            self._is_head, self._head = False, data
-            return
-        head, self._head = self._head, b""
-        if head and isinstance(data, bytes) and len(data) <= JOINED_MAX:
-            data = head + data
-        elif head:
-            super().send(head)
-        super().send(data)
-
-    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """The answer to a request, which may have no body."""
-        head, self._head = self._head, b""
-        if head:
-            super().send(head)
-        return super().getresponse()
-
-    def close(self) -> None:
-        """Close it; what was not sent is dropped."""
-        self._head, self._is_head = b"", False
-        super().close()
-
-
-class JoinedSecurely(Joined, HTTPSConnection):
-    """The same over TLS."""
-
-
 class Connection:
     """One connection, for one thread at a time; opened when first used and again after it broke."""
 
@@ -126,6 +83,8 @@ class Connection:
         self._story = story or Story()
         self._connection: HTTPConnection | None = None
         self._headers: dict[str, str] = {}
+        self._lines = b""  # the headers as they are sent, with the epoch that was known when they were written
+        self._lines_of = ""
         self._url = ""
         self._interrupted = False
 
@@ -193,28 +152,52 @@ class Connection:
 
     def _exchange(
         self, method: str, target: str, body: bytes | BinaryIO | None, wait: float, into: BinaryIO | None
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes | bytearray]:
         connection = self._connection or self._open()
-        connection.timeout = ANSWER_SECONDS + wait
+        timeout = ANSWER_SECONDS + wait
         if connection.sock is None:
+            connection.timeout = timeout
             connection.connect()
         if self._interrupted:  # looked at when there is something that `interrupt` can shut down
             raise ConnectionAbortedError("interrupted")
-        headers, size = self._headers, 0
+        if into is not None or not (body is None or isinstance(body, bytes)):
+            return self._exchange_files(connection, method, target, body, timeout, into)
+        connection.sock.settimeout(timeout)
+        if self._lines_of != self._story.epoch:
+            self._lines_of = self._story.epoch
+            self._lines = lines_of({**self._headers, EPOCH: self._lines_of})
+        answer = exchange(connection.sock, method, target, self._lines, body)
+        if not answer.stays:
+            self.hang_up()
+        self._check_story(answer.headers.get(EPOCH.lower()))
+        return answer.status, answer.body
+
+    def _exchange_files(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes | BinaryIO | None,
+        timeout: float,
+        into: BinaryIO | None,
+    ) -> tuple[int, bytes]:
+        """The same where the body, or the answer, is a file."""
+        headers, size = dict(self._headers), 0
+        del headers["Host"]  # added by the library
+        if self._story.epoch:
+            headers[EPOCH] = self._story.epoch
         if body is not None and not isinstance(body, bytes):
             size = body.seek(0, SEEK_END)
             body.seek(0)
-            headers = {**headers, "Content-Type": OCTETS, "Content-Length": str(size)}
-            connection.timeout += size / SLOW_BYTES
-        if self._story.epoch:
-            headers = {**headers, EPOCH: self._story.epoch}
+            headers |= {"Content-Type": OCTETS, "Content-Length": str(size)}
+        connection.timeout = timeout + size / SLOW_BYTES
         try:
             connection.request(method, target, body, headers, preload_content=into is None)
         except (BrokenPipeError, ConnectionResetError):
             if not size:  # a server that refuses a file closes the connection instead of reading all of it
                 raise
         response = connection.getresponse()
-        self._check_story(response)
+        self._check_story(response.headers.get(EPOCH))
         if into is None or response.status >= 400:
             return response.status, response.data
         into.seek(0)
@@ -222,8 +205,8 @@ class Connection:
         copyfileobj(response, into, 1 << 20)
         return response.status, b""
 
-    def _check_story(self, response: HTTPResponse) -> None:
-        said, story = response.headers.get(EPOCH), self._story
+    def _check_story(self, said: str | None) -> None:
+        story = self._story
         if said is None or said == story.epoch:
             return
         if not story.epoch:
@@ -235,14 +218,16 @@ class Connection:
     def _open(self) -> HTTPConnection:
         address = self._find()
         parts = urlsplit(address.url)
-        kind = JoinedSecurely if parts.scheme == "https" else Joined
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._url = address.url
         self._headers = {
+            "Host": parts.netloc.rpartition("@")[2],
             "Authorization": f"Bearer {address.token}",
             "Accept": MSGPACK,
             "Accept-Encoding": "identity",
             "Content-Type": MSGPACK,
         }
+        self._lines_of, self._lines = "", lines_of(self._headers)
         self._connection = kind(parts.hostname or "", parts.port)
         return self._connection
 
@@ -252,7 +237,7 @@ class Connection:
             "Start it with `headway up`, or check that --url, --data or HEADWAY_URL name the one you mean.",
         )
 
-    def _refusal(self, status: int, content: bytes) -> HeadwayError:
+    def _refusal(self, status: int, content: bytes | bytearray) -> HeadwayError:
         try:
             said = _decoder(ErrorBody).decode(content)
         except msgspec.MsgspecError:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import io
+import random
 import socket
-from typing import cast
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPException, InvalidURL
+from threading import Thread
 
 import msgspec
 import pytest
 
 from headway.client.address import Address
-from headway.client.connection import JOINED_MAX, Connection, Joined
+from headway.client.connection import Connection
+from headway.client.exchange import JOINED_MAX, Answer, exchange, lines_of
 from headway.errors import InvalidInput
 from headway.wire import Command, Commands, JobsNamed, NewJob, Submission
 from headway.wire.routes import CANCEL, DRAIN_NODE, JOBS, SUBMIT
@@ -46,47 +50,122 @@ def test_a_name_that_cannot_be_written_down_is_named() -> None:
         Connection(nowhere).ask(DRAIN_NODE, node="\udcff")
 
 
-class Wire:
-    """The socket of a server that answers at once; `sent` has each piece that came."""
+class Line:
+    """Both ends of a connection: what the server says is there before it is asked."""
 
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
+    def __init__(self, *said: bytes, closed: bool = False) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.settimeout(5)
+        for part in said:
+            self.theirs.sendall(part)
+        if closed:
+            self.theirs.shutdown(socket.SHUT_WR)
 
-    def sendall(self, data: bytes) -> None:
-        self.sent.append(data)
+    def ask(self, method: str = "GET", target: str = "/jobs?user=me", body: bytes | None = None) -> Answer:
+        return exchange(self.ours, method, target, lines_of({"Host": "there", "Accept": "x"}), body)
 
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    def settimeout(self, seconds: float) -> None:
-        pass
+    def heard(self) -> bytes:
+        """What was sent so far."""
+        return self.theirs.recv(1 << 20)
 
     def close(self) -> None:
-        pass
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def line() -> Iterator[Callable[..., Line]]:
+    made: list[Line] = []
+
+    def make(*said: bytes, closed: bool = False) -> Line:
+        made.append(Line(*said, closed=closed))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+Make = Callable[..., Line]
+
+
+@pytest.mark.parametrize("body", [b"", b"short", b"x" * JOINED_MAX])
+def test_a_request_is_sent_in_one_piece(line: Make, body: bytes) -> None:
+    there = line(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    there.ask("POST", "/jobs", body)
+    head = b"POST /jobs HTTP/1.1\r\nHost: there\r\nAccept: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    assert there.heard() == head + body
+
+
+def test_a_request_without_a_body_announces_none(line: Make) -> None:
+    there = line(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    there.ask()
+    assert there.heard() == b"GET /jobs?user=me HTTP/1.1\r\nHost: there\r\nAccept: x\r\n\r\n"
+
+
+WHOLE = b"HTTP/1.1 409 Conflict\r\nHeadway-Epoch: abc\r\nContent-Length: 5\r\n\r\nwhole"
+ODD = [
+    b"HTTP/1.1 409 Conflict\r\nTransfer-Encoding: chunked\r\nheadway-epoch: abc\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE,
+    b"HTTP/1.1 409 Conflict\r\nX: 1\r\nX: 2\r\n" + WHOLE.partition(b"\r\n")[2],
+    WHOLE.replace(b" Conflict", b""),
+]
+
+
+@pytest.mark.parametrize("said", [WHOLE, *ODD])
+@pytest.mark.parametrize("cut", [1, 7, 30, 75, 10_000])
+def test_an_answer_is_the_same_however_it_comes(line: Make, said: bytes, cut: int) -> None:
+    there = line(said[:cut])
+    later = Thread(target=lambda: (time.sleep(0.01), there.theirs.sendall(said[cut:])))
+    later.start()
+    answer = there.ask()
+    later.join()
+    assert (answer.status, bytes(answer.body), answer.headers["headway-epoch"], answer.stays) == (
+        *(409, b"whole", "abc"),
+        True,
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "pieces"), [(None, 1), (b"", 1), (b"short", 1), (b"x" * JOINED_MAX, 1), (b"x" * (JOINED_MAX + 1), 2)]
+    "said",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\nwhole",
+        WHOLE.replace(b"Head", b"Connection: close\r\nHead"),
+        b"HTTP/1.0 200 OK\r\n\r\nwhole",
+    ],
 )
-def test_a_request_is_sent_in_one_piece_unless_it_is_long(body: bytes | None, pieces: int) -> None:
-    wire, connection = Wire(), Joined("there")
-    connection.sock = cast(socket.socket, wire)
-    for _ in range(2):
-        connection.request("POST", "/", body)
-        assert connection.getresponse().status == 200
-    assert len(wire.sent) == 2 * pieces
-    whole = b"".join(wire.sent)
-    assert whole.startswith(b"POST / HTTP/1.1\r\n")
-    assert whole.endswith(b"\r\n\r\n" + (body or b""))
+def test_a_connection_that_the_server_ends_with_its_answer_is_not_used_again(line: Make, said: bytes) -> None:
+    answer = line(said, closed=True).ask()
+    assert (bytes(answer.body), answer.stays) == (b"whole", False)
 
 
-def test_the_head_of_a_request_that_was_given_up_is_not_sent_with_the_next_one() -> None:
-    wire, connection = Wire(), Joined("there")
-    connection.sock = cast(socket.socket, wire)
-    connection.request("GET", "/first")
-    connection.close()
-    connection.sock = cast(socket.socket, wire)
-    connection.request("GET", "/second")
-    connection.getresponse()
-    (sent,) = wire.sent
-    assert sent.startswith(b"GET /second ")
+@pytest.mark.parametrize("cut", [0, 10, len(WHOLE) - 1])
+def test_half_an_answer_is_none(line: Make, cut: int) -> None:
+    with pytest.raises((HTTPException, OSError)):
+        line(WHOLE[:cut], closed=True).ask()
+
+
+@pytest.mark.parametrize("said", [b"\r\n\r\n", b"ICY 200 OK\r\n\r\n", b"x" * 100_000, WHOLE + b"more"])
+def test_what_is_no_answer_is_none(line: Make, said: bytes) -> None:
+    with pytest.raises((HTTPException, OSError)):
+        line(said, closed=True).ask()
+
+
+def test_a_long_answer_comes_whole(line: Make) -> None:
+    body = random.Random(5).randbytes(3_000_000)
+    there = line()
+    sending = Thread(target=there.theirs.sendall, args=(b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + body,))
+    sending.start()
+    assert there.ask().body == body
+    sending.join()
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX: 1", "/\xe4", ""])
+def test_a_target_that_would_say_something_else_is_refused(line: Make, target: str) -> None:
+    with pytest.raises(InvalidURL):
+        line().ask("GET", target)
+
+
+def test_a_header_that_would_say_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="Authorization"):
+        lines_of({"Authorization": "Bearer a\r\nX: 1"})
