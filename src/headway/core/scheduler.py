@@ -54,7 +54,7 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Switch, Waiting
 from headway.model.power import PowerState
-from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
+from headway.model.snapshot import JobView, Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and loads nothing for it
@@ -269,6 +269,13 @@ class Scheduler:
         is_alike = serves_of(policy) == self.state.serves
         is_plain = is_alike and not (is_added(policy) or is_top_level(policy) or self.state.others)
         return preparing.prepare(self.state, policy) if is_plain else iter(())
+
+    def expect(self, job: JobView) -> None:
+        """Say what the next event, `JobSubmitted`, would make of its job (`view_of`): of a large one that takes time.
+
+        It changes no decision.
+        """
+        self.state.expected = job
 
     def flaw_of(self, job: JobSpec) -> str | None:
         """Why a job cannot be accepted: what is wrong with its terms, or that the cluster can never run it.

@@ -68,6 +68,7 @@ class State(Pool):
         dark: the nodes that are not on, by name.
         idle: the idle nodes, by name, if nodes are switched off; see `headway.core.switching`.
         was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
+        expected: what the job of the next event will be, if that was made before.
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class State(Pool):
         "draining",
         "due",
         "estimate_default",
+        "expected",
         "idle",
         "isolations",
         "leased",
@@ -119,10 +121,14 @@ class State(Pool):
         self.dark: dict[str, NodeView] = {}
         self.idle: dict[str, NodeView] = {}
         self.was_taken: Slots = UNKNOWN
+        self.expected: JobView | None = None
 
     def enter(self, spec: JobSpec) -> None:
         """Add a submitted job to the system; it waits from its release date on."""
-        job = self.jobs[spec.id] = view_of(spec, self.estimate_default)
+        expected, self.expected = self.expected, None
+        is_made = expected is not None and expected.spec is spec
+        job = expected if is_made and expected is not None else view_of(spec, self.estimate_default)
+        self.jobs[spec.id] = job
         job.pool = self
         if job.kind is SERVICE:
             self.meet(job.kind)

@@ -24,8 +24,7 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
         estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
     job = JobView(spec, estimate_default if estimate is None else estimate)
     if isinstance(spec, Workflow):
-        job.missing = [len(set(task.after)) for task in spec.graph]
-        job.followers = followers(spec)
+        job.missing, job.followers = edges(spec)
         job.again = [number for number, missing in enumerate(job.missing) if not missing]
         job.ready, job.fresh = len(job.again), job.tasks
     elif isinstance(spec, Bag):
@@ -49,10 +48,18 @@ def without(counts: Mapping[int, int], task: int) -> Mapping[int, int]:
     return counts
 
 
-def followers(spec: Workflow) -> list[list[int]]:
-    """Per task of a workflow, the tasks that wait for it."""
+def edges(spec: Workflow) -> tuple[list[int], list[list[int]]]:
+    """Per task of a workflow, for how many tasks it waits, and which tasks wait for it."""
+    missing: list[int] = []
     waiting: list[list[int]] = [[] for _ in spec.graph]
     for number, task in enumerate(spec.graph):
-        for before in set(task.after):
+        after = task.after if len(task.after) < 2 else sorted(set(task.after))
+        missing.append(len(after))
+        for before in after:
             waiting[before].append(number)
-    return waiting
+    return missing, waiting
+
+
+def followers(spec: Workflow) -> list[list[int]]:
+    """Per task of a workflow, the tasks that wait for it."""
+    return edges(spec)[1]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from headway import files, wire
+from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
 from headway.live.aside import aside
 from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
-from headway.model.instant import Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.instant import Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind, flaw
+from headway.model.snapshot import JobView
 from headway.wire.base import array_head
 
 CHECKED_AT_ONCE: Final = 100
@@ -27,6 +29,9 @@ TAKEN_AT_ONCE: Final = 100
 
 DIGESTED_AT_ONCE: Final = 1_000
 """The same, where only their digest is computed."""
+
+TASKS_ASIDE: Final = 2_000
+"""A job of more tasks is checked beside the event loop."""
 
 ASIDE_LEAST: Final = 1 << 20
 """A blob of this many bytes is hashed beside the event loop."""
@@ -44,6 +49,7 @@ class CheckedSubmission:
         replaces: ids of services that take the place of one of their name.
         key: caller, idempotency key, digest of the jobs.
         answer: where the answer goes.
+        large: jobs of many tasks, as the core will have them, with their work; what takes time was done before.
     """
 
     specs: list[JobSpec]
@@ -55,11 +61,12 @@ class CheckedSubmission:
     replaces: set[JobId]
     key: tuple[str, str, bytes]
     answer: asyncio.Future[wire.Submitted]
+    large: dict[JobId, tuple[JobView, wire.Work]] = field(default_factory=dict)
 
     @property
     def is_large(self) -> bool:
         """Whether it is accepted part by part."""
-        return len(self.specs) > TAKEN_AT_ONCE
+        return len(self.specs) > TAKEN_AT_ONCE or bool(self.large)
 
 
 async def digest(submission: wire.Submission) -> bytes:
@@ -231,6 +238,8 @@ async def look_at(
     first: JobId,
     now: Instant,
     flaw_of: Callable[[JobSpec], str | None],
+    fit: Callable[[], Callable[[JobSpec], str | None]],
+    estimate_default: Duration,
     end_of: Callable[[JobId], JobStatus | None],
     journal: Journal,
     answer: asyncio.Future[wire.Submitted],
@@ -249,17 +258,20 @@ async def look_at(
     functions: set[str] = set()
     uploads: set[str] = set()
     replaces: set[JobId] = set()
+    large: dict[JobId, tuple[JobView, wire.Work]] = {}
     for place, job in enumerate(submission.jobs):
         if place and place % CHECKED_AT_ONCE == 0:
             await asyncio.sleep(0)
-        wire.check_work(job, field=f"jobs[{place}].work")
-        try:
-            spec = job.spec(first + place, now, caller)
-        except InvalidInput as flaw:
-            raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
+        look = partial(_spec_of, job, first + place, place, now, caller)
+        body = b""
+        if job.tasks > TASKS_ASIDE and job.plan:
+            spec, view, wrong, body = await aside(partial(_large, job, look, fit(), estimate_default))
+            large[spec.id] = view, job.work
+        else:
+            spec = look()
+            wrong = flaw_of(spec)
         check_after(spec, f"jobs[{place}]", end_of)
         check_retried(spec, f"jobs[{place}]", end_of)
-        wrong = flaw_of(spec)
         if wrong is not None:
             raise InvalidInput.saying(f"jobs[{place}].{wrong}")
         if job.service is not None and job.service.replace:
@@ -269,7 +281,7 @@ async def look_at(
         functions.update(names)
         uploads |= given
         specs.append(spec)
-        works.append((" ".join((*names, *given)), encode(job.work)))
+        works.append((" ".join((*names, *given)), body or encode(job.work)))
     for name, blob in submission.blobs.items():
         step = partial(wire.blob_name, blob)
         if (step() if len(blob) < ASIDE_LEAST else await aside(step)) != name:
@@ -280,7 +292,27 @@ async def look_at(
     missing = [name for name in functions if name not in submission.blobs and not journal.has_blob(name)]
     if missing:
         raise MissingBlobs(tuple(sorted(missing)))
-    client = journal.clients.number(submission.client)
-    return CheckedSubmission(
-        specs, client, works, submission.blobs, functions, uploads, replaces, (caller, submission.key, digest), answer
-    )
+    client, key = journal.clients.number(submission.client), (caller, submission.key, digest)
+    return CheckedSubmission(specs, client, works, submission.blobs, functions, uploads, replaces, key, answer, large)
+
+
+def _spec_of(job: wire.NewJob, number: JobId, place: int, now: Instant, caller: str) -> JobSpec:
+    """A job of a submission as the core learns of it, with its work checked.
+
+    Raises:
+        InvalidInput: there is something wrong with it.
+    """
+    wire.check_work(job, field=f"jobs[{place}].work")
+    try:
+        return job.spec(number, now, caller)
+    except InvalidInput as flaw:
+        raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
+
+
+def _large(
+    job: wire.NewJob, look: Callable[[], JobSpec], fit: Callable[[JobSpec], str | None], estimate_default: Duration
+) -> tuple[JobSpec, JobView, str | None, bytes]:
+    """A workflow of many tasks: as the core learns of it, as it will have it, what is wrong with it, and its work."""
+    spec = look()
+    wrong = flaw(spec) or fit(spec)
+    return spec, view_of(spec, estimate_default), wrong, encode(job.work)

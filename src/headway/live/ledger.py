@@ -298,10 +298,15 @@ class Ledger:
         for place, (spec, (functions, body)) in enumerate(zip(offer.specs, offer.works, strict=True), 1):
             kept = self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
+            view, kept.work = offer.large.get(spec.id, (None, None))
             self._need(kept, functions)
             if spec.leased:
                 self.leased.setdefault(offer.client, {})[spec.id] = None
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
+            if view is not None:
+                kept.names_files = any(wire.urls_of(kept.work)) if kept.work is not None else False
+                yield
+                self.core.expect(view)
             self.feed(entry, JobSubmitted(now, spec, caller))
             kept.view = self.core.state.jobs.get(spec.id)
             if spec.kind is SERVICE:

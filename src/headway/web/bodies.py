@@ -17,7 +17,7 @@ from starlette.requests import Request
 from headway import wire
 from headway.errors import HeadwayError, InvalidInput, Malformed, TooLarge, Unauthorised
 from headway.wire.base import array_head
-from headway.wire.reading import decoder
+from headway.wire.reading import LargeJobs, decoder
 
 BODY_MAX: Final = 256 << 20
 """Bytes that a submission in MessagePack may bring."""
@@ -59,11 +59,12 @@ class _Pieces(wire.Request, frozen=True):
 
 _WHOLE: Final = tuple(decoder(wire.Submission, is_json=is_json) for is_json in (False, True))
 _PIECES: Final = tuple(decoder(_Pieces, is_json=is_json) for is_json in (False, True))
+_LARGE: Final = tuple(LargeJobs(is_json=is_json) for is_json in (False, True))
 _JOB: Final = tuple(decoder(wire.NewJob, is_json=is_json) for is_json in (False, True))
 
 
 async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
-    """A submission. A large one is decoded job by job, so that other requests do not wait for all of it.
+    """A submission. A large one is decoded job by job, a large job task by task, so that others do not wait for all.
 
     Raises:
         msgspec.MsgspecError: it is not a submission, or has more jobs than one may have.
@@ -76,7 +77,19 @@ async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
     until = time.perf_counter() + SLICE_SECONDS
     for place, piece in enumerate(pieces.jobs):
         try:
-            jobs.append(decode(piece))
+            if len(memoryview(piece)) <= WHOLE_MAX:
+                jobs.append(decode(piece))
+            else:
+                reading = _LARGE[is_json].read(piece)
+                while True:
+                    try:
+                        next(reading)
+                    except StopIteration as end:
+                        jobs.append(end.value)
+                        break
+                    if time.perf_counter() > until:
+                        await asyncio.sleep(0)
+                        until = time.perf_counter() + SLICE_SECONDS
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(" - at `$")
             raise msgspec.ValidationError(f"{what} - at `$.jobs[{place}]{where or '`'}") from None

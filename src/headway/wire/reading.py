@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, get_type_hints
 
 import msgspec
 
 from headway.model.job import FORMS, AnyJob, JobSpec, Kind, TaskSpec
+from headway.wire.work import Command, Commands, NewJob, PlannedTask, Steps, Work
 
 Decode = Callable[[bytes], Any]
 
@@ -31,6 +33,83 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
         return msgspec.convert(with_whole_numbers(msgspec.json.decode(body)), kind)
 
     return lenient
+
+
+class LargeJobs:
+    """Decodes jobs of many tasks a piece at a time: their plans, and their commands, one by one."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._job = decoder(_raw(NewJob, "plan", work=msgspec.Raw), is_json=is_json)
+        self._tag = decoder(_Tagged, is_json=is_json)
+        self._task = decoder(PlannedTask, is_json=is_json)
+        self._command = decoder(Command, is_json=is_json)
+        self._work = decoder(Work, is_json=is_json)
+        self._of_commands = {
+            kind.__struct_config__.tag: (kind, decoder(_raw(kind, "commands"), is_json=is_json))
+            for kind in (Commands, Steps)
+        }
+
+    def read(self, body: Any) -> Generator[None, None, NewJob]:
+        """A job; yields after each piece.
+
+        Raises:
+            msgspec.MsgspecError: it is none.
+        """
+        given = _given(self._job(body))
+        given["plan"] = yield from self._each("plan", given["plan"], self._task)
+        work = given["work"]
+        with _within(".work"):
+            tag = self._tag(work).type
+            kind, decode = self._of_commands.get(tag, (None, self._work))
+            given["work"] = found = decode(work)
+        if kind is not None:
+            parts = _given(found)
+            parts["commands"] = yield from self._each("work.commands", parts["commands"], self._command)
+            given["work"] = kind(**parts)
+        return NewJob(**given)
+
+    @staticmethod
+    def _each(name: str, raws: Iterable[msgspec.Raw], decode: Decode) -> Generator[None, None, tuple[Any, ...]]:
+        found = []
+        for place, raw in enumerate(raws):
+            with _within(f".{name}[{place}]"):
+                found.append(decode(raw))
+            yield
+        return tuple(found)
+
+
+class _Tagged(msgspec.Struct):
+    type: str = ""
+
+
+def _raw(kind: type[msgspec.Struct], name: str, **others: Any) -> type[msgspec.Struct]:
+    """A type whose list of this name is not decoded yet, nor what `others` say."""
+    types = {name: tuple[msgspec.Raw, ...], **others}
+    fields: list[Any] = []
+    for known in msgspec.structs.fields(kind):
+        default = (
+            msgspec.field(default_factory=known.default_factory)
+            if known.default_factory is not msgspec.NODEFAULT
+            else known.default
+        )
+        named = (known.name, types.get(known.name, known.type))
+        fields.append(named if known.required else (*named, default))
+    config = kind.__struct_config__
+    return msgspec.defstruct(kind.__name__, fields, tag=config.tag, forbid_unknown_fields=True)
+
+
+def _given(found: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in found.__struct_fields__}
+
+
+@contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Errors of the body say their place within the whole."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{what} - at `${place}{where or '`'}") from None
 
 
 def any_form(kind: Any, plain: Any) -> JobSpec:

@@ -318,8 +318,8 @@ def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
         return work.inputs, work.outputs
     if isinstance(work, Handling):
         return (), ()
-    inputs = {url for command in work.commands for url in command.inputs.values()}
-    outputs = {url for command in work.commands for url in command.outputs.values()}
+    inputs = {url for command in work.commands if command.inputs for url in command.inputs.values()}
+    outputs = {url for command in work.commands if command.outputs for url in command.outputs.values()}
     return (
         (inputs | {*work.calls.inputs}, outputs | {*work.calls.outputs})
         if isinstance(work, Steps)
@@ -391,12 +391,15 @@ def _check_commands(commands: tuple[Command, ...], field: str) -> None:
     for number, command in enumerate(commands):
         if not command.argv or not command.argv[0]:
             raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
-        for text in command.argv:
-            check_text(text, f"{field}.commands[{number}].argv")
-        for name in ("cwd", "stdin", "stdout", "stderr"):
-            check_text(getattr(command, name), f"{field}.commands[{number}].{name}")
-        check_env(command.env, f"{field}.commands[{number}].env")
-        for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
+        if "\0" in "".join((*command.argv, command.cwd, command.stdin, command.stdout, command.stderr)):
+            for text in command.argv:
+                check_text(text, f"{field}.commands[{number}].argv")
+            for name in ("cwd", "stdin", "stdout", "stderr"):
+                check_text(getattr(command, name), f"{field}.commands[{number}].{name}")
+        if command.env:
+            check_env(command.env, f"{field}.commands[{number}].env")
+        files = (("inputs", command.inputs), ("outputs", command.outputs))
+        for name, paths in files if command.inputs or command.outputs else ():
             for path in paths:
                 if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
                     allowed = "a path within the attempt's folder, such as data/one.csv"
