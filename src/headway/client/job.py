@@ -555,7 +555,12 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
             f"{title} has tasks that call functions and tasks that run programs",
             "Make it a Workflow, or submit them as two jobs.",
         )
-    return calls_of_tasks(job, enumerate(job.tasks), title)
+    with numbering(_no_number):
+        return calls_of_tasks(job, enumerate(job.tasks), title)
+
+
+def _no_number(task: Task) -> int:
+    raise InvalidInput("argument", task, "no task: its result can be an argument in a Workflow")
 
 
 def calls_of_tasks(

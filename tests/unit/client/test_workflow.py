@@ -1,0 +1,125 @@
+"""Workflows as they are made: what is sent of them, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headway import Input, InvalidInput, Job, NotPicklable, Task, Workflow
+from headway.client.job import described
+from headway.errors import HeadwayError
+from headway.given import results, task_file_of
+from headway.wire import Commands, Steps
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def steps_of(flow: Workflow) -> Steps:
+    work = described(flow)[0].work
+    assert isinstance(work, Steps)
+    return work
+
+
+def test_a_task_in_arguments_is_a_place_for_its_result_wherever_it_is() -> None:
+    flow = Workflow()
+    one, two = flow.task(double, 1), flow.task(double, 2)
+    flow.task(max, {"deep": [(one, {"x": two})]}, key=two)
+    work = steps_of(flow)
+    assert work.needs == ((), (), (0, 1))
+    assert [task.after for task in described(flow)[0].plan] == [(), (), (0, 1)]
+    with results({0: pickle.dumps("first"), 1: pickle.dumps(["second"])}):
+        args, kwargs = pickle.loads(work.calls.args[2])
+    assert args == ({"deep": [("first", {"x": ["second"]})]},)
+    assert kwargs["key"] is args[0]["deep"][0][1]["x"]  # the same result is the same object
+    with pytest.raises(LookupError, match="the result of task 0 is only where a task runs that gets it"):
+        pickle.loads(work.calls.args[2])
+
+
+def test_functions_and_programs_are_told_apart_by_their_places() -> None:
+    flow = Workflow()
+    first = flow.command(["true"], outputs=["out/a.txt"])
+    flow.task(double, 1, after=[first])
+    flow.command(["cat", "a.txt"], inputs={"a.txt": first.file("out/a.txt"), "b": "/b"}, retries=2, slots=3)
+    job = described(flow)[0]
+    work = steps_of(flow)
+    assert (work.programs, len(work.calls.args), len(work.commands)) == ((0, 2), 1, 2)
+    assert work.commands[0].outputs == {"out/a.txt": "headway:a.txt"}
+    assert work.commands[1].inputs == {"a.txt": "task:0/out/a.txt", "b": "/b"}
+    assert [(task.cores, task.after, task.retries) for task in job.plan] == [
+        (1, (), None),
+        (1, (0,), None),
+        (3, (0,), 2),
+    ]
+    assert work.names == ("true-0", "double-1", "cat-2")
+
+
+def test_what_cannot_be_is_refused_before_anything_is_sent() -> None:
+    flow, other = Workflow("f"), Workflow("g")
+    foreign = other.task(double, 1)
+    flow.task(double, foreign)
+    with pytest.raises(NotPicklable, match="allowed: a task that was added to the same workflow before"):
+        described(flow)
+    late = Workflow("late")
+    before = Task(double, 1)
+    late.task(double, 1, after=before)
+    late.add_task(before)
+    with pytest.raises(HeadwayError, match="task 0 of job 'late' comes after a task that is not added before it"):
+        described(late)
+    circle = Workflow("circle")
+    one = circle.task(double, 1)
+    one.after(circle.task(double, one))
+    with pytest.raises(HeadwayError, match="task 0 of job 'circle' comes after a task that is not added before it"):
+        described(circle)
+    twice = Workflow()
+    for _ in range(2):
+        twice.task(double, 1, name="same")
+    with pytest.raises(InvalidInput, match="names is 'same'; allowed: a name that no other task has"):
+        described(twice)
+    negative = Workflow()
+    negative.add_task(Task(double, 1), after=[negative.task(double, 2)], sends=[-1])
+    with pytest.raises(InvalidInput, match=r"plan\[1\].sends holds -1; allowed: bytes, 0 to"):
+        described(negative)
+    eager = Workflow()
+    eager.task(double, 1, retries=-1)
+    with pytest.raises(HeadwayError, match="retries"):
+        described(eager)
+    with pytest.raises(InvalidInput, match="A result of a task goes to functions"):
+        Workflow().command(["echo", foreign])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="allowed: a list: the program and its arguments"):
+        Workflow().command("echo one")
+    with pytest.raises(InvalidInput, match="after is 3; allowed: tasks of the workflow"):
+        Workflow().task(double, 1, after=3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="allowed: an argument, or an input, of a task of its workflow"):
+        pickle.dumps(foreign.file("x"))
+
+
+def test_a_result_is_no_argument_in_a_bag_and_no_variable_of_a_function() -> None:
+    one = Task(double, 1)
+
+    def uses_it() -> object:
+        return one
+
+    flow = Workflow()
+    flow.add_task(one)
+    flow.task(uses_it)
+    with pytest.raises(NotPicklable, match=r"the function .*uses_it cannot be pickled"):
+        described(flow)
+    with pytest.raises(NotPicklable, match="can be an argument in a Workflow"):
+        described(Job("bag", [one, Task(double, one)]))
+
+
+def test_a_job_of_programs_alone_is_sent_as_before() -> None:
+    assert isinstance(described(Job("bag", [Task.command("true")] * 2))[0].work, Commands)
+
+
+def test_a_file_of_a_task_is_known_by_its_url() -> None:
+    assert [task_file_of(url) for url in ("task:7/a/b.txt", "task:7", "task:x/y", "/task:1/a")] == [
+        (7, "a/b.txt"),
+        None,
+        None,
+        None,
+    ]
+    assert Input("task:7/a/b.txt").url == "task:7/a/b.txt"
