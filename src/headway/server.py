@@ -36,6 +36,7 @@ from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
 from headway.model.node import NodeSpec
+from headway.model.power import Switching
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
 from headway.web.api import Api, TokenOwner
@@ -74,6 +75,7 @@ class Settings:
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
+        switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
     """
 
     data: Path
@@ -86,6 +88,7 @@ class Settings:
     check_every: float | None = None
     accept_loss: bool = False
     network: Network | None = None
+    switching: tuple[Switching, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,12 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
-            await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)), network=settings.network)
+            await driver.start(
+                named,
+                first=map(_warm, uniform_cluster(os.cpu_count() or 1)),
+                network=settings.network,
+                switching=settings.switching,
+            )
             await driver.services.open()
             api = Api(
                 driver,

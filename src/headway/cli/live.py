@@ -259,6 +259,8 @@ def node_status(node: NodeReport) -> str:
     """Whether a node is up, and whether it or slots of it are about to leave."""
     if node.draining:
         return "drains"
+    if node.power != "on":
+        return f"{node.power}, kept off" if node.kept_off else node.power
     return ("up" if node.up else "down") + (f", {node.closing} slots go" if node.closing else "")
 
 

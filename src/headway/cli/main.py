@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "retry": ("headway.cli.change", "Run the failed tasks of a job again."),
     "cancel": ("headway.cli.live", "End jobs."),
     "nodes": ("headway.cli.live", "Show the nodes and what runs on them."),
-    "node": ("headway.cli.node", "Add, drain, remove and resize nodes."),
+    "node": ("headway.cli.node", "Add, drain, remove, resize and switch nodes."),
     "metrics": ("headway.cli.check", "Show what collectors measured on the nodes."),
     "checker": ("headway.cli.check", "Show the status checker, or switch it on or off."),
     "incidents": ("headway.cli.check", "List what an operator should know."),

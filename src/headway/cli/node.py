@@ -20,7 +20,7 @@ one_or_more = click.IntRange(min=1)
 
 @click.group()
 def node() -> None:
-    """Add, drain, remove and resize nodes while jobs run; nothing that was accepted is lost."""
+    """Add, drain, remove, resize and switch nodes while jobs run; nothing that was accepted is lost."""
 
 
 @node.command(short_help="Take another node into service.")
@@ -82,6 +82,28 @@ def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) ->
         change = client.resize_node(name, slots, at_once=at_once)
     size = counted(slots, "slot")
     tell(change, as_json, f"has {size}", f"had {size} already")
+
+
+@node.command(short_help="Let a node go off, and stay off.")
+@click.argument("name")
+@as_json
+@asks_server
+def off(reach: Reach, name: str, as_json: bool) -> None:
+    """Switch a node off when nothing runs there; nothing more starts. It stays off until `headway node on`."""
+    with reach() as client:
+        change = client.switch_node_off(name)
+    tell(change, as_json, "goes off when nothing runs there", "is to be off already")
+
+
+@node.command(short_help="Let a node come on that is off.")
+@click.argument("name")
+@as_json
+@asks_server
+def on(reach: Reach, name: str, as_json: bool) -> None:
+    """Switch a node on. `headway nodes` shows when it has come."""
+    with reach() as client:
+        change = client.switch_node_on(name)
+    tell(change, as_json, "comes on", "is on, or is coming on, already")
 
 
 def await_departure(client: Client, name: str, as_json: bool) -> None:

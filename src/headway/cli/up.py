@@ -173,7 +173,7 @@ def up(
     """
     from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
     from headway.client.address import data_directory
-    from headway.config import read_cluster, read_network, uniform_cluster
+    from headway.config import read_cluster, read_network, read_switching, uniform_cluster
     from headway.model.instant import from_seconds
     from headway.model.network import NO_NETWORK
 
@@ -181,6 +181,7 @@ def up(
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
     nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
     network = read_network(cluster) if cluster else None if slots is None else NO_NETWORK
+    switching = read_switching(cluster) if cluster else None if slots is None else ()
     rounds, call = period_in(period), span_in(call_lease, "--call-lease")
     answer = duration_in(answer_time, "--answer-time")
     silence, saving = seconds_in(lease, "--lease"), seconds_in(grace, "--grace")
@@ -240,6 +241,7 @@ def up(
         check_every=every,
         accept_loss=accept_loss,
         network=network,
+        switching=switching,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

@@ -27,6 +27,8 @@ from headway.wire import (
     SET_CHECKER,
     SHUTDOWN,
     STATISTICS,
+    SWITCH_NODE_OFF,
+    SWITCH_NODE_ON,
     CheckerChange,
     CheckerReport,
     Costs,
@@ -97,6 +99,24 @@ class Operation:
             HeadwayError: there is no such node, or it is the last.
         """
         answer: NodeChange = self._server.ask(REMOVE_NODE, node=name, wait=NODE_SECONDS)
+        return answer
+
+    def switch_node_off(self, name: str) -> NodeChange:
+        """Let a node go off when nothing runs there; it stays off until it is wanted on.
+
+        Raises:
+            HeadwayError: there is no such node, it drains, or it is the last.
+        """
+        answer: NodeChange = self._server.ask(SWITCH_NODE_OFF, node=name)
+        return answer
+
+    def switch_node_on(self, name: str) -> NodeChange:
+        """Let a node come on that is off.
+
+        Raises:
+            HeadwayError: there is no such node, or it drains.
+        """
+        answer: NodeChange = self._server.ask(SWITCH_NODE_ON, node=name)
         return answer
 
     def resize_node(self, name: str, slots: int, *, at_once: bool = False) -> NodeChange:

@@ -198,7 +198,7 @@ def check_nodes(state: State) -> None:
             f"power of {node.spec.name}"
         )
         assert node.power is PowerState.ON or node.waits_to_go_off or not taken, f"{node.spec.name} is off and is busy"
-        assert (node.idle_since < NEVER) == (state.idle.get(node.spec.name) is node), (
+        assert (node.idle_since < NEVER) == (state.idle.get(node.spec.site, {}).get(node.spec.name) is node), (
             f"whether {node.spec.name} is idle"
         )
         assert not node.draining or taken, f"node {node.spec.name} drains and is still here"

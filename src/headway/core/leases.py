@@ -15,7 +15,7 @@ from headway.model.snapshot import NodeView
 
 def heard(state: State, node: NodeView) -> None:
     """The node gave a sign of life: its lease starts again now."""
-    if node.spec.lease is not None and node.up:
+    if node.spec.lease is not None and node.up and node.power is PowerState.ON:
         node.heard_until = state.now + node.spec.lease
 
 
@@ -36,6 +36,7 @@ def forget_power(state: State, node: NodeView) -> None:
     """A node is neither off nor about to be: it is on, or lost."""
     if node.power is not PowerState.ON:
         node.power, node.power_until, node.comes_back = PowerState.ON, NEVER, False
+        state.alike = None
         del state.dark[node.spec.name]
 
 

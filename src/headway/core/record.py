@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush
+from operator import attrgetter
 
 from headway.core import nodes
 from headway.core.pool import SERVICE, Pool
@@ -415,6 +416,9 @@ def restore_state(record: StateRecord) -> State:
     state.switching = by_site(record.switching)
     restore_nodes(state, record)
     state.switches = bool(state.switching or state.dark)
+    for node in sorted(state.nodes.values(), key=attrgetter("idle_since")):
+        if node.idle_since < NEVER:
+            state.idle.setdefault(node.spec.site, {})[node.spec.name] = node
     state.was_taken = UNKNOWN if record.was_taken is None else of_numbers(record.was_taken)
     homes: dict[JobId, Pool] = {}
     for part in record.pools:
@@ -505,8 +509,6 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         state.draining = state.draining or node.draining or bool(node.closing) or node.waits_to_go_off
         if node.power is not PowerState.ON:
             state.dark[node.spec.name] = node
-        if node.idle_since < NEVER:
-            state.idle[node.spec.name] = node
         if node.is_open:
             state.up |= node.slots & ~node.closing
 
@@ -539,6 +541,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:
         pool.meet(job.kind)
+        state.has_services = True
         state.displaced = True
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)

@@ -66,13 +66,17 @@ class State(Pool):
         successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
         switches: whether nodes may be switched off and on, or one is not on.
         dark: the nodes that are not on, by name.
-        idle: the idle nodes, by name, if nodes are switched off; see `headway.core.switching`.
+        has_services: whether there ever was a service.
+        alike: the first of those that will be on alike, and the slots of all of these; None: to be found again.
+        idle: by site the idle nodes, by name, longest idle first, if nodes are switched off; see
+            `headway.core.switching`.
         was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
         expected: what the job of the next event will be, if that was made before.
     """
 
     __slots__ = (
         "actions",
+        "alike",
         "dark",
         "departed",
         "displaced",
@@ -80,6 +84,7 @@ class State(Pool):
         "due",
         "estimate_default",
         "expected",
+        "has_services",
         "idle",
         "isolations",
         "leased",
@@ -119,7 +124,9 @@ class State(Pool):
         self.successors: dict[JobId, list[JobView]] = {}
         self.switches = False
         self.dark: dict[str, NodeView] = {}
-        self.idle: dict[str, NodeView] = {}
+        self.alike: list[tuple[NodeView, Slots]] | None = None
+        self.idle: dict[str, dict[str, NodeView]] = {}
+        self.has_services = False
         self.was_taken: Slots = UNKNOWN
         self.expected: JobView | None = None
 
@@ -132,6 +139,7 @@ class State(Pool):
         job.pool = self
         if job.kind is SERVICE:
             self.meet(job.kind)
+            self.has_services = True
         before = [number for number in spec.after if number in self.jobs] if spec.after else ()
         if before:
             self.come_after(job, before)
@@ -328,7 +336,7 @@ class State(Pool):
 
     def _let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
-        self.was_taken = UNKNOWN
+        self.was_taken, self.alike = UNKNOWN, None
         if self.others:
             self.measured = True
             self.look_at_everything()
@@ -346,11 +354,12 @@ class State(Pool):
 
     def gain(self, slots: Slots) -> None:
         """There are new slots; they are of the first pool."""
-        self.was_taken = UNKNOWN
+        self.was_taken, self.alike = UNKNOWN, None
         self.slots |= slots
 
     def shed(self, slots: Slots) -> None:
         """Slots do not exist any more; nothing runs there and they are not allocated."""
+        self.was_taken, self.alike = UNKNOWN, None
         for pool, part in self.parts(slots):
             pool.slots &= ~part
             pool.leaving = {name: slots & ~part for name, slots in pool.leaving.items() if slots & ~part}

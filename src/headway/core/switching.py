@@ -16,15 +16,15 @@ could use is on or coming on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headway.core import leases
-from headway.core.pool import Pool, pool_of
+from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.state import UNKNOWN, State
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId
 from headway.model.plan import Switch
 from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
@@ -44,7 +44,7 @@ EVERYTHING: Final = 1 << 60
 
 def choose(state: State, settings: dict[str, Switching]) -> None:
     """From now on nodes are switched by these settings. Those that nothing switches any more come on."""
-    state.switching = settings
+    state.switching, state.alike = settings, None
     for pool in state.others:
         pool.switching = settings
     state.switches = True
@@ -71,7 +71,7 @@ def _switch(state: State, wanted: Switch) -> str | None:
         return "node_unknown"
     if node.draining or not node.up:
         return "node_down"
-    if settings_of(node.spec.site, state.switching) is None:
+    if node.spec.found or settings_of(node.spec.site, state.switching) is None:
         return "node_not_switched"
     if node.kept_off:
         return "node_kept_off"
@@ -91,7 +91,7 @@ def _switch(state: State, wanted: Switch) -> str | None:
 def keep_off(state: State, node: NodeView) -> None:
     """An operator keeps a node off: nothing more starts there, and it goes off when nothing runs there."""
     state.switches = node.kept_off = True
-    node.comes_back = False
+    node.comes_back, state.alike = False, None
     state.close_all(node.slots)
     if node.power is ON and _is_idle(state, node):
         begin_off(state, node)
@@ -102,7 +102,7 @@ def keep_off(state: State, node: NodeView) -> None:
 
 def let_on(state: State, node: NodeView) -> None:
     """An operator wants a node on."""
-    node.kept_off = False
+    node.kept_off, state.alike = False, None
     if node.waits_to_go_off:
         _open(state, node)
     elif node.power is GOING_OFF or node.power is OFF:
@@ -112,7 +112,7 @@ def let_on(state: State, node: NodeView) -> None:
 
 def begin_off(state: State, node: NodeView) -> None:
     """A node on which nothing runs goes off."""
-    node.power_until = state.now + _settings(state, node).off_time
+    node.power_until, state.alike = state.now + _settings(state, node).off_time, None
     node.power, node.heard_until = GOING_OFF, NEVER
     _close(state, node)
     state.actions.append(SwitchOff(node.spec.name))
@@ -120,6 +120,7 @@ def begin_off(state: State, node: NodeView) -> None:
 
 def begin_on(state: State, node: NodeView) -> None:
     """A node comes on; one that is going off, as soon as it is off."""
+    state.alike = None
     if node.power is GOING_OFF and not node.waits_to_go_off:
         node.comes_back = True
     elif node.power is GOING_OFF:
@@ -134,7 +135,7 @@ def is_off(state: State, node: NodeView) -> bool:
     """A node is off. Returns whether that was expected."""
     if node.power is not GOING_OFF or node.waits_to_go_off:
         return False
-    node.power, node.power_until = OFF, NEVER
+    node.power, node.power_until, state.alike = OFF, NEVER, None
     if node.comes_back:
         begin_on(state, node)
     return True
@@ -156,7 +157,7 @@ def is_on(state: State, node: NodeView) -> bool:
 def _close(state: State, node: NodeView) -> None:
     """Nothing starts on a node any more. What is planned there later stays planned."""
     state.dark[node.spec.name] = node
-    state.idle.pop(node.spec.name, None)
+    state.idle.get(node.spec.site, {}).pop(node.spec.name, None)
     node.idle_since = NEVER
     for pool, part in state.parts(node.slots):
         pool.dim(part)
@@ -183,19 +184,28 @@ def show(state: State) -> None:
     """Show every pool which of its nodes are not on, and when they could be."""
     for pool in state.each():
         pool.off, pool.coming = NO_SLOTS, []
-    for node in state.dark.values():
-        if node.kept_off or not node.up or node.draining or node.apart:
-            continue
-        for pool, part in state.parts(node.slots & ~node.closing):
+    if state.alike is None:
+        alike = dict[tuple[str, int, Instant], tuple[NodeView, Slots]]()
+        for node in state.dark.values():
+            if node.kept_off or not node.up or node.draining or node.apart:
+                continue
+            key = (node.spec.site, node.power, node.power_until)
+            first, slots = alike.get(key, (node, NO_SLOTS))
+            alike[key] = first, slots | (node.slots & ~node.closing)
+        state.alike = list(alike.values())
+    for node, slots in state.alike:
+        at = state.ready_at(node)
+        for pool, part in state.parts(slots):
             pool.off |= part
-            pool.coming.append((pool.ready_at(node), count(part)))
+            pool.coming.append((at, count(part)))
     for pool in state.each():
         pool.coming.sort()
 
 
 def prepare(state: State) -> None:
     """Before rounds: the same. When nodes that are off could be on moves on with time, so nothing is relied upon."""
-    show(state)
+    if state.dark or any(pool.coming for pool in state.each()):
+        show(state)
     for pool in state.each():
         if pool.coming:
             pool.arrived = pool.profile = pool.layout = None
@@ -215,17 +225,18 @@ def note_idle(state: State) -> None:
         some = {id(node): node for node in changed}.values()
     state.was_taken = taken
     for node in some:
+        idle = state.idle.setdefault(node.spec.site, {})
         name = node.spec.name
         if not (node.is_open and state.nodes.get(name) is node and _is_idle(state, node)):
-            state.idle.pop(name, None)
+            idle.pop(name, None)
             node.idle_since = NEVER
-        elif name not in state.idle and state.switching:
+        elif name not in idle and state.switching:
             node.idle_since = state.now
-            state.idle[name] = node
+            idle[name] = node
 
 
 class Lack(NamedTuple):
-    """What is needed of a pool, soonest first: from when on how many slots more."""
+    """What is needed of a pool: from when on how many slots in all."""
 
     at: Instant
     slots: int
@@ -233,54 +244,63 @@ class Lack(NamedTuple):
 
 def look(state: State) -> tuple[list[Switch], Instant]:
     """What the rule wants switched now, and when it is to look again even if nothing happens."""
-    now, again = state.now, NEVER
-    ripe: list[NodeView] = []
-    for node in state.idle.values():
-        after = _settings(state, node).off_after
-        if after is not None and node.idle_since + after <= now:
-            ripe.append(node)
-        elif after is not None:
-            again = min(again, node.idle_since + after)
-    dark = [node for node in state.dark.values() if _may_come_on(state, node)]
-    if not ripe and not dark:
+    ripe, again = _ripe(state)
+    if not ripe and not state.dark:
         return [], again
-    lacks = _lacks(state)
-    has = _room(state)
-    found: list[Switch] = []
-    on = Counter[str]()
-    for node in state.nodes.values():
-        if node.up and (node.power is ON or node.power is COMING_ON or node.comes_back):
-            on[node.spec.site] += 1
+    site = _Sight(state)
+    now, found = state.now, list[Switch]()
+    names: Iterable[str] = state.dark
+    if site.is_all_planned and not site.has_least:
+        names = {name for pool in state.each() for name in pool.agenda.keys() & state.dark.keys()}
+    dark = [node for node in map(state.dark.__getitem__, names) if _may_come_on(state, node)]
     for node in sorted(dark, key=_by_slot):
         settings = _settings(state, node)
         lead = settings.on_time + 1  # so that it is on before slots become free that are needed with it
         if node.power is GOING_OFF:
             lead += max(0, node.power_until - now)
-        at = min(_lacks_at(state, node, lacks, has), _planned_at(state, node))
-        if at - lead <= now or on[node.spec.site] < settings.min_on:
+        at = min(site.lacks_at(node), site.planned_at(node))
+        if at - lead <= now or (settings.min_on and site.on(node.spec.site) < settings.min_on):
             found.append(Switch(node.spec.name, True))
-            on[node.spec.site] += 1
-            _count(state, node, has, 1)
+            site.switch(node, on=True)
         elif at < NEVER:
             again = min(again, at - lead)
     for node in sorted(ripe, key=_by_slot, reverse=True):
         settings = _settings(state, node)
         until = now + settings.off_time + settings.on_time + (settings.off_after or 0)
-        _count(state, node, has, -1)
-        at = min(_lacks_at(state, node, lacks, has), _planned_at(state, node))
-        if at <= until or on[node.spec.site] <= settings.min_on:
-            _count(state, node, has, 1)
+        at = site.planned_at(node)
+        if at <= until or (settings.min_on and site.on(node.spec.site) <= settings.min_on):
+            continue
+        site.switch(node, on=False)
+        at = min(at, site.lacks_at(node))
+        if at <= until:
+            site.switch(node, on=True)
             continue
         found.append(Switch(node.spec.name, False))
-        on[node.spec.site] -= 1
         if at < NEVER:
             again = min(again, at - settings.on_time - 1)
     return found, again
 
 
+def _ripe(state: State) -> tuple[list[NodeView], Instant]:
+    """The nodes that have been idle for long enough, and when the next one will have been."""
+    ripe, again = list[NodeView](), NEVER
+    for site, idle in state.idle.items():
+        settings = settings_of(site, state.switching)
+        if settings is None or settings.off_after is None:
+            continue
+        for node in idle.values():  # the one that has been idle longest comes first
+            if node.spec.found:
+                continue
+            if node.idle_since + settings.off_after > state.now:
+                again = min(again, node.idle_since + settings.off_after)
+                break
+            ripe.append(node)
+    return ripe, again
+
+
 def _may_come_on(state: State, node: NodeView) -> bool:
     """Whether the rule may switch a node on."""
-    if node.power not in (OFF, GOING_OFF) or node.comes_back or node.kept_off or node.waits_to_go_off:
+    if node.power is COMING_ON or node.comes_back or node.kept_off or node.waits_to_go_off:
         return False
     return node.up and not node.draining and settings_of(node.spec.site, state.switching) is not None
 
@@ -289,34 +309,72 @@ def _by_slot(node: NodeView) -> int:
     return node.places[0]
 
 
-def _lacks_at(state: State, node: NodeView, lacks: dict[str, list[Lack]], has: Counter[tuple[str, str]]) -> Instant:
-    """From when on a pool of a node has too few slots of its class without it."""
-    at = NEVER
-    for pool, _ in state.parts(node.slots):
-        room = has[pool.name, _class_of(pool, node)]
-        for lack in lacks[pool.name]:
-            if lack.at >= at:
-                break
-            if room < lack.slots:
-                at = lack.at
-                break
-    return at
+class _Sight:
+    """What is needed and what is there, as the rule sees it while it decides.
 
+    Attributes:
+        is_all_planned: whether nothing is needed but what is planned on nodes.
+        has_least: whether a site is to keep nodes on.
+    """
 
-def _planned_at(state: State, node: NodeView) -> Instant:
-    """When the first task is promised a start on a node."""
-    starts = [pool.agenda[node.spec.name][0][0] for pool in state.each() if node.spec.name in pool.agenda]
-    return max(state.now, min(starts, default=NEVER))
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lacks = _lacks(state)
+        self.is_all_planned = not any(self._lacks.values())
+        self.has_least = any(settings.min_on for settings in state.switching.values())
+        self._has: Counter[tuple[str, str]] | None = None
+        self._on: Counter[str] | None = None
+
+    def lacks_at(self, node: NodeView) -> Instant:
+        """From when on a pool of a node has too few slots of its class."""
+        at = NEVER
+        if self.is_all_planned:
+            return at
+        if self._has is None:
+            self._has = _room(self._state)
+        for pool, _ in self._state.parts(node.slots):
+            room = self._has[pool.name, _class_of(pool, node)]
+            for lack in self._lacks[pool.name]:
+                if lack.at >= at:
+                    break
+                if room < lack.slots:
+                    at = lack.at
+                    break
+        return at
+
+    def planned_at(self, node: NodeView) -> Instant:
+        """When the first task is promised a start on a node."""
+        name, state = node.spec.name, self._state
+        starts = [pool.agenda[name][0][0] for pool in state.each() if name in pool.agenda]
+        return max(state.now, min(starts)) if starts else NEVER
+
+    def on(self, site: str) -> int:
+        """How many nodes of a site are on or coming on."""
+        if self._on is None:
+            self._on = Counter[str]()
+            for node in self._state.nodes.values():
+                if node.up and (node.power is ON or node.power is COMING_ON or node.comes_back):
+                    self._on[node.spec.site] += 1
+        return self._on[site]
+
+    def switch(self, node: NodeView, *, on: bool) -> None:
+        """Count a node as switched."""
+        if self._on is not None:
+            self._on[node.spec.site] += 1 if on else -1
+        if not self.is_all_planned:
+            if self._has is None:
+                self._has = _room(self._state)
+            _count(self._state, node, self._has, 1 if on else -1)
 
 
 def _room(state: State) -> Counter[tuple[str, str]]:
     """How many slots are free, or coming, by pool and class of nodes."""
     has = Counter[tuple[str, str]]()
     for pool in state.each():
-        classes = {_class_of(pool, node) for node in pool.nodes.values()}
-        for name in classes:
-            has[pool.name, name] = count(pool.free) if len(classes) == 1 else 0
-        for node in pool.nodes.values() if len(classes) > 1 else ():
+        if pool.uniform:
+            has[pool.name, ""] = count(pool.free)
+            continue
+        for node in pool.nodes.values():
             has[pool.name, _class_of(pool, node)] += count(pool.free & node.slots)
     for node in state.dark.values():
         if node.power is COMING_ON or node.comes_back:
@@ -334,24 +392,50 @@ def _class_of(pool: Pool, node: NodeView) -> str:
     return "" if pool.uniform else f"{node.spec.speed!r} {node.spec.kind}"
 
 
+def _jobs_in_need(state: State, pool: Pool) -> Iterator[JobView]:
+    """The jobs of a pool that may need slots beyond those that they have."""
+    flows: Iterable[JobView] = pool.jobs.values() if pool.unplanned is None else pool.unplanned.values()
+    for job in flows:
+        if job.kind is WORKFLOW and job.pool is pool:
+            yield job
+    for queue in (pool.waiting, pool.unserved):
+        for job in queue:
+            if job.kind is not WORKFLOW:
+                yield job
+    yield from pool.departing.values()
+    if pool is state:
+        held = [number for _, number in state.release_queue]
+        held += [job.id for jobs in state.successors.values() for job in jobs]
+        held += [suspicion.job.id for suspicion in state.suspicions.values()]
+        for number in dict.fromkeys(held):
+            if number in state.jobs:
+                yield state.jobs[number]
+        if state.has_services:
+            yield from (job for job in state.jobs.values() if job.kind is SERVICE)
+
+
 def _lacks(state: State) -> dict[str, list[Lack]]:
     """What is needed of each pool, soonest first, each with all that is needed until then."""
     wanted: dict[str, list[tuple[Instant, int]]] = {pool.name: [] for pool in state.each()}
-    most, so_far = count(state.slots) + sum([count(pool.slots) for pool in state.others]), Counter[str]()
-    for job in state.jobs.values():
-        at, slots = _need(state, job)
-        if not slots:
-            continue
-        name = pool_of(job).name
-        if (state.others and not name) or job.kind is Kind.SERVICE or job.goes_to is not None:
-            for each in wanted.values():
-                each.append((at, EVERYTHING))
-        else:
-            wanted[name].append((at, slots))
-        if at <= state.now:
-            so_far[name] += slots
-            if so_far[name] >= most and not state.others:
-                break  # more than everything is not needed
+    most = count(state.slots) + sum([count(pool.slots) for pool in state.others])
+    seen = set[JobId]()
+    for pool in state.each():
+        so_far = 0
+        for job in _jobs_in_need(state, pool):
+            at, slots = _need(state, job)
+            if not slots or job.id in seen:
+                continue
+            seen.add(job.id)
+            name = pool_of(job).name
+            if (state.others and not name) or slots == EVERYTHING or job.goes_to is not None:
+                for each in wanted.values() if not name or job.goes_to is not None else [wanted[name]]:
+                    each.append((at, EVERYTHING))
+            else:
+                wanted[name].append((at, slots))
+            if at <= state.now and name == pool.name and not state.others:
+                so_far += slots
+                if so_far >= most:
+                    break  # more than everything is not needed
     found: dict[str, list[Lack]] = {}
     for name, each in wanted.items():
         total, lacks = 0, list[Lack]()
@@ -368,13 +452,13 @@ def _lacks(state: State) -> dict[str, list[Lack]]:
 def _need(state: State, job: JobView) -> tuple[Instant, int]:
     """From when on a job needs how many slots beyond those that it has; of a workflow only what has no promises."""
     now = state.now
-    if job.kind is Kind.SERVICE or job.apart:
+    if job.kind is SERVICE or job.apart:
         return now, EVERYTHING
     if job.cancelled:
         return NEVER, 0
     at = job.release if not job.after else max([_over(state, before) for before in job.after])
     at = max(now, at)
-    if job.kind is Kind.WORKFLOW:
+    if job.kind is WORKFLOW:
         waiting = job.unfinished - len(job.attempts)
         return at, EVERYTHING if waiting > len(job.planned) else 0
     if not job.ready:
@@ -388,7 +472,7 @@ def _over(state: State, number: JobId) -> Instant:
     """The earliest instant at which a job may have ended, by estimates."""
     job = state.jobs[number]
     if job.unfinished > len(job.attempts) or not job.attempts:
-        known = pool_of(job).uniform and job.kind is not Kind.WORKFLOW and not job.sizes
+        known = pool_of(job).uniform and job.kind is not WORKFLOW and not job.sizes
         return min(NEVER, state.now + (job.estimate if known else 0))
     return max([attempt.expected_end for attempt in job.attempts.values()])
 

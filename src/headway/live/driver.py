@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -54,9 +55,11 @@ from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
 from headway.live.submissions import Submissions
+from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
+from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import (
     Event,
     Incident,
@@ -65,6 +68,7 @@ from headway.model.events import (
     NetworkChosen,
     NodeDown,
     RulesChosen,
+    SwitchingChosen,
     TaskEnded,
     TasksCancelled,
 )
@@ -74,6 +78,7 @@ from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
+from headway.model.power import Switching
 from headway.model.slots import count, numbers
 from headway.model.snapshot import PolicySource
 
@@ -208,6 +213,7 @@ class Driver:
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
         self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
         self.services = Services(self, self._ledger, journal, clock, door)
+        self._switches = Switches(self, engine)
         self._performer = Performer(
             self._ledger,
             journal,
@@ -218,6 +224,7 @@ class Driver:
             clock,
             self.services.terms,
             settings.result_max,
+            self._switches,
         )
 
     @property
@@ -253,6 +260,7 @@ class Driver:
         *,
         first: Iterable[NodeSpec] = (),
         network: Network | None = None,
+        switching: Sequence[Switching] | None = None,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
 
@@ -261,6 +269,7 @@ class Driver:
                 were before.
             first: where `nodes` is None and none was in service before.
             network: the lines between the nodes from now on; None: those that were before.
+            switching: how nodes are switched off and on from now on; None: as before.
 
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
@@ -279,7 +288,8 @@ class Driver:
         named = tuple(first if nodes is None and not state.nodes else nodes or ())
         known = tuple(view.spec for view in state.nodes.values())
         served = self._to_serve(named)
-        found = await self._started(served)
+        dark = self._dark_of(served)
+        found = await self._started(served, dark)
         running = {
             (attempt.job.id, attempt.task, attempt.number): tuple(
                 {state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)}
@@ -302,7 +312,7 @@ class Driver:
                 feed(turn, NodeDown(turn.now, name, excused=True))
         stopped = self.journal.noted(STOPPED) if was_clean else None
         if stopped is not None and not (found.running or found.ended):  # the nodes were down for as long as the server
-            for name in [name for name, view in state.nodes.items() if view.up]:
+            for name in [name for name, view in state.nodes.items() if view.up and name not in dark]:
                 feed(turn, NodeDown(min(stopped, turn.now), name, excused=True))
         else:
             for key in running.keys() - found.running - {ended.key for ended in found.ended}:
@@ -313,6 +323,8 @@ class Driver:
             feed(turn, event)
         if network is not None and network != self.core.state.routes.network:
             feed(turn, NetworkChosen(turn.now, network))
+        if switching is not None and tuple(switching) != tuple(self.core.state.switching.values()):
+            feed(turn, SwitchingChosen(turn.now, tuple(switching)))
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
@@ -326,7 +338,9 @@ class Driver:
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
+        asked_now = {action.node for action in turn.actions if isinstance(action, SwitchOff | SwitchOn)}
         self._perform(turn)
+        self._switches.go_on(asked_now)
         self.journal.hurry()
         self._steps = []
         self._unwatch = self._clock.watch(self._stepped)
@@ -340,10 +354,22 @@ class Driver:
         known = [view.spec for view in self.core.state.nodes.values()]
         return (*named, *(node for node in known if not named or (node.found and node.name not in names)))
 
-    async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
+    def _dark_of(self, nodes: Iterable[NodeSpec]) -> set[str]:
+        """Those of these nodes that are off, or going off or coming on: the engine does not start them."""
+        dark = self.core.state.dark
+        return {
+            node.name
+            for node in nodes
+            if node.name in dark
+            and not dark[node.name].waits_to_go_off
+            and replace(node, slots=dark[node.name].spec.slots) == dark[node.name].spec
+        }
+
+    async def _started(self, nodes: tuple[NodeSpec, ...], dark: set[str]) -> base.Found:
         """Start the engine. If a node's name is taken, this is recorded before the start fails."""
+        lit = tuple(node for node in nodes if node.name not in dark)
         try:
-            found = await self._engine.start(nodes, self._report, self.retention.uploads)
+            found = await self._engine.start(lit, self._report, self.retention.uploads)
         except NameTaken as taken:
             turn = Turn(self.now())
             self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
@@ -379,6 +405,7 @@ class Driver:
             self._unwatch()
             self._consultant.put_down()
             self.forecasts.stop()
+            await self._switches.close()
             await self.services.close()
             await self.nodes.settle()
             await self._engine.stop()

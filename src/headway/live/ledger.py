@@ -30,6 +30,8 @@ from headway.model.actions import (
     Launch,
     Settle,
     Suspend,
+    SwitchOff,
+    SwitchOn,
     Wake,
 )
 from headway.model.events import (
@@ -105,7 +107,7 @@ class Entry:
 
     now: Instant
     batch: Batch = field(default_factory=Batch)
-    actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
+    actions: list[Launch | Kill | ChangeTier | Suspend | SwitchOff | SwitchOn] = field(default_factory=list)
     concluded: list[tuple[JobSpec, JobStatus, float]] = field(default_factory=list)
     incidents: list[str] = field(default_factory=list)
     files: int = 0
@@ -362,7 +364,7 @@ class Ledger:
                         batch.losses += checks.losses(kept.view, now)
                         batch.costs += checks.costs(kept.view, now)
                     self._tell(entry, kept, action.job, None, action.status.value)
-                case Kill() | ChangeTier() | Suspend():
+                case Kill() | ChangeTier() | Suspend() | SwitchOff() | SwitchOn():
                     entry.actions.append(action)
                 case Wake() | Consult():
                     pass  # `wake_at` says when; the consultant sees in the core's state that a question is open

@@ -19,7 +19,17 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import Conflict, HeadwayError, InvalidInput, NameTaken, NoSuchNode
-from headway.model.events import Event, NodeDown, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
+from headway.model.events import (
+    Event,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodeResized,
+    NodesHeard,
+    NodeSwitched,
+    NodeUp,
+)
 from headway.model.instant import Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec, node_flaw
@@ -173,6 +183,24 @@ class Nodes:
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
             return wire.NodeChange(name, True, redone, await self._unfit())
 
+    async def switch(self, name: str, *, on: bool, by: str = "") -> wire.NodeChange:
+        """Let a node go off when nothing runs there, and stay off; or let it come on again.
+
+        Raises:
+            NoSuchNode: it is not in service.
+            Conflict: it drains, its engine finds it by itself, or it is the last node.
+        """
+        async with self._change(name):
+            node = self._known(name)
+            if node.draining:
+                raise Conflict(f"node {name!r} drains", "It leaves with the last task that runs there.")
+            if node.spec.found:
+                raise Conflict(f"node {name!r} is found by its engine", "Switch it where it comes from.")
+            if not on and not node.kept_off:
+                self._check_another(name, by)
+            counted = await self._recorder.request(lambda now: [NodeSwitched(now, name, on)], by=by)
+            return wire.NodeChange(name, bool(counted), unfit=await self._unfit())
+
     # Internal
 
     @asynccontextmanager
@@ -203,8 +231,8 @@ class Nodes:
     def _check_another(self, name: str, by: str) -> None:
         """Check that slots remain without this node."""
         others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
-        if all(node.draining for node in others):
-            detail = f"node {name!r} is the last one" + (", for all others drain" if others else "")
+        if all(node.draining or node.kept_off for node in others):
+            detail = f"node {name!r} is the last one" + (", for all others drain or are kept off" if others else "")
             self._recorder.incident("last_node", name, detail, by)
             raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
 

@@ -21,9 +21,10 @@ from headway.live.from_engine import FromEngine
 from headway.live.intake import TAKEN_AT_ONCE
 from headway.live.ledger import Ledger
 from headway.live.store.journal import Journal, work_of
+from headway.live.switches import Switches
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
-from headway.model.actions import ChangeTier, Kill, Launch, Suspend
+from headway.model.actions import ChangeTier, Kill, Launch, Suspend, SwitchOff, SwitchOn
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
@@ -55,6 +56,7 @@ class Performer:
         clock: times the next tries.
         instance: what the instances of a service are told.
         result_max: the most bytes that a result may have.
+        switches: switches nodes off and on.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Performer:
         clock: Clock,
         instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
         result_max: int,
+        switches: Switches,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
@@ -78,6 +81,7 @@ class Performer:
         self._clock = clock
         self._instance = instance
         self._result_max = result_max
+        self._switches = switches
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._works: dict[JobId, bytes] = {}  # of jobs that came with the turn that is performed
         self._unlaunched: set[base.AttemptKey] = set()
@@ -93,7 +97,9 @@ class Performer:
         for resized in turn.resized:
             self._resize(resized)
         for action in turn.actions:
-            if error := raised_by(partial(self._act, action)):
+            if isinstance(action, SwitchOff | SwitchOn):
+                self._switches.perform(action)
+            elif error := raised_by(partial(self._act, action)):
                 self._failed(action, error, 1)
         self._works = {}
         for key in turn.acknowledged:

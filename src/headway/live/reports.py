@@ -34,6 +34,7 @@ from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.plan import TIER_WORDS, Reason
+from headway.model.power import POWER_WORDS
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
@@ -343,6 +344,8 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
         kind=node.spec.kind,
         closing=count(node.closing),
         cannot=node.spec.capabilities.lacking,
+        power=POWER_WORDS[node.power],
+        kept_off=node.kept_off,
     )
 
 

@@ -207,6 +207,8 @@ class Api:
             wire.DRAIN_NODE: self._drain_node,
             wire.REMOVE_NODE: self._remove_node,
             wire.RESIZE_NODE: self._resize_node,
+            wire.SWITCH_NODE_OFF: self._switch_node_off,
+            wire.SWITCH_NODE_ON: self._switch_node_on,
             wire.POLICY: self._policy,
             wire.CHOOSE: self._choose,
             wire.METRICS: self._metrics,
@@ -474,6 +476,12 @@ class Api:
 
     async def _remove_node(self, asked: Asked) -> wire.NodeChange:
         return await self._driver.nodes.remove(asked.node, by=asked.caller.name)
+
+    async def _switch_node_off(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.switch(asked.node, on=False, by=asked.caller.name)
+
+    async def _switch_node_on(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.switch(asked.node, on=True, by=asked.caller.name)
 
     async def _resize_node(self, asked: Asked) -> wire.NodeChange:
         return await self._driver.nodes.resize(asked.node, asked.body, by=asked.caller.name)

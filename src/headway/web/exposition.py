@@ -33,6 +33,7 @@ from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
+from headway.model.power import PowerState
 from headway.model.window import RESPONSE_BOUNDS
 from headway.wire import Cost
 
@@ -180,9 +181,10 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
 
 
 def _nodes(state: State) -> dict[str, int]:
-    found = {"up": 0, "draining": 0, "down": 0}
+    found = {"up": 0, "draining": 0, "down": 0, "off": 0}
     for node in state.nodes.values():
-        found["down" if not node.up else "draining" if node.draining else "up"] += 1
+        is_lit = node.power is PowerState.ON
+        found["down" if not node.up else "draining" if node.draining else "up" if is_lit else "off"] += 1
     return found
 
 

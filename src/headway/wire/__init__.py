@@ -116,6 +116,8 @@ from headway.wire.routes import (
     SHUTDOWN,
     STATISTICS,
     SUBMIT,
+    SWITCH_NODE_OFF,
+    SWITCH_NODE_ON,
     TASKS,
     UPLOAD,
     UPLOADED,

@@ -68,6 +68,8 @@ class NodeReport(Answer, frozen=True):
     Attributes:
         closing: slots that it is to lose and that are still busy.
         cannot: what its engine cannot do there: tiers, moves, read_ahead, adopts, shares_files.
+        power: whether it is on: on, going off, off or coming on.
+        kept_off: whether an operator wants it off.
     """
 
     name: str
@@ -81,6 +83,8 @@ class NodeReport(Answer, frozen=True):
     kind: str = ""
     closing: int = 0
     cannot: tuple[str, ...] = ()
+    power: str = "on"
+    kept_off: bool = False
 
 
 class NodeList(Answer, frozen=True):

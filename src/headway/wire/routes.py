@@ -171,6 +171,14 @@ RESIZE_NODE: Final = Route(
     *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
     summary="Give a node more or fewer slots.",
 )
+SWITCH_NODE_OFF: Final = Route(
+    *("switch_node_off", "POST", f"{API}/nodes/{{node}}/off", NodeChange),
+    summary="Let a node go off when nothing runs there, and stay off.",
+)
+SWITCH_NODE_ON: Final = Route(
+    *("switch_node_on", "POST", f"{API}/nodes/{{node}}/on", NodeChange),
+    summary="Let a node come on that is off.",
+)
 POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.")
 CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyChoice, summary="Change what decides.")
 METRICS: Final = Route(
@@ -238,7 +246,7 @@ OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This int
 ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, TASKS, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
-    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
+    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, SWITCH_NODE_OFF, SWITCH_NODE_ON, POLICY, CHOOSE),
     *(SERVICES, SERVICE, REQUEST),
     *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, PENALTIES, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
 )
