@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from headway.core.scheduler import Scheduler
+from headway.model.actions import Launch
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, PolicyChosen, TaskEnded, Woke
 from headway.model.instant import SECOND, Instant
 from headway.model.job import Kind, TaskSpec, Workflow
@@ -234,3 +235,62 @@ def test_a_policy_that_comes_later_plans_what_is_there() -> None:
     assert not job.planned
     assert not scheduler.state.agenda
     scheduler.check()
+
+
+def four_tasks(policy: str) -> tuple[Scheduler, list[tuple[int, int, int]]]:
+    """Four tasks of 10 s on two nodes. The first takes 30 s. Returns each start in seconds, task and slots."""
+    scheduler = Scheduler(registry.find, f"{policy}per_instant=false")
+    for name in ("a", "b"):
+        scheduler.handle(NodeJoined(0, NodeSpec(name)))
+    actions = [*scheduler.handle(JobSubmitted(0, Workflow(1, graph=(TaskSpec(10 * SECOND),) * 4)))]
+    for at, task in ((10, 1), (20, 3), (30, 0)):
+        actions += scheduler.handle(TaskEnded(at * SECOND, 1, task, 1))
+        scheduler.check()
+    started = {task: attempt.start for task, attempt in scheduler.state.jobs[1].attempts.items()}
+    launched = [action for action in actions if isinstance(action, Launch)]
+    return scheduler, [(started.get(one.task, -1) // SECOND, one.task, one.slots) for one in launched]
+
+
+def test_an_idle_node_takes_what_waits_behind_a_late_task() -> None:
+    """Task 2 was to follow task 0, which is late. At 20 s the other node has nothing left to do, and takes it."""
+    _, mended = four_tasks("heft:")
+    assert mended[-1] == (20, 2, 0b10)
+    _, kept = four_tasks("heft:mend=0,")
+    assert kept[-1] == (30, 2, 0b01)
+
+
+@pytest.mark.parametrize("policy", ["heft", "heft:order=due", "peft"])
+@pytest.mark.parametrize("most", [3, 20], ids=["few", "all"])
+def test_mended_plans_end_sooner_than_kept_ones_and_are_consistent(policy: str, most: int) -> None:
+    """Run times differ from their estimates by a factor. Every task starts after those before it, and runs once."""
+    spans = []
+    for text in (f"{policy}{',' if ':' in policy else ':'}mend={number}" for number in (0, most)):
+        total = 0
+        for seed in range(4):
+            chance = Random(seed)
+            nodes = [NodeSpec(f"n{number}", slots=1 + number % 2, speed=1.0 + number % 3) for number in range(4)]
+            graphs = [
+                tuple(TaskSpec(max(1, t.estimate), min(2, t.cores), t.after) for t in a_graph(chance, 2))
+                for _ in range(6)
+            ]
+            workload = workload_us(
+                release=[0] * 6,
+                runtime=[0] * 6,
+                tasks=[len(graph) for graph in graphs],
+                kind=[WORKFLOW] * 6,
+                workflows=dict(enumerate(graphs)),
+            )
+
+            def audit(scheduler: Scheduler) -> None:
+                scheduler.check()
+                for job in scheduler.state.jobs.values():
+                    for task, (start, _) in job.planned.items():
+                        before = [other for other in job.graph[task].after if other in job.planned]
+                        assert all(job.planned[other][0] <= start for other in before)
+
+            schedule = Simulation(
+                workload, nodes, registry.find, text, audit=audit, world=World(noise=0.5, seed=seed)
+            ).run()
+            total += int(schedule.end.max())
+        spans.append(total)
+    assert spans[1] < spans[0]

@@ -484,7 +484,7 @@ class Pool(Snapshot):
         if self.state.touched is not None:
             self.state.touched.append(job)
         if outcome is not SUCCEEDED or attempt.expected_end != self.now:
-            self.layout = None
+            self.layout, self.strayed = None, bool(self.agenda)
         if job.kind is SERVICE:
             outcome = lifecycle.end_of_instance(job, attempt, outcome, self.now)
         succeeded = outcome is SUCCEEDED

@@ -198,7 +198,7 @@ class PoolRecord:
     Attributes:
         policy: the text of its policy.
         jobs: in order of coming.
-        dealt, round_at, round_due, arrived, consulted: as in `headway.core.pool.Pool`.
+        dealt, round_at, round_due, arrived, consulted, strayed: as in `headway.core.pool.Pool`.
         leaving, departing: slots, as their numbers, and jobs that are to go to other pools, by the names of these.
     """
 
@@ -213,6 +213,7 @@ class PoolRecord:
     consulted: bool = True
     leaving: tuple[tuple[str, tuple[int, ...]], ...] = ()
     departing: tuple[tuple[JobId, str], ...] = ()
+    strayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +221,8 @@ class StateRecord:
     """Everything the core knows at an instant, between two events.
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
-    fields tell. `last` is the pool to which a job was dealt last, `measured` as in `Snapshot`, `was_taken` as in
-    `headway.core.state.State`.
+    fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` as in `Snapshot`, `was_taken`
+    as in `headway.core.state.State`.
     """
 
     now: Instant
@@ -255,6 +256,7 @@ class StateRecord:
     network: Network = NO_NETWORK
     switching: tuple[Switching, ...] = ()
     was_taken: tuple[int, ...] | None = None
+    strayed: bool = False
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -271,6 +273,7 @@ def pool_record(pool: Pool) -> PoolRecord:
         consulted=pool.consulted,
         leaving=leaving_record(pool),
         departing=departing_record(pool),
+        strayed=pool.strayed,
     )
 
 
@@ -449,6 +452,7 @@ def restore_rounds(pool: Pool, record: StateRecord | PoolRecord) -> None:
     pool.free = pool.up & ~pool.busy & ~pool.allocated
     pool.arrived = None if record.arrived is None else [pool.jobs[number] for number in record.arrived]
     pool.round_due, pool.round_at, pool.consulted = record.round_due, record.round_at, record.consulted
+    pool.strayed = record.strayed
 
 
 def restore_pool(state: State, record: PoolRecord) -> Pool:

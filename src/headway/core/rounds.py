@@ -142,6 +142,8 @@ def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
         if job.planned.get(task, (NEVER,))[0] != start or (start < NEVER and job.planned[task][1] != kept.node):
             pool.plan_task(job, task, start, kept.node)
             changed.append((kept.job, task, start, kept.node))
+    if changed:
+        pool.layout, pool.strayed = None, False
     return changed
 
 
@@ -153,6 +155,7 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     for number, task, start, node in decision.planned:
         if number in pool.jobs:
             pool.plan_task(pool.jobs[number], task, start, node)
+            pool.strayed = False
     pool.forget_planned()
     for promised_to, begin in decision.promises:
         job = pool.jobs.get(promised_to)

@@ -466,6 +466,7 @@ class Scheduler:
             network=state.routes.network,
             switching=tuple(state.switching.values()),
             was_taken=record.taken_record(state),
+            strayed=state.strayed,
         )
 
     @classmethod

@@ -547,6 +547,8 @@ class Snapshot:
             no entry where there are none.
         layout: what a policy keeps of its plan from one round to the next, so that it need not derive it again from the
             promises; None as soon as a task of a plan starts or ends at another time than planned, or places change.
+        strayed: whether what ran has ended at another time than expected, or failed, since tasks were last promised
+            starts on nodes, and others still are. Unlike `layout` it is part of the state.
         unplanned: what `lacking_places` gives; None: it was not asked for since the policy was chosen, or much has
             changed.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
@@ -623,6 +625,7 @@ class Snapshot:
         "slots",
         "spare",
         "speeds",
+        "strayed",
         "switching",
         "uniform",
         "unplanned",
@@ -649,6 +652,7 @@ class Snapshot:
         self.agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
         self.unplanned: dict[JobId, JobView] | None = None
         self.layout: object | None = None
+        self.strayed = False
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS

@@ -16,12 +16,25 @@ from headway.model.slots import Slots, count
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
-from headway.policies.layout import Agenda, Flow, Give, Layout, first_start, follow, lacking, layout_of
+from headway.policies.layout import (
+    Agenda,
+    Flow,
+    Give,
+    Layout,
+    first_start,
+    follow,
+    lacking,
+    layout_of,
+    mend,
+    to_mend,
+)
 from headway.policies.order import workflows_first, workflows_last
 
 HOLES: Final = ("soonest", "best")
 ORDERS: Final = ("pooled", "workflow", "due")
 AVERAGES: Final = ("distinct", "all")
+MEND: Final = 100
+"""Tasks that get new places at once, at most, if nothing else is said."""
 
 
 @value
@@ -42,6 +55,8 @@ class Heft:
             work at the best, or there is none, that end counts instead, so that nothing long starts too late.
         average: the pairs of nodes over which lines are averaged. distinct: of two nodes; all: also of a node with
             itself, where sending takes no time.
+        mend: how many tasks get new places at most where estimates were wrong, so that slots idle while tasks wait
+            elsewhere; 0: what is planned once is kept.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
@@ -51,6 +66,7 @@ class Heft:
     holes: str = "soonest"
     order: str = "pooled"
     average: str = "distinct"
+    mend: int = MEND
     per_instant: bool = True
     task_rounds = True
 
@@ -62,9 +78,10 @@ class Heft:
         ):
             if given not in allowed:
                 raise InvalidInput(field, given, ", ".join(allowed), hint=did_you_mean(given, allowed))
+        _check_least("mend", self.mend)
 
     def __call__(self, view: Snapshot) -> Plan:
-        return list_schedule(view, self._give)
+        return list_schedule(view, self._give, self.mend)
 
     def _give(self, layout: Layout, flows: list[Flow]) -> None:
         line = layout.mean_line(distinct=self.average == "distinct")
@@ -81,6 +98,11 @@ class Heft:
             flow = flows[place]
             spec = flow.job.graph[task]
             layout.put(flow, task, find(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task)))
+
+
+def _check_least(field: str, given: int) -> None:
+    if given < 0:
+        raise InvalidInput(field, given, "0 or more")
 
 
 def upward_ranks(layout: Layout, job: JobView, line: tuple[float, float]) -> list[float]:
@@ -114,17 +136,22 @@ class Peft:
     mean optimistic cost. Otherwise like `heft`.
 
     Args:
+        mend: how many tasks get new places at most where estimates were wrong, as in `heft`.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Arabnejad and Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table",
     IEEE TPDS 25(3), 2014.
     """
 
+    mend: int = MEND
     per_instant: bool = True
     task_rounds = True
 
+    def __post_init__(self) -> None:
+        _check_least("mend", self.mend)
+
     def __call__(self, view: Snapshot) -> Plan:
-        return list_schedule(view, _give_by_optimistic_cost)
+        return list_schedule(view, _give_by_optimistic_cost, self.mend)
 
 
 def _give_by_optimistic_cost(layout: Layout, flows: list[Flow]) -> None:
@@ -174,11 +201,12 @@ def optimistic_costs(layout: Layout, job: JobView, line: tuple[float, float]) ->
     return costs
 
 
-def list_schedule(view: Snapshot, give: Give) -> Plan:
-    """A round of a list scheduler: follow the plan that there is, and plan what has no place.
+def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
+    """A round of a list scheduler: follow the plan that there is, plan what has no place, and mend what has strayed.
 
     Args:
         give: gives places.
+        most: to how many tasks that had places it gives new ones at most.
     """
     plan, free = view.plan(), view.free
     first = next(takewhile(_is_workflow, view.in_order(workflows_first)), None)
@@ -199,7 +227,14 @@ def list_schedule(view: Snapshot, give: Give) -> Plan:
         give(layout, flows)
         agenda = layout.agenda()
         layout.promise_all(plan)
-    free = follow(view, plan, free, agenda)
+    started = len(plan.allocations)
+    rest = follow(view, plan, free, agenda)
+    window = [] if flows else to_mend(view, plan, rest, most)
+    if window:
+        del plan.allocations[started:]
+        plan.wake = None
+        rest = follow(view, plan, free, mend(view, plan, window, give, taken))
+    free = rest
     for job in late:
         if not (free or view.recording):
             break

@@ -2,13 +2,16 @@
 
 The plan is in the state: each task that has a place is promised its start on a node. A round follows these promises. It
 only plans what has no place: new workflows, tasks that are to be tried again, what was planned on a node that is gone,
-and all tasks that come after these.
+and all tasks that come after these. Where estimates were wrong, so that slots idle while tasks wait elsewhere, the next
+tasks of the plan get new places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import merge
+from itertools import islice, takewhile
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +27,10 @@ from headway.policies.holes import Fit, Holes, Times
 LONGEST_PLANNED: Final[Duration] = 2**45
 """Tasks count as no longer than this, more than a year, so that sums of many of them stay instants."""
 
-Agenda = Mapping[str, Sequence[tuple[Instant, JobId, int]]]
+Entry = tuple[Instant, JobId, int]
+"""A start, a job and a task."""
+
+Agenda = Mapping[str, Sequence[Entry]]
 """What is planned on each node, by its name, soonest first: the start, the job and the task."""
 
 
@@ -92,6 +98,18 @@ def lacking(view: Snapshot) -> list[Flow]:
     jobs = view.lacking_places()
     if not jobs:
         return []
+    fits = _fits(view)
+    flows = []
+    for _, job in sorted(jobs.items()):
+        if job.may_lack_places and not job.cancelled:
+            flow = Flow(job, view.now, fits)
+            if flow.needs_places:
+                flows.append(flow)
+    return flows
+
+
+def _fits(view: Snapshot) -> Callable[[int], bool]:
+    """What says whether a node that is up has so many cores."""
     widths: dict[int, bool] = {}
 
     def fits(cores: int) -> bool:
@@ -102,13 +120,7 @@ def lacking(view: Snapshot) -> list[Flow]:
             )
         return widths[cores]
 
-    flows = []
-    for _, job in sorted(jobs.items()):
-        if job.may_lack_places and not job.cancelled:
-            flow = Flow(job, view.now, fits)
-            if flow.needs_places:
-                flows.append(flow)
-    return flows
+    return fits
 
 
 def layout_of(view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> Layout:
@@ -137,12 +149,19 @@ class Layout:
             where the plan goes on as it was, only for nodes on which something is new.
     """
 
-    def __init__(self, view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> None:
+    def __init__(
+        self,
+        view: Snapshot,
+        flows: list[Flow],
+        taken: Sequence[tuple[Slots, Duration]],
+        planned: Iterable[Entry] | None = None,
+    ) -> None:
         """The plan so far, brought up to date: each task starts as soon as it can, in the order of the plan.
 
         Args:
             flows: the workflows of which tasks need a place.
             taken: slots that this round has given to other jobs, and for how long.
+            planned: which part of the plan to take up; None: all of it.
         """
         self._view = view
         usable = view.up | view.off
@@ -158,7 +177,7 @@ class Layout:
         self._alike = bool((self._speeds == 1.0).all())
         self._rows: dict[int | Place, tuple[Any, Any]] = {}
         self._lines: dict[int | Place, Line | None] = {}
-        kept = sorted(entry for agenda in view.agenda.values() for entry in agenda)
+        kept = sorted(merge(*view.agenda.values()) if planned is None else planned)
         known = {number: self._flow_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
         widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
         widths |= {known[number].job.graph[task].cores for _, number, task in kept}
@@ -181,7 +200,7 @@ class Layout:
             fit = self.holes.on(node, flow.job.graph[task].cores, self._lasts_on(flow, task, node), ready)
             latest[name] = fit[1]
             self.put(flow, task, fit)
-        self._goes_on = False
+        self._goes_on, self._is_part = False, planned is not None
 
     def is_true(self, view: Snapshot, flows: list[Flow]) -> bool:
         """Whether all has gone as planned until now, and these workflows are new."""
@@ -319,6 +338,8 @@ class Layout:
     def best_end(self, flows: Sequence[Flow], ways: Sequence[Sequence[float]]) -> float:
         """When all that is to be laid out has ended at the best: its work shared evenly, or its longest way.
 
+        Where only the next tasks of the plan are laid out, it is not before the last start of the plan.
+
         Args:
             ways: of each workflow the upward rank of each task.
         """
@@ -329,7 +350,8 @@ class Layout:
                 work += spec.estimate * self._needs[spec.cores][0]
                 longest = max(longest, ranks[task])
         capacity = sum(node.spec.slots * node.spec.speed for node in self.nodes)
-        return self._view.now + max(work / capacity, longest)
+        last = max((planned[-1][0] for planned in self._view.agenda.values()), default=0) if self._is_part else 0
+        return max(last, self._view.now + max(work / capacity, longest))
 
     def mean_line(self, *, distinct: bool) -> tuple[float, float]:
         """Latency and microseconds for a byte, averaged as `Routes.mean` does."""
@@ -409,6 +431,95 @@ def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
 
 Give = Callable[[Layout, list[Flow]], None]
 """Gives all tasks that need one a place; what fits nowhere gets none."""
+
+
+def to_mend(view: Snapshot, plan: Plan, free: Slots, most: int) -> list[Entry]:
+    """The next tasks of the plan, if they should get new places; else none.
+
+    They should if something has ended at another time than expected, or is late, and slots idle where a task that waits
+    elsewhere might end sooner: as far as one can tell from when slots of its node become free, without sending.
+
+    Args:
+        plan: what this round starts.
+        free: the slots that it leaves free.
+        most: how many tasks there are at most.
+    """
+    is_late = bool(view.running) and view.running[0][0] < view.now
+    if not (free and most and view.agenda and (view.strayed or is_late)):
+        return []
+    starting = {(to.job, to.task) for to in plan.allocations}
+    until: dict[str, Instant] = {}
+    for end, _, _, attempt in view.running:
+        until.setdefault(view.slot_nodes[attempt.slots.bit_length() - 1].spec.name, max(end, view.now + 1))
+    idle = [(node.spec, count(node.slots & free)) for node in view.nodes.values() if node.slots & free]
+    speeds: dict[int, float] = {}
+    window = list(islice(merge(*view.agenda.values()), most))
+    for start, number, task in window:
+        job = view.jobs[number]
+        if job.missing[task] or (number, task) in starting or task in job.apart:
+            continue
+        spec = job.graph[task]
+        if spec.cores not in speeds:
+            speeds[spec.cores] = max(
+                [node.speed for node, room in idle if room >= node.slots_for(spec.cores)], default=0.0
+            )
+        speed, name = speeds[spec.cores], job.planned[task][1]
+        begin = max(start, until.get(name, view.now))
+        if speed and view.now + spec.estimate / speed < begin + spec.estimate / view.nodes[name].spec.speed:
+            return window
+    return []
+
+
+def mend(
+    view: Snapshot, plan: Plan, window: list[Entry], give: Give, taken: Sequence[tuple[Slots, Duration]]
+) -> Agenda:
+    """Give the next tasks of the plan new places; the others follow in the order in which they were.
+
+    Args:
+        window: the next tasks, in order of start: so all tasks before them are among them, if they have not started.
+        give: gives places.
+        taken: slots that this round has given to other jobs, and for how long.
+
+    Returns:
+        What is planned on each node now.
+    """
+    fits, flows = _fits(view), dict[JobId, Flow]()
+    for _, number, task in window:
+        if number not in flows:
+            flows[number] = Flow(view.jobs[number], view.now, fits)
+        flows[number].missing.add(task)
+    chosen = [flow for _, flow in sorted(flows.items())]
+    layout = Layout(view, chosen, taken, planned=())
+    give(layout, chosen)
+    layout.promise_all(plan)
+    rest = _after(view, plan, window[-1], layout.placed)
+    return {name: sorted([*layout.placed.get(name, ()), *rest[name]]) for name in (*layout.placed, *view.agenda)}
+
+
+def _after(view: Snapshot, plan: Plan, last: Entry, placed: Agenda) -> dict[str, list[Entry]]:
+    """What is planned on each node after an entry, which other tasks come before now.
+
+    A task is promised no start before that of a task that it comes after, or that has a new place on its node.
+    """
+    ends = {name: max(entries)[0] for name, entries in placed.items()}
+    starts = {entry[1:]: entry[0] for entries in placed.values() for entry in entries}
+    latest = max(ends.values())
+    rest: dict[str, list[Entry]] = {name: [] for name in (*placed, *view.agenda)}
+    late: list[tuple[Entry, str]] = []
+    for name, agenda in view.agenda.items():
+        begin = bisect_left(agenda, (last[0], last[1], last[2] + 1))
+        end = max(begin, bisect_left(agenda, (latest, 0, 0)))
+        late += [(entry, name) for entry in agenda[begin:end]]
+        rest[name] += agenda[end:]
+    for (start, number, task), name in sorted(late):
+        job = view.jobs[number]
+        before = [starts[number, other] for other in job.graph[task].after if (number, other) in starts]
+        later = max([start, ends.get(name, start), *before])
+        starts[number, task] = later
+        rest[name].append((later, number, task))
+        if later != start:
+            plan.promise(number, later, view.nodes[name].spec.slots_for(job.graph[task].cores), task, name)
+    return rest
 
 
 def first_start(job: JobView) -> Instant | None:
