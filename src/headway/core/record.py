@@ -221,8 +221,8 @@ class StateRecord:
     """Everything the core knows at an instant, between two events.
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
-    fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` as in `Snapshot`, `was_taken`
-    as in `headway.core.state.State`.
+    fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` are as in `Snapshot`,
+    `was_taken` is as in `headway.core.state.State`.
     """
 
     now: Instant
