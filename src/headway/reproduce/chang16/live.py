@@ -125,7 +125,7 @@ def _bags(log: Log, seed: int, seconds: float) -> Workload:
     begin = int(chance.integers(0, len(log.workload) - number + 1))
     part = log.workload.take(slice(begin, begin + number))
     tasks, runtime = np.minimum(part.tasks, TASKS_MAX), part.runtime / SECOND
-    runtime = np.minimum(runtime, MEDIANS_MAX * np.median(runtime))
+    runtime = np.minimum(runtime, MEDIANS_MAX * float(np.median(runtime)))
     runtime = runtime * (BATCH_LOAD * SLOTS * seconds / float(tasks @ runtime))
     runtime = np.round(np.maximum(runtime, RUN_TIME_MIN), 3)
     came = (part.release - part.release[0]).astype(np.float64)
