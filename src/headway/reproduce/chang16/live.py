@@ -127,7 +127,7 @@ def _bags(log: Log, seed: int, seconds: float) -> Workload:
     tasks, runtime = np.minimum(part.tasks, TASKS_MAX), part.runtime / SECOND
     runtime = np.minimum(runtime, MEDIANS_MAX * float(np.median(runtime)))
     runtime = runtime * (BATCH_LOAD * SLOTS * seconds / float(tasks @ runtime))
-    runtime = np.round(np.maximum(runtime, RUN_TIME_MIN), 3)
+    runtime = np.maximum(runtime, RUN_TIME_MIN).round(3)
     came = (part.release - part.release[0]).astype(np.float64)
     release = np.round(came * (0.7 * seconds / max(1.0, float(came[-1]))), 3)
     alone = np.ceil(tasks / (SLOTS / 2)) * runtime
