@@ -6,8 +6,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
@@ -42,9 +41,11 @@ for effort, examples in EXAMPLES.items():
     )
 settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
 
-# The files of these folders take longest. Where tests run in several processes, they come first and those of units fill
-# the gaps at the end (`make test`).
-LONGEST_FIRST = ("papers", "live", "contract", "peers", "simulation", "properties", "unit/web", "unit/client")
+# The files of these folders take longest. Some wait most of the time, for processes and clocks, and others compute.
+# Where tests run in several processes, files of both kinds begin by turns, so that the processors always have something
+# to do, and the files of units fill the gaps at the end (`make test`).
+WAITING = ("live", "contract", "peers", "unit/web", "unit/client")
+COMPUTING = ("faults", "papers", "simulation", "properties")
 
 
 @pytest.fixture
@@ -95,12 +96,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("data")
-    items.sort(key=lambda item: _place(item.path))
+    order = _order(dict.fromkeys(item.path for item in items))
+    items.sort(key=lambda item: order[item.path])
 
 
-@cache
-def _place(file: Path) -> int:
-    """Where the folder of a test stands in `LONGEST_FIRST`; within a folder the order stays."""
-    folder = file.relative_to(ROOT / "tests").parent
-    among = [folder, *folder.parents]
-    return next((place for place, first in enumerate(LONGEST_FIRST) if Path(first) in among), len(LONGEST_FIRST))
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end; the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _order(files: Iterable[Path]) -> dict[Path, float]:
+    """When the tests of each file begin, from 0 on; those of 1 at the end. Among equals the order stays."""
+    order = dict.fromkeys(files, 1.0)
+    for folders in (WAITING, COMPUTING):
+        inside = [Path(folder) for folder in folders]
+        places: dict[Path, int] = {}
+        for file in order:
+            folder = file.relative_to(ROOT / "tests").parent
+            among = (folder, *folder.parents)
+            place = next((place for place, one in enumerate(inside) if one in among), None)
+            if place is not None:
+                places[file] = place
+        for number, file in enumerate(sorted(places, key=places.__getitem__)):
+            order[file] = number / len(places)
+    return order

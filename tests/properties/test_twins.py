@@ -312,13 +312,13 @@ OFTEN = {"easy", "conservative", "fcfs", "easy:depth=2", "easy:per_instant=true"
 @pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
 @pytest.mark.parametrize(("policy", "decide"), CASES, ids=[name for name, _ in CASES])
 def test_every_job_starts_when_the_twin_starts_it(policy: str, decide: Pass, overruns: bool) -> None:
-    compare(range(200 if policy in OFTEN else 60), policy, decide, overruns=overruns)
+    compare(range(120 if policy in OFTEN else 40), policy, decide, overruns=overruns)
 
 
 @pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
 @pytest.mark.parametrize(("policy", "decide"), ONCE, ids=[name for name, _ in ONCE])
 def test_one_pass_an_instant(policy: str, decide: Pass, overruns: bool) -> None:
-    compare(range(120 if policy in OFTEN else 40), policy, decide, per_instant=True, overruns=overruns)
+    compare(range(80 if policy in OFTEN else 30), policy, decide, per_instant=True, overruns=overruns)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ POLICIES = [
     "peft",
     "sites:top=rr,each=heft",
 ]
-SEEDS = range(12)
+SEEDS = range(8)
 BAG, WORKFLOW = Kind.BAG, Kind.WORKFLOW
 
 Task = tuple[int, int]

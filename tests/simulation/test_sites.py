@@ -77,7 +77,11 @@ def made(columns: dict[str, Any], jobs: list[int] | slice = slice(None)) -> Work
     return workload_us(**part, workflows=places)
 
 
-@pytest.mark.parametrize("each", sorted(registry.BUILT_IN.keys() - {"sites", "services", "instances"}))
+EACH = sorted({"anneal:first=2000", *registry.BUILT_IN} - {"anneal", "sites", "services", "instances"})
+"""Policies for one site; of annealing with few steps, for its order need not be good here."""
+
+
+@pytest.mark.parametrize("each", EACH)
 def test_each_site_is_scheduled_as_if_it_were_alone(each: str) -> None:
     columns, dealt = workload(5), dict[int, str]()
 
@@ -241,8 +245,8 @@ def test_nodes_join_drain_and_resize_in_their_site() -> None:
 
 @pytest.mark.parametrize("each", ["easy", "deadline", "measy"])
 def test_what_happens_in_a_site_costs_a_round_of_that_site(each: str, lines_run: Lines) -> None:
-    one, hundred = (lines_run(ending(f"sites:each={each}", sites)) for sites in (1, 100))
-    assert hundred <= 1.5 * one
+    one, forty = (lines_run(ending(f"sites:each={each}", sites)) for sites in (1, 40))
+    assert forty <= 1.2 * one
 
 
 def ending(policy: str, sites: int) -> Callable[[], object]:
