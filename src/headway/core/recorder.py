@@ -7,7 +7,7 @@ the state after each event and changes nothing in it, except that it empties the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -121,13 +121,15 @@ class Seen:
         slots: those that it has, also such as it is to lose.
         ever: those that it ever had.
         power: whether it was on last.
+        since: since when it is up; None: it is not.
     """
 
-    __slots__ = ("ever", "number", "power", "slots", "spec")
+    __slots__ = ("ever", "number", "power", "since", "slots", "spec")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.power = PowerState.ON
+        self.since: Instant | None = None
         self.spec: NodeSpec
         self.ever = self.slots = NO_SLOTS
 
@@ -174,6 +176,7 @@ class Recorder:
         self._rows: list[AttemptRow] | None = [] if attempts else None
         self._nodes: dict[str, Seen] = {}
         self._power: list[PowerChange] = []
+        self._present: list[tuple[int, Instant, Instant]] = []
         for node in core.state.nodes:
             self._note_node(node)
         self._rounds: list[Instant] = []
@@ -292,6 +295,8 @@ class Recorder:
 
     def _look_at_slots(self) -> None:
         self._drains = self._state.draining
+        if self._rows is not None:
+            self._note_presence()
         self._up_slots = sum([node.slots.bit_count() for node in self._state.nodes.values() if node.up])
         self._busy_slots = self._state.totals().busy.bit_count()
 
@@ -304,7 +309,20 @@ class Recorder:
         if seen is None:
             seen = self._nodes[name] = Seen(len(self._nodes))
         seen.spec, seen.slots = node.spec, of_numbers(node.places)
+        if seen.since is None and node.up:
+            seen.since = self._state.now
         seen.ever |= seen.slots
+
+    def _note_presence(self) -> None:
+        """Nodes may have come or gone, for good or for a while."""
+        now, nodes = self._state.now, self._state.nodes
+        for name, seen in self._nodes.items():
+            there = name in nodes and nodes[name].up
+            if there and seen.since is None:
+                seen.since = now
+            elif not there and seen.since is not None:
+                self._present.append((seen.number, seen.since, now))
+                seen.since = None
 
     def _note_power(self, name: str) -> None:
         """The power of a node may have changed."""
@@ -380,14 +398,17 @@ class Recorder:
 
     def _note_row(self, place: Place, run: Run, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
-        if self._rows is None:
-            return
+        if self._rows is not None:
+            self._rows += self._rows_of(place, run, wasted=wasted)
+
+    def _rows_of(self, place: Place, run: Run, *, wasted: bool) -> Iterator[AttemptRow]:
+        """Where an attempt was in its tier until now."""
         end, left, slot_nodes = max(self._state.now, run.since), run.slots, self._state.slot_nodes
         while left:
             seen = self._nodes[slot_nodes[left.bit_length() - 1].spec.name]
             part = left & seen.slots
             left &= ~part
-            self._rows.append((*place, seen.number, part, run.since, end, wasted, run.tier is BACKGROUND))
+            yield (*place, seen.number, part, run.since, end, wasted, run.tier is BACKGROUND)
 
     def _note_holdings(self, touched: list[JobView]) -> None:
         """Record the new counts of every job that is allocated, or runs on, more or fewer slots than before."""
@@ -415,10 +436,12 @@ class Recorder:
         begin: Instant | None = None,
         alone: Mapping[JobId, Duration] | None = None,
         decision_seconds: float = 0.0,
+        running: bool = False,
     ) -> Schedule:
         """What was recorded until now, as columns.
 
         Args:
+            running: whether what still runs is to be among the attempts, as if it ended now.
             workload: the jobs.
             jobs: their ids, in the order of the workload.
             begin: as in `Schedule`; None: the first release.
@@ -435,6 +458,9 @@ class Recorder:
         if holdings is not None:
             place = {job: position for position, job in enumerate(jobs)}
             columns = (holdings[0], [place[job] for job in holdings[1]], holdings[2], holdings[3])
+        rows = list(self._rows or ())
+        for where, run in self.runs.items() if running else ():
+            rows += self._rows_of(where, run, wasted=False)
         refused = Counter(self._core.refusals)
         refused.subtract(self._refused_before)
         return schedule_of(
@@ -446,9 +472,10 @@ class Recorder:
                 status=self._statuses(jobs),
                 holdings=columns,
                 alone=None if alone is None else self._alone_times(workload, jobs, alone),
-                attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
+                attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, rows)),
                 nodes=tuple([(seen.spec, seen.ever) for seen in self._nodes.values()]),
                 power=tuple(self._power),
+                present=self._presence(),
                 switching=dict(self._state.switching),
             ),
             0,
@@ -466,6 +493,12 @@ class Recorder:
                 refused={rule: times for rule, times in refused.items() if times},
             ),
         )
+
+    def _presence(self) -> tuple[tuple[int, Instant, Instant], ...]:
+        """When which node was up, until now."""
+        now, nodes = self._state.now, self._nodes.values()
+        up = [(seen.number, seen.since, now) for seen in nodes if seen.since is not None]
+        return (*self._present, *up)
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
         open_jobs, ends, failed = self._state.jobs, self.end, self.failed
@@ -500,6 +533,7 @@ class Recorder:
         begin: Instant | None = None,
         alone: Mapping[JobId, Duration] | None = None,
         decision_seconds: float = 0.0,
+        running: bool = False,
     ) -> Schedule:
         """What was recorded until now of jobs that no workload told, in order of release.
 
@@ -508,7 +542,7 @@ class Recorder:
         Args:
             specs: the jobs by their ids.
             due, priority: their terms now.
-            begin, alone, decision_seconds: as of `schedule`.
+            begin, alone, decision_seconds, running: as of `schedule`.
         """
         # Stable order of release, as a workload has it; ids break ties.
         release = {job: spec.release for job, spec in sorted(specs.items())}
@@ -535,7 +569,9 @@ class Recorder:
             after={position: before for position, before in after.items() if before},
             workflows={place[job]: spec.graph for job, spec in specs.items() if isinstance(spec, Workflow)},
         )
-        return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds)
+        return self.schedule(
+            workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds, running=running
+        )
 
 
 def _holdings_of(job: JobView) -> tuple[int, int]:

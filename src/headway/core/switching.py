@@ -16,7 +16,7 @@ could use is on or coming on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from headway.core import leases
@@ -392,26 +392,20 @@ def _class_of(pool: Pool, node: NodeView) -> str:
     return "" if pool.uniform else f"{node.spec.speed!r} {node.spec.kind}"
 
 
-def _jobs_in_need(state: State, pool: Pool) -> Iterator[JobView]:
+def _jobs_in_need(state: State, pool: Pool) -> list[JobView]:
     """The jobs of a pool that may need slots beyond those that they have."""
     flows: Iterable[JobView] = pool.jobs.values() if pool.unplanned is None else pool.unplanned.values()
-    for job in flows:
-        if job.kind is WORKFLOW and job.pool is pool:
-            yield job
-    for queue in (pool.waiting, pool.unserved):
-        for job in queue:
-            if job.kind is not WORKFLOW:
-                yield job
-    yield from pool.departing.values()
+    found = [job for job in flows if job.kind is WORKFLOW and job.pool is pool]
+    found += [job for job in pool.waiting if job.kind is not WORKFLOW]
+    found += [*pool.unserved, *pool.departing.values()]
     if pool is state:
         held = [number for _, number in state.release_queue]
         held += [job.id for jobs in state.successors.values() for job in jobs]
         held += [suspicion.job.id for suspicion in state.suspicions.values()]
-        for number in dict.fromkeys(held):
-            if number in state.jobs:
-                yield state.jobs[number]
+        found += [state.jobs[number] for number in held if number in state.jobs]
         if state.has_services:
-            yield from (job for job in state.jobs.values() if job.kind is SERVICE)
+            found += [job for job in state.jobs.values() if job.kind is SERVICE]
+    return found
 
 
 def _lacks(state: State) -> dict[str, list[Lack]]:

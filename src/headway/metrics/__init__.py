@@ -13,7 +13,7 @@ from headway.metrics.collect import (
     write_schedule,
     write_tasks,
 )
-from headway.metrics.energy import Energy, energy_of
+from headway.metrics.energy import Energy, energy_between, energy_of
 
 __all__ = [
     "summarise",
@@ -26,6 +26,7 @@ __all__ = [
     "frame",
     "penalties",
     "penalty_by_user",
+    "energy_between",
     "energy_of",
     "Energy",
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from headway.model.instant import SECOND
-from headway.model.node import NodeSpec
+from headway.model.instant import SECOND, Instant
+from headway.model.node import NodeSpec, Power
 from headway.model.power import AT_ONCE, PowerState, settings_of
 from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray
@@ -20,15 +21,17 @@ class Energy:
     """Joules that a run took.
 
     Attributes:
-        nodes: by name of the node, in their order; 0 for a node on which nothing ran: it was never switched on.
+        nodes: by name of the node, in their order; 0 for a node that was never on.
         sites: by name of the site.
         jobs: of each job, shape (jobs,): what its tasks drew above idle, and of what their nodes drew idle a part, in
-            proportion to the slot time that they had there. Their sum is that of the nodes.
+            proportion to the slot time that they had there. Their sum is that of the nodes on which something ran.
+        unknown: nodes that do not say what they draw; they count as 0.
     """
 
     nodes: Mapping[str, float]
     sites: Mapping[str, float]
     jobs: FloatArray
+    unknown: tuple[str, ...] = ()
 
     @property
     def joules(self) -> float:
@@ -50,43 +53,84 @@ def energy_of(schedule: Schedule) -> Energy | None:
     linear form is a reading.
     """
     ran, nodes = schedule.attempts, [spec for spec, _ in schedule.nodes]
-    powers = [node.power for node in nodes if node.power is not None]
-    if ran is None or not nodes or len(powers) < len(nodes):
+    if ran is None or not nodes or any(node.power is None for node in nodes):
         return None
     ahead = ~ran.behind
-    job, node, end = ran.job[ahead], ran.node[ahead], ran.end[ahead]
-    seconds = ran.count[ahead] * (end - ran.start[ahead]) / SECOND
-    slots = np.array([node.slots for node in nodes], dtype=np.int64)
-    used = np.bincount(node, seconds, len(nodes))
+    site, sites = _sites(nodes)
+    last = np.full(len(sites), schedule.begin, dtype=np.int64)
+    np.maximum.at(last, site[ran.node[ahead]], ran.end[ahead])
+    used = np.bincount(ran.node[ahead], ran.count[ahead] * (ran.end[ahead] - ran.start[ahead]), len(nodes)) > 0
+    on = [(node, schedule.begin, int(last[site[node]])) for node in np.flatnonzero(used).tolist()]
+    return _energy(schedule, nodes, on)
+
+
+def energy_between(schedule: Schedule, since: Instant, until: Instant) -> Energy | None:
+    """The energy of a cluster from one instant to another; None if what ran where was not recorded.
+
+    The same as `energy_of`, but that every node is on as long as it was up (`Schedule.present`), whether something ran
+    there or not, but for when it was switched off.
+
+    Args:
+        since, until: microseconds, in order.
+    """
+    if schedule.attempts is None:
+        return None
+    nodes = [spec for spec, _ in schedule.nodes]
+    on = [(node, max(first, since), min(last, until)) for node, first, last in schedule.present]
+    return _energy(schedule, nodes, [(node, first, last) for node, first, last in on if first < last])
+
+
+def _energy(schedule: Schedule, nodes: Sequence[NodeSpec], on: Sequence[tuple[int, Instant, Instant]]) -> Energy:
+    """The energy of nodes that are on at these times, each with a first and a last instant."""
+    ran = schedule.attempts
+    assert ran is not None
+    first, last = np.full(len(nodes), 0, dtype=np.int64), np.full(len(nodes), 0, dtype=np.int64)
+    on_time = np.zeros(len(nodes))
+    for place, begin, end in on:
+        first[place] = begin if not on_time[place] else min(begin, first[place])
+        last[place] = max(end, last[place])
+        on_time[place] += (end - begin) / SECOND
+    ahead = ~ran.behind
+    job, node = ran.job[ahead], ran.node[ahead]
+    took: Any = np.minimum(ran.end[ahead], last[node]) - np.maximum(ran.start[ahead], first[node])
+    seconds = ran.count[ahead] * np.maximum(took, 0) / SECOND
+    slots = np.array([spec.slots for spec in nodes], dtype=np.int64)
+    used: Any = np.bincount(node, seconds, len(nodes))
+    powers = [spec.power or Power(0.0, 0.0) for spec in nodes]
     idle = np.array([power.idle for power in powers])
     span = np.array([power.peak for power in powers]) - idle
-    sites = list(dict.fromkeys(one.site for one in nodes))
-    site = np.array([sites.index(one.site) for one in nodes])
-    last = np.full(len(sites), schedule.begin, dtype=np.int64)
-    np.maximum.at(last, site[node], end)
-    on = np.where(used > 0, (last[site] - schedule.begin) / SECOND, 0.0)
-    base = idle * on + _switched(schedule, nodes, idle, np.where(used > 0, last[site], schedule.begin))
+    site, sites = _sites(nodes)
+    base = idle * on_time + _switched(schedule, nodes, idle, first, last)
     joules = base + span * used / slots
     share = np.divide(base, used, out=np.zeros(len(nodes)), where=used > 0) + span / slots
     return Energy(
-        dict(zip([one.name for one in nodes], joules.tolist(), strict=True)),
+        dict(zip([spec.name for spec in nodes], joules.tolist(), strict=True)),
         dict(zip(sites, np.bincount(site, joules, len(sites)).tolist(), strict=True)),
         np.bincount(job, seconds * share[node], len(schedule)).astype(np.float64),
+        tuple([spec.name for spec in nodes if spec.power is None]),
     )
 
 
-def _switched(schedule: Schedule, nodes: Sequence[NodeSpec], idle: FloatArray, last: IntArray) -> FloatArray:
+def _sites(nodes: Sequence[NodeSpec]) -> tuple[IntArray, list[str]]:
+    """The place of the site of each node among the sites, and these."""
+    sites = list(dict.fromkeys(spec.site for spec in nodes))
+    return np.array([sites.index(spec.site) for spec in nodes], dtype=np.int64), sites
+
+
+def _switched(
+    schedule: Schedule, nodes: Sequence[NodeSpec], idle: FloatArray, first: IntArray, last: IntArray
+) -> FloatArray:
     """What switching nodes off and on adds to the joules that they draw idle, by node; less than 0 where it saves.
 
     Args:
-        last: until when each node counts, in microseconds.
+        first, last: from when and until when each node counts, in microseconds.
     """
     found = np.zeros(len(nodes))
     since: dict[int, int] = {}
 
     def is_on_again(node: int, at: int) -> None:
         settings = settings_of(nodes[node].site, schedule.switching) or AT_ONCE
-        seconds = (min(at, int(last[node])) - max(since.pop(node), schedule.begin)) / SECOND
+        seconds = (min(at, int(last[node])) - max(since.pop(node), int(first[node]))) / SECOND
         found[node] += max(0.0, seconds) * (settings.off_watts - idle[node])
 
     for at, node, state in schedule.power:
@@ -94,7 +138,7 @@ def _switched(schedule: Schedule, nodes: Sequence[NodeSpec], idle: FloatArray, l
             is_on_again(node, at)
         if state is PowerState.OFF:
             since[node] = at
-        elif state is PowerState.COMING_ON and at < last[node]:
+        elif state is PowerState.COMING_ON and first[node] <= at < last[node]:
             found[node] += (settings_of(nodes[node].site, schedule.switching) or AT_ONCE).switch_joules
     for node in list(since):
         is_on_again(node, int(last[node]))

@@ -131,6 +131,7 @@ class Schedule:
         services: what became of the services beside the jobs, in the order given.
         power: where nodes were switched off and on, each change: microseconds, the place of the node in `nodes`, and
             its state from then on; in the order of time.
+        present: when which node was up, as node, first and last instant, where what ran where was recorded.
         switching: the settings by which that was done, by site; see `headway.model.power.settings_of`.
         nodes: each node that there was, and the slots that it ever had, as a bit set; empty where that is not recorded.
             A node may have the slots of one that has left.
@@ -168,6 +169,7 @@ class Schedule:
     services: tuple[ServiceRecord, ...] = ()
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
     power: tuple[PowerChange, ...] = ()
+    present: tuple[tuple[int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -262,8 +264,9 @@ class Course:
     """What became of the jobs of a workload, in its order.
 
     Attributes:
-        start, end, slots, status, alone, attempts, nodes, power, switching: as in `Schedule`. Default of `slots`: the
-            width of a rigid job, the tasks of another; of `status`: succeeded if there is an end, else waiting.
+        start, end, slots, status, alone, attempts, nodes, power, present, switching: as in `Schedule`. Default of
+            `slots`: the width of a rigid job, the tasks of another; of `status`: succeeded if there is an end, else
+            waiting.
         holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
     """
 
@@ -276,6 +279,7 @@ class Course:
     attempts: Attempts | None = None
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
     power: tuple[PowerChange, ...] = ()
+    present: tuple[tuple[int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
 
 
@@ -364,6 +368,7 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         alone=None if course.alone is None else column(course.alone),
         nodes=course.nodes,
         power=course.power,
+        present=course.present,
         switching=course.switching,
         workflows=workload.workflows,
         task_labels=workload.task_labels,

@@ -27,7 +27,7 @@ from headway.model.schedule import Schedule
 from headway.model.snapshot import PolicySource
 
 
-def history(folder: Path, policies: PolicySource, *, record: bool = False) -> Schedule:
+def history(folder: Path, policies: PolicySource, *, record: bool = False, running: bool = False) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
     If the first events have been deleted, the schedule has the jobs submitted since then (`known_since`). Slots that
@@ -41,6 +41,7 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False) -> Sc
         folder: the data directory.
         policies: finds a policy by its text.
         record: whether to keep which attempt ran on which slots, as a simulation does for a Gantt chart.
+        running: whether what still runs is to be among the attempts, as if it ended with the last event.
 
     Raises:
         HeadwayError: there is no journal, or it has no jobs.
@@ -54,7 +55,7 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False) -> Sc
     if not told.specs:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
-    return told.schedule()
+    return told.schedule(running=running)
 
 
 def known_since(folder: Path) -> Instant | None:
@@ -125,6 +126,6 @@ class _History:
                 self.due[event.job], self.priority[event.job] = view.due, view.priority
                 self.specs[event.job] = view.spec
 
-    def schedule(self) -> Schedule:
+    def schedule(self, *, running: bool = False) -> Schedule:
         """All of it as columns."""
-        return self.recorder.schedule_by_release(self.specs, self.due, self.priority)
+        return self.recorder.schedule_by_release(self.specs, self.due, self.priority, running=running)
