@@ -186,7 +186,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 delay=delay,
                 body_max=settings.body_max,
             )
-            server = BoundedServer(Epochs(api.app, journal.epoch), end, api.desk)
+            server = BoundedServer(Epochs(api.app, journal.epoch), end, api.front(journal.epoch))
             spare_collector()
             url = url_of(listener)
             write_private(url_file, f"{url}\n")

@@ -557,6 +557,10 @@ class Driver:
         """
         return await self._submissions.submit(caller, submission)
 
+    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+        """The same without a task, where the submission is short; what is wrong with it may be raised at once."""
+        return self._submissions.hand_in(caller, submission)
+
     def _check_open(self) -> None:
         if self.broken.done():
             raise Unavailable("the server is broken", "See its log; start it again.")

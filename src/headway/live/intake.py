@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from headway import files, wire
 from headway.core.views import view_of
@@ -35,6 +35,11 @@ TASKS_ASIDE: Final = 2_000
 
 ASIDE_LEAST: Final = 1 << 20
 """A blob of this many bytes is hashed beside the event loop."""
+
+T = TypeVar("T")
+
+Pausing = Generator[Callable[[], object] | None, Any, T]
+"""Work that pauses wherever others may be served: at None, or at a step that is long, whose result it wants."""
 
 _UPLOAD_AGAIN: Final = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
 
@@ -69,7 +74,50 @@ class CheckedSubmission:
         return len(self.specs) > TAKEN_AT_ONCE or bool(self.large)
 
 
-async def digest(submission: wire.Submission) -> bytes:
+async def with_pauses(work: Pausing[T]) -> T:
+    """Do work that pauses: meanwhile others are served, and its long steps are done beside the event loop."""
+    go_on = partial(work.send, None)
+    while True:
+        try:
+            step = go_on()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            found = await (asyncio.sleep(0) if step is None else aside(step))
+        except BaseException as error:  # noqa: BLE001 - it is the work's
+            go_on = partial(work.throw, error)
+        else:
+            go_on = partial(work.send, found)
+
+
+def at_once(work: Pausing[T]) -> T:
+    """Do work that pauses without any pause: for work that is short."""
+    found: object = None
+    while True:
+        try:
+            step = work.send(found)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        found = None if step is None else step()
+
+
+def is_short(submission: wire.Submission) -> bool:
+    """Whether checking it takes a few milliseconds at most."""
+    return (
+        len(submission.jobs) <= CHECKED_AT_ONCE
+        and not any(_is_aside(job) for job in submission.jobs)
+        and all(len(blob) < ASIDE_LEAST for blob in submission.blobs.values())
+    )
+
+
+def _is_aside(job: wire.NewJob) -> bool:
+    """Whether a job is made ready beside the event loop."""
+    return bool(job.plan) and job.tasks > TASKS_ASIDE
+
+
+def digest(submission: wire.Submission) -> Pausing[bytes]:
     """A digest that says whether two submissions with one key are the same; empty without a key.
 
     It is that of their encoded jobs. Of many jobs it is computed part by part.
@@ -80,7 +128,7 @@ async def digest(submission: wire.Submission) -> bytes:
     found = hashlib.sha256(array_head(len(jobs)))
     for first in range(0, len(jobs), DIGESTED_AT_ONCE):
         if first:
-            await asyncio.sleep(0)
+            yield None
         found.update(b"".join(map(encode, jobs[first : first + DIGESTED_AT_ONCE])))
     return found.digest()
 
@@ -230,7 +278,7 @@ def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ..
         named[spec.name] = f"jobs[{place}]"
 
 
-async def look_at(
+def look_at(
     submission: wire.Submission,
     caller: str,
     digest: bytes,
@@ -243,8 +291,8 @@ async def look_at(
     end_of: Callable[[JobId], JobStatus | None],
     journal: Journal,
     answer: asyncio.Future[wire.Submitted],
-) -> CheckedSubmission:
-    """Check a whole submission and number its jobs from `first` on. Of many jobs, other requests are served meanwhile.
+) -> Pausing[CheckedSubmission]:
+    """Check a whole submission and number its jobs from `first` on, with pauses if there are many.
 
     Raises:
         HeadwayError: a job cannot be accepted; the message says which and why.
@@ -261,11 +309,11 @@ async def look_at(
     large: dict[JobId, tuple[JobView, wire.Work]] = {}
     for place, job in enumerate(submission.jobs):
         if place and place % CHECKED_AT_ONCE == 0:
-            await asyncio.sleep(0)
+            yield None
         look = partial(_spec_of, job, first + place, place, now, caller)
         body = b""
-        if job.tasks > TASKS_ASIDE and job.plan:
-            spec, view, wrong, body = await aside(partial(_large, job, look, fit(), estimate_default))
+        if _is_aside(job):
+            spec, view, wrong, body = yield partial(_large, job, look, fit(), estimate_default)
             large[spec.id] = view, job.work
         else:
             spec = look()
@@ -284,7 +332,7 @@ async def look_at(
         works.append((" ".join((*names, *given)), body or encode(job.work)))
     for name, blob in submission.blobs.items():
         step = partial(wire.blob_name, blob)
-        if (step() if len(blob) < ASIDE_LEAST else await aside(step)) != name:
+        if (step() if len(blob) < ASIDE_LEAST else (yield step)) != name:
             raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
     for name in uploads if len(specs) > CHECKED_AT_ONCE else ():
         if not journal.retained.has_upload(name):  # any more

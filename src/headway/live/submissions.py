@@ -59,18 +59,31 @@ class Submissions:
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable. See `Driver.submit` for what it raises."""
+        answer = await intake.with_pauses(self._checked(caller, submission))
+        return await asyncio.shield(answer)  # shielded: if one caller leaves, others may still wait
+
+    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+        """The same without a task, if the submission is short: it is checked when this returns."""
+        if not intake.is_short(submission):
+            return asyncio.ensure_future(self.submit(caller, submission))
+        return intake.at_once(self._checked(caller, submission))
+
+    def _checked(self, caller: str, submission: wire.Submission) -> intake.Pausing[asyncio.Future[wire.Submitted]]:
+        """Check a submission, and keep it for a turn; returns where its answer will be."""
         self._check_open()
         ledger, journal = self._ledger, self._journal
-        digest = await intake.digest(submission)
+        digest = yield from intake.digest(submission)
         self._heard(journal.clients.known(submission.client))
         before = intake.answered(journal, caller, submission, digest)
         if before is not None:
-            return before
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_result(before)
+            return answer
         twin = self._keys.get((caller, submission.key)) if digest else None
         if twin is not None:
             its_digest, answer = twin
             intake.check_same(submission, digest, its_digest)
-            return await asyncio.shield(answer)  # shielded: if one caller leaves, the other still waits
+            return answer
         self._room.check_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
         answer = asyncio.get_running_loop().create_future()
         if digest:
@@ -79,7 +92,7 @@ class Submissions:
         first, count = ledger.job + 1, len(submission.jobs)
         ledger.job += count
         try:
-            offer = await intake.look_at(
+            offer = yield from intake.look_at(
                 submission,
                 caller,
                 digest,
@@ -103,7 +116,7 @@ class Submissions:
             raise
         (self._large if offer.is_large else self._small).append(offer)
         self._ask_for_turn()
-        return await asyncio.shield(answer)
+        return answer
 
     def _forget_key(self, key: tuple[str, str], answer: asyncio.Future[wire.Submitted]) -> None:
         """A submission is answered: if it was accepted, the journal has its key now."""

@@ -5,6 +5,7 @@ docs/reference/http-api.md describes it for callers.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -55,7 +57,7 @@ from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
-from headway.live.listeners import Listener, Wanted
+from headway.live.listeners import Caller, Listener, Wanted
 from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
@@ -78,6 +80,7 @@ from headway.web.bodies import (
     status_of,
     unknown,
 )
+from headway.web.calls import Calls, Desks
 from headway.web.openapi import describe
 from headway.web.reply import Reply
 from headway.wire.base import ANSWER_MAX, JOBS_MAX, LIMIT_MAX, WAIT_MAX
@@ -264,7 +267,7 @@ class Api:
             packed = wire.MSGPACK in request.headers.get("accept", "")
             try:
                 caller = TokenOwner("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
-                query = _query(request, kinds)
+                query = _query(request.query_params, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 body: Any = None
                 if route.body is bytes:
@@ -279,18 +282,11 @@ class Api:
                         body = (parse if is_json else unpack)(await read_body(request, most, _MANY))
                 names = (request.path_params.get(name, "") for name in ("node", "upload", "service"))
                 answer = await answerer(Asked(caller, job, query, body, packed, *names))
-            except HeadwayError as error:
-                return _refusal(error, packed)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                kind = request.headers.get("content-type", wire.MSGPACK)
-                hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
-                return _refusal(Malformed(f"the body of {route.name} is not valid: {error}", hint), packed)
             except ClientDisconnect:
                 log.info("%s: the caller hung up", route.name)
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
-            except Exception as error:
-                log.exception("%s failed", route.name)
-                return _broken(route, error, packed)
+            except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+                return _trouble(route, error, packed, request.headers.get("content-type", wire.MSGPACK))
             if isinstance(answer, Response):
                 return answer
             content, form = await in_form_by_parts(answer, packed=packed)
@@ -427,13 +423,39 @@ class Api:
             return
         await refusal(scope, receive, send)
 
+    # For the desk of calls
+
+    def front(self, epoch: str) -> Desks:
+        """All desks, of a server with a journal of this epoch."""
+        return Desks(self.desk, Calls(self, self._tokens, epoch, self._body_max))
+
+    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+        """Accept a submission (`Answers`)."""
+        return self._driver.hand_in(caller, submission)
+
+    def listen(self, wanted: Wanted, caller: Caller) -> Listener:
+        """Answer a caller when there are messages for it (`Answers`)."""
+        return self._driver.listen(wanted, caller)
+
+    def leave(self, listener: Listener) -> None:
+        """Forget a caller (`Answers`)."""
+        self._driver.leave(listener)
+
+    def messages(self, rows: list[MessageRow], cursor: int, *, packed: bool) -> bytes:
+        """The body of an answer (`Answers`)."""
+        return _messages(rows, cursor, forgotten=self._driver.journal.retained.forgotten, packed=packed)
+
+    def refused(self, route: wire.Route, error: Exception, *, packed: bool) -> Response:
+        """The answer to an error (`Answers`)."""
+        return _trouble(route, error, packed)
+
     async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
             if scope["method"] != wire.REQUEST.method:
                 raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
             owner_of_token(request, self._tokens, _TOKEN)
-            _query(request, {})
+            _query(request.query_params, {})
             got = await answered(self._driver.services, service, request, receive)
             answer = Response(got.body, headers={"content-type": got.kind})
         except HTTPException as error:
@@ -449,21 +471,28 @@ class Api:
         if request.method != wire.MESSAGES.method:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
         owner_of_token(request, self._tokens, _TOKEN)
-        query = _query(request, _MESSAGES)
-        jobs = tuple(query.get("job", ()))
+        return self._driver.listen(self.wanted(request.query_params), reply)
+
+    def wanted(self, query: QueryParams) -> Wanted:
+        """Which messages a query asks for (`Answers`).
+
+        Raises:
+            HeadwayError: it is wrong.
+        """
+        found = _query(query, _MESSAGES)
+        jobs = tuple(found.get("job", ()))
         if len(jobs) > JOBS_MAX:
             raise malformed("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
         self._check_known(jobs)
-        wanted = Wanted(
-            query.get("after", 0),
-            min(MESSAGES_AT_ONCE, _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)),
-            query.get("client"),
+        return Wanted(
+            found.get("after", 0),
+            min(MESSAGES_AT_ONCE, _within("limit", found.get("limit", 1000), 1, LIMIT_MAX)),
+            found.get("client"),
             jobs,
-            _within("results", query.get("results", 0), 0, ANSWER_MAX),
+            _within("results", found.get("results", 0), 0, ANSWER_MAX),
             CUT_MAX,
-            _within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
+            _within("wait", found.get("wait", 0.0), 0.0, WAIT_MAX),
         )
-        return self._driver.listen(wanted, reply)
 
     async def _nodes(self, asked: Asked) -> wire.NodeList:
         return await reports.node_list(self._driver)
@@ -552,14 +581,14 @@ class Api:
         return describe(wire.ROUTES, __version__)
 
 
-def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _query(given: QueryParams, kinds: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the query string, each of its kind; a list's may come many times."""
     found: dict[str, Any] = {}
-    for name in request.query_params:
+    for name in given:
         if name not in kinds:
             allowed = f"one of {', '.join(kinds)}" if kinds else "none"
             raise malformed("parameter", name, allowed, did_you_mean(name, kinds))
-        values = request.query_params.getlist(name)
+        values = given.getlist(name)
         kind = kinds[name]
         try:
             many = get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind) is list
@@ -610,6 +639,17 @@ def _message(row: MessageRow, *, packed: bool) -> wire.Message:
 def _messages(rows: list[MessageRow], cursor: int, *, forgotten: int, packed: bool) -> bytes:
     answer = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor, forgotten)
     return wire.encode(answer) if packed else msgspec.json.encode(answer)
+
+
+def _trouble(route: wire.Route, error: Exception, packed: bool, kind: str = wire.MSGPACK) -> Response:
+    """The answer to a request that has led to an error; `kind` is the type of its body."""
+    if isinstance(error, HeadwayError):
+        return _refusal(error, packed)
+    if isinstance(error, msgspec.MsgspecError | RecursionError):
+        hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
+        return _refusal(Malformed(f"the body of {route.name} is not valid: {error}", hint), packed)
+    log.error("%s failed", route.name, exc_info=error)
+    return _broken(route, error, packed)
 
 
 def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:

@@ -6,7 +6,8 @@ body that stops arriving. Data after an answer that did not need it is read and 
 sends would not see the answer if the connection broke. When there is no room, connections without a request under way
 are closed: first those that never showed a token, and of these the one that has been idle the longest.
 
-Some requests, those to services, are taken by a desk before the application sees them (`headway.web.asking`).
+Some requests are taken by a desk before the application sees them: those to services (`headway.web.asking`), and what
+clients ask with each call (`headway.web.calls`).
 """
 
 from __future__ import annotations
@@ -508,11 +509,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def reply(self, taken: Taken, whole: bytes) -> None:
         """Send the answer, head and body, to a request that a desk has taken."""
-        self._let_go(taken)
+        self.write(whole)
+        self.over(taken)
+
+    def write(self, whole: bytes) -> None:
+        """Send an answer, head and body; `over` follows."""
         if not self.transport.is_closing():
             self.transport.write(whole)
-            if not taken.keep_alive:
-                self.transport.close()
+
+    def over(self, taken: Taken) -> None:
+        """A request that a desk has taken is answered."""
+        self._let_go(taken)
+        if not taken.keep_alive and not self.transport.is_closing():
+            self.transport.close()
         self.on_response_complete()
 
     def _let_go(self, taken: RequestResponseCycle | Taken) -> None:

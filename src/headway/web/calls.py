@@ -1,0 +1,293 @@
+"""What every call through a client asks: that its work is accepted, and for its messages. No task, nothing in between.
+
+A call that is waited for passes the server twice, and most of its time there went into the ways of an application: a
+task, a scope, a router, an answer in parts. So a desk takes these two requests from their connections, as `asking` does
+those to services. What is unusual about them, or wrong, is left to the application, where every error is told: JSON, a
+large submission, another epoch, an unknown parameter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from headway import wire
+from headway.errors import HeadwayError
+from headway.live.listeners import Listener, Wanted
+from headway.live.store.messages import MessageRow
+from headway.web.asking import Asking
+from headway.web.asking import Desk as ServiceDesk
+from headway.web.bodies import WHOLE_MAX, in_form, owner_of
+from headway.web.line import HttpConnection, Taken
+from headway.wire.epoch import EPOCH
+from headway.wire.reading import decoder
+
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+_CLOSE: Final = b"connection: close\r\n"
+_SUBMIT: Final = wire.SUBMIT.path.encode()
+_MESSAGES: Final = wire.MESSAGES.path.encode()
+_EPOCH: Final = EPOCH.lower().encode()
+_PACKED: Final = wire.MSGPACK.encode()
+_BODIES: Final = (b"content-length", b"transfer-encoding")
+
+_submission = decoder(wire.Submission, is_json=False)
+
+
+class Owner(Protocol):
+    """Whose token it is."""
+
+    @property
+    def name(self) -> str:
+        """For the journal."""
+        ...
+
+
+class Answers(Protocol):
+    """What answers."""
+
+    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+        """See `Driver.hand_in`."""
+        ...
+
+    def wanted(self, query: QueryParams) -> Wanted:
+        """Which messages a query asks for.
+
+        Raises:
+            HeadwayError: it is wrong.
+        """
+        ...
+
+    def listen(self, wanted: Wanted, caller: Listening) -> Listener:
+        """See `Driver.listen`."""
+        ...
+
+    def leave(self, listener: Listener) -> None:
+        """See `Driver.leave`."""
+        ...
+
+    def messages(self, rows: list[MessageRow], cursor: int, *, packed: bool) -> bytes:
+        """The body of an answer with messages."""
+        ...
+
+    def refused(self, route: wire.Route, error: Exception, *, packed: bool) -> Response:
+        """The answer to an error."""
+        ...
+
+
+class Calls:
+    """Takes small submissions and requests for messages.
+
+    Args:
+        answers: answers them.
+        owners: of the tokens.
+        epoch: of the journal.
+        body_max: bytes that a submission may have.
+    """
+
+    def __init__(self, answers: Answers, owners: Mapping[bytes, Owner], epoch: str, body_max: int) -> None:
+        self.answers = answers
+        self.epoch_line = b"%b: %b\r\n" % (_EPOCH, epoch.encode())
+        self._owners = owners
+        self._epoch = epoch.encode()
+        self._body_max = min(WHOLE_MAX, body_max)
+
+    def take(
+        self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> Submitting | Listening | None:
+        """Take a request whose head is read; None: it is for the application."""
+        path, _, query = url.partition(b"?")
+        if method == wire.SUBMIT.method and url == _SUBMIT:
+            return self._submitting(line, headers)
+        if method == wire.MESSAGES.method and path == _MESSAGES and b"#" not in query:
+            return self._listening(line, query, headers)
+        return None
+
+    def _owner(self, given: Mapping[bytes, bytes]) -> Owner | None:
+        """Who asks; None: that is not known, or another epoch is meant."""
+        return owner_of(given.get(b"authorization", b""), self._owners) if self._is_ours(given) else None
+
+    def _is_ours(self, given: Mapping[bytes, bytes]) -> bool:
+        return given.get(_EPOCH, self._epoch) == self._epoch
+
+    def _submitting(self, line: HttpConnection, headers: list[tuple[bytes, bytes]]) -> Submitting | None:
+        given = dict(headers)
+        size, owner = given.get(b"content-length", b""), self._owner(given)
+        if owner is None or len(given) < len(headers) or not size.isdigit() or int(size) > self._body_max:
+            return None
+        if given.get(b"content-type", _PACKED) != _PACKED:
+            return None
+        return Submitting(self, line, owner.name, packed=_PACKED in given.get(b"accept", b""))
+
+    def _listening(self, line: HttpConnection, query: bytes, headers: list[tuple[bytes, bytes]]) -> Listening | None:
+        given = dict(headers)
+        if self._owner(given) is None or len(given) < len(headers) or any(name in given for name in _BODIES):
+            return None
+        try:
+            wanted = self.answers.wanted(QueryParams(query))
+        except HeadwayError:
+            return None
+        return Listening(self, line, wanted, packed=_PACKED in given.get(b"accept", b""))
+
+
+class _Call:
+    """A request that was taken, from its head to its answer.
+
+    Attributes:
+        keep_alive: whether its connection goes on after the answer.
+        response_complete: False, for uvicorn.
+    """
+
+    __slots__ = ("_desk", "_line", "_packed", "keep_alive")
+
+    response_complete: Final = False
+
+    def __init__(self, desk: Calls, line: HttpConnection, *, packed: bool) -> None:
+        self._desk = desk
+        self._line = line
+        self._packed = packed
+        self.keep_alive = True
+
+    @property
+    def _end(self) -> bytes:
+        return b"" if self.keep_alive else _CLOSE
+
+    def _error(self, route: wire.Route, error: Exception) -> bytes:
+        response = self._desk.answers.refused(route, error, packed=self._packed)
+        head = b"".join([b"%b: %b\r\n" % header for header in response.raw_headers])
+        first = STATUS_LINE[response.status_code]
+        return b"".join((first, head, self._desk.epoch_line, self._end, b"\r\n", bytes(response.body)))
+
+
+class Submitting(_Call):
+    """A submission."""
+
+    __slots__ = ("_body", "_caller", "_is_gone")
+
+    def __init__(self, desk: Calls, line: HttpConnection, caller: str, *, packed: bool) -> None:
+        super().__init__(desk, line, packed=packed)
+        self._body: bytes | bytearray = b""
+        self._caller = caller
+        self._is_gone = False
+
+    def more(self, part: bytes) -> None:
+        """A part of its body."""
+        if not self._body:
+            self._body = part
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)  # parts may be a byte each
+            self._body += part
+
+    def whole(self) -> None:
+        """Its body is complete."""
+        body, self._body = bytes(self._body), b""
+        try:
+            answer = self._desk.answers.hand_in(self._caller, _submission(body))
+        except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+            self._line.reply(self, self._error(wire.SUBMIT, error))
+        else:
+            answer.add_done_callback(self._answered)
+
+    def gone(self) -> None:
+        """Nobody waits for the answer any more: it is accepted all the same."""
+        self._is_gone = True
+
+    def _answered(self, answer: asyncio.Future[wire.Submitted]) -> None:
+        error = answer.exception()
+        if self._is_gone:
+            return
+        if error is not None:
+            assert isinstance(error, Exception)
+            self._line.reply(self, self._error(wire.SUBMIT, error))
+            return
+        body, form = in_form(answer.result(), packed=self._packed)
+        self._line.reply(self, _ANSWER % (form.encode(), len(body), self._desk.epoch_line + self._end, body))
+
+
+class Listening(_Call):
+    """A request for messages: the caller of a listener."""
+
+    __slots__ = ("_is_over", "_listener", "_wanted", "_whole")
+
+    def __init__(self, desk: Calls, line: HttpConnection, wanted: Wanted, *, packed: bool) -> None:
+        super().__init__(desk, line, packed=packed)
+        self._wanted = wanted
+        self._listener: Listener | None = None
+        self._whole = b""
+        self._is_over = False
+
+    # For the connection
+
+    def more(self, part: bytes) -> None:
+        """It has no body."""
+
+    def whole(self) -> None:
+        """It is complete."""
+        try:
+            self._listener = self._desk.answers.listen(self._wanted, self)
+        except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+            self._is_over = True
+            self._line.reply(self, self._error(wire.MESSAGES, error))
+        else:
+            if self._is_over:
+                self._leave()
+
+    def gone(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._is_over = True
+        self._leave()
+
+    # For the listener
+
+    def make(self, messages: list[MessageRow], cursor: int) -> None:
+        """Make the answer."""
+        body = self._desk.answers.messages(messages, cursor, packed=self._packed)
+        form = wire.MSGPACK if self._packed else wire.JSON
+        self._whole = _ANSWER % (form.encode(), len(body), self._end, body)
+
+    def send(self) -> None:
+        """Write it."""
+        self._line.write(self._whole)
+
+    def close(self) -> None:
+        """Let the connection go on."""
+        self._is_over = True
+        if not self._whole:
+            self._line.write(self._error(wire.MESSAGES, RuntimeError("the answer could not be made")))
+        self._line.over(self)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            self._desk.answers.leave(listener)
+
+
+class Desks:
+    """All desks of a server.
+
+    Args:
+        services: takes requests to services.
+        calls: takes what calls ask.
+    """
+
+    def __init__(self, services: ServiceDesk, calls: Calls) -> None:
+        self._services = services
+        self._calls = calls
+        self.take_again = services.take_again
+
+    def take(
+        self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> Asking | Submitting | Listening | None:
+        """Take a request whose head is read; None: it is for the application."""
+        return self._calls.take(line, method, url, headers) or self._services.take(line, method, url, headers)
+
+    def learn(self, taken: Taken, data: bytes) -> None:
+        """Remember the head of a request to a service: the others differ."""
+        if isinstance(taken, Asking):
+            self._services.learn(taken, data)
