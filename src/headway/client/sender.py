@@ -12,6 +12,8 @@ from threading import Condition, Lock, RLock, Thread
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
+from msgspec import structs
+
 from headway.client.client import Client
 from headway.client.job import Job, calls_of, new_job
 from headway.client.pickling import HINT, End, ends, pickled_function
@@ -20,9 +22,9 @@ from headway.client.waiters import orphan
 from headway.errors import HeadwayError, NotPicklable
 from headway.files import File
 from headway.model.actions import JobStatus
-from headway.model.job import JobId
+from headway.model.job import JobId, Kind
 from headway.pool import InitializerFailed, Prepared
-from headway.wire import TaskResult, blob_name
+from headway.wire import Calls, NewJob, TaskResult, blob_name
 
 BATCH_MAX: Final = 1000
 """How many calls go to the server as one job, at most."""
@@ -213,6 +215,7 @@ class Sender:
         self._terms = terms
         self._at_once = at_once
         self._preparation = preparation
+        self._alike: NewJob | None = None
         self._begin()
         _senders.add(self)
 
@@ -407,13 +410,23 @@ class Sender:
         files = [file for call in sent for file in call.files]
         try:
             work = calls_of(blobs, [call.arguments for call in sent], chosen, files, self._terms)
-            self._client.send([new_job(self._terms, work, len(sent), leased=True)], blobs, [batch])
+            self._client.send([self._job(work, len(sent))], blobs, [batch])
         except HeadwayError as error:
             log.warning("%d calls of an executor were not sent: %s", len(sent), error.args[0])
             batch.broken(error)
         except BaseException as error:
             batch.broken(error)
             raise
+
+    def _job(self, work: Calls, calls: int) -> NewJob:
+        """A job of calls. Terms that say the same at any time are checked once."""
+        terms = self._terms
+        if self._alike is not None:
+            return structs.replace(self._alike, work=work, tasks=calls)
+        job = new_job(terms, work, calls, leased=True)
+        if terms.kind is Kind.BAG and terms.release is None and terms.due is None and not terms.sizes:
+            self._alike = job
+        return job
 
     def _pickled(self, function: Callable[..., Any], blobs: dict[str, bytes]) -> int | BaseException:
         """The position of a function among those that are sent, or why it cannot be sent."""

@@ -96,6 +96,11 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
+WAKE_IDLE: Final[Duration] = SECOND // 20
+"""How long the core may have to wait until it is woken while there is no job: the next submission comes before that,
+if calls follow each other, and one round does for both.
+"""
+
 STOPPED: Final = "stopped"
 """The name under which the journal has the instant of the last orderly stop."""
 
@@ -205,6 +210,7 @@ class Driver:
         self._under_way: Parts[None] | None = None
         self._wakes_next = False
         self._pending: Turn | None = None
+        self._unfollowed: list[Turn] = []
         self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
         self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve)
@@ -340,6 +346,7 @@ class Driver:
             self._engine.forget(job)
         asked_now = {action.node for action in turn.actions if isinstance(action, SwitchOff | SwitchOn)}
         self._perform(turn)
+        self._follow()
         self._switches.go_on(asked_now)
         self.journal.hurry()
         self._steps = []
@@ -396,7 +403,9 @@ class Driver:
             for _ in range(3):  # a round that is due by itself, a large submission, and everything else
                 if self._pending is None:
                     self._run_whole_turn()
+            self._follow()
         finally:
+            self._unfollowed.clear()
             is_whole = self._serving and self._pending is None and not self._singly and not self.broken.done()
             self._serving = False
             self._alarm.stop()
@@ -594,6 +603,7 @@ class Driver:
 
     def _go_on(self) -> None:
         """Do a turn, or its next part."""
+        self._follow()
         if self._under_way is None:
             self._under_way = Parts(self._turn())
         if not self._under_way.step():
@@ -731,13 +741,22 @@ class Driver:
         tell, ask_again = partial(self._listeners.tell, turn.batch.messages), "callers who wait ask again"
         if contain("messages to callers", tell, ask_again) is not None:
             self._listeners.start_over()
-        # Nobody waits for the rest.
+        if turn.batch.acknowledged:
+            contain("retention", self.retention.acknowledged, "it looks again later")
+        self._unfollowed.append(turn)
+        asyncio.get_running_loop().call_soon(self._follow)
+
+    def _follow(self) -> None:
+        """What follows a turn and nobody waits for: it comes when launches and answers have been sent."""
+        while self._unfollowed:
+            self._follow_turn(self._unfollowed.pop(0))
+
+    def _follow_turn(self, turn: Turn) -> None:
+        contain = self.troubles.contain
         contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
         contain("services", self.services.follow, "they are looked at again after the next change")
         contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         self._collecting.follow(len(turn.batch.events))
-        if turn.batch.acknowledged:
-            contain("retention", self.retention.acknowledged, "it looks again later")
         self._consult()
         contain("leases of calls", self._leases.follow, "they are looked at again after the next turn")
         contain("the look at the disk", self.room.follow, "it is looked at later")
@@ -752,8 +771,9 @@ class Driver:
             self.feed(partial(consultant.failed, url, question, detail))
 
     def _set_alarm(self) -> None:
-        if self._ledger.wake_at < NEVER:
-            self._alarm.set(self._ledger.wake_at)
+        wake_at = self._ledger.wake_at
+        if wake_at < NEVER:
+            self._alarm.set(max(wake_at, self.now() + WAKE_IDLE) if self._ledger.may_sleep else wake_at)
         else:
             self._alarm.off()
 

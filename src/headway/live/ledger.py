@@ -435,6 +435,11 @@ class Ledger:
         """When the core wants to be woken; never if it does not."""
         return self.core.wake_at
 
+    @property
+    def may_sleep(self) -> bool:
+        """Whether it does not matter if the core is woken a little later: it has no job, and no decider to be asked."""
+        return not self.core.state.jobs and not self.core.decider
+
     def wake(self, entry: Entry, *, always: bool = False) -> None:
         """Wake the core if it wanted to be woken by now; after every other event of the instant."""
         if always or self.wake_at <= entry.now:

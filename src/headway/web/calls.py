@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
@@ -79,8 +79,34 @@ class Answers(Protocol):
         ...
 
 
+HEADS_MAX: Final = 1_000
+"""Heads of submissions that are remembered."""
+
+HEAD_MAX: Final = 1 << 10
+"""Bytes of a head that is remembered."""
+
+_END: Final = b"\r\n\r\n"
+
+
+class _Head(NamedTuple):
+    """What is to be known of the head of a submission.
+
+    Attributes:
+        caller: who submits.
+        size: bytes of the body.
+        packed: whether the answer is MessagePack.
+    """
+
+    caller: str
+    size: int
+    packed: bool
+
+
 class Calls:
     """Takes small submissions and requests for messages.
+
+    Heads of submissions that were parsed and taken are remembered as they are, as those of `asking.Desk` are: calls
+    whose arguments alone differ are sent with the same.
 
     Args:
         answers: answers them.
@@ -95,6 +121,21 @@ class Calls:
         self._owners = owners
         self._epoch = epoch.encode()
         self._body_max = min(WHOLE_MAX, body_max)
+        self._heads: dict[bytes, _Head] = {}  # the oldest first
+
+    def take_again(self, line: HttpConnection, data: bytes) -> Submitting | None:
+        """Take a submission that is whole, and whose head is one that was taken before."""
+        end = data.find(_END) + len(_END)
+        head = self._heads.get(data[:end])
+        return None if head is None or len(data) != end + head.size else Submitting(self, line, head, data[end:])
+
+    def learn(self, taken: Submitting, data: bytes) -> None:
+        """Remember the head of a submission."""
+        end = data.find(_END) + len(_END)
+        if end == len(data) - taken.head.size and end <= HEAD_MAX:
+            if len(self._heads) >= HEADS_MAX:
+                del self._heads[next(iter(self._heads))]
+            self._heads[data[:end]] = taken.head
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
@@ -121,7 +162,7 @@ class Calls:
             return None
         if given.get(b"content-type", _PACKED) != _PACKED:
             return None
-        return Submitting(self, line, owner.name, packed=_PACKED in given.get(b"accept", b""))
+        return Submitting(self, line, _Head(owner.name, int(size), _PACKED in given.get(b"accept", b"")))
 
     def _listening(self, line: HttpConnection, query: bytes, headers: list[tuple[bytes, bytes]]) -> Listening | None:
         given = dict(headers)
@@ -164,14 +205,18 @@ class _Call:
 
 
 class Submitting(_Call):
-    """A submission."""
+    """A submission.
 
-    __slots__ = ("_body", "_caller", "_is_gone")
+    Attributes:
+        head: of it.
+    """
 
-    def __init__(self, desk: Calls, line: HttpConnection, caller: str, *, packed: bool) -> None:
-        super().__init__(desk, line, packed=packed)
-        self._body: bytes | bytearray = b""
-        self._caller = caller
+    __slots__ = ("_body", "_is_gone", "head")
+
+    def __init__(self, desk: Calls, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
+        super().__init__(desk, line, packed=head.packed)
+        self.head = head
+        self._body: bytes | bytearray = body
         self._is_gone = False
 
     def more(self, part: bytes) -> None:
@@ -187,7 +232,7 @@ class Submitting(_Call):
         """Its body is complete."""
         body, self._body = bytes(self._body), b""
         try:
-            answer = self._desk.answers.hand_in(self._caller, _submission(body))
+            answer = self._desk.answers.hand_in(self.head.caller, _submission(body))
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
             self._line.reply(self, self._error(wire.SUBMIT, error))
         else:
@@ -279,7 +324,6 @@ class Desks:
     def __init__(self, services: ServiceDesk, calls: Calls) -> None:
         self._services = services
         self._calls = calls
-        self.take_again = services.take_again
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
@@ -287,7 +331,13 @@ class Desks:
         """Take a request whose head is read; None: it is for the application."""
         return self._calls.take(line, method, url, headers) or self._services.take(line, method, url, headers)
 
+    def take_again(self, line: HttpConnection, data: bytes) -> Asking | Submitting | None:
+        """Take a request that is whole, and whose head is one that was taken before."""
+        return self._services.take_again(line, data) or self._calls.take_again(line, data)
+
     def learn(self, taken: Taken, data: bytes) -> None:
-        """Remember the head of a request to a service: the others differ."""
+        """Remember the head of a request; those for messages differ."""
         if isinstance(taken, Asking):
             self._services.learn(taken, data)
+        elif isinstance(taken, Submitting):
+            self._calls.learn(taken, data)

@@ -65,6 +65,7 @@ class Folder(Disk):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._log = os.fspath(folder / f"{FILE}-wal")  # looked at with each submission
 
     def open(self, *, accept_loss: bool) -> Opened:
         """Lock the directory and open its journal."""
@@ -81,7 +82,7 @@ class Folder(Disk):
     def log_size(self) -> int:
         """Bytes of the log beside it."""
         try:
-            return self._folder.joinpath(f"{FILE}-wal").stat().st_size
+            return os.stat(self._log).st_size
         except OSError:  # there is none at the moment
             return 0
 
