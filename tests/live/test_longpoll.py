@@ -104,7 +104,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Rig]:
+async def serving(folder: Path, *, desk: bool = True) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
@@ -112,7 +112,7 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
         api = Api(
             driver, {TOKEN: TokenOwner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()
         )
-        server = BoundedServer(api.app, end)
+        server = BoundedServer(api.app, end, api.front(journal.epoch) if desk else None)
         address = listener.getsockname()[:2]
         task = asyncio.create_task(server.serve([listener]))
         rig = Rig(driver, engine, server, address)
@@ -128,15 +128,16 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
         assert (driver.listeners, server.server_state.connections, server.server_state.tasks) == (0, set(), set())
 
 
-def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]]) -> None:
+def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], *, desk: bool = True) -> None:
     async def main() -> None:
-        async with serving(folder) as rig:
+        async with serving(folder, desk=desk) as rig:
             await scenario(rig)
 
     uvloop.run(main())
 
 
-def test_three_hundred_wait_and_a_turn_for_each_part_tells_each_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("desk", [True, False])
+def test_three_hundred_wait_and_a_turn_for_each_part_tells_each_its_own(tmp_path: Path, desk: bool) -> None:
     async def scenario(rig: Rig) -> None:
         lines = await rig.lines(300)
         jobs = [await rig.submit(f"c{number}", release=100.0) for number in range(300)]
@@ -153,7 +154,7 @@ def test_three_hundred_wait_and_a_turn_for_each_part_tells_each_its_own(tmp_path
             line.wait(f"c{number}", told[number].cursor, wait=0)
         assert {(await line.messages()).messages for line in lines} == {()}
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, desk=desk)
 
 
 @pytest.mark.parametrize("seed", range(3))
