@@ -180,7 +180,7 @@ class Arrivals:
                 turn.submitted.append((offer.answer, (yield from ledger.accept(turn, offer))))
             except Exception as error:
                 raise _Choked(offer, error) from error
-        if came.wakes and not (came and ledger.may_sleep):
+        if came.wakes:
             try:
                 ledger.wake(turn)
             except Exception as error:

@@ -96,11 +96,6 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
-WAKE_IDLE: Final[Duration] = SECOND // 20
-"""How long the core may have to wait until it is woken while there is no job: the next submission comes before that,
-if calls follow each other, and one round does for both.
-"""
-
 STOPPED: Final = "stopped"
 """The name under which the journal has the instant of the last orderly stop."""
 
@@ -771,9 +766,8 @@ class Driver:
             self.feed(partial(consultant.failed, url, question, detail))
 
     def _set_alarm(self) -> None:
-        wake_at = self._ledger.wake_at
-        if wake_at < NEVER:
-            self._alarm.set(max(wake_at, self.now() + WAKE_IDLE) if self._ledger.may_sleep else wake_at)
+        if self._ledger.wake_by < NEVER:
+            self._alarm.set(self._ledger.wake_by)
         else:
             self._alarm.off()
 

@@ -43,13 +43,18 @@ from headway.model.events import (
     TaskStarted,
     Woke,
 )
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, PolicySource
 
 log = logging.getLogger(__name__)
+
+WAKE_IDLE: Final[Duration] = SECOND // 20
+"""How long the core may have to wait until it is woken while there is no job: the next submission comes before that,
+if calls follow each other, and one round does for both.
+"""
 
 _DETAIL: Final = {
     Outcome.LOST: "its node was lost each time it ran, at last while nothing else ran there: it is taken for the cause",
@@ -436,13 +441,18 @@ class Ledger:
         return self.core.wake_at
 
     @property
-    def may_sleep(self) -> bool:
-        """Whether it does not matter if the core is woken a little later: it has no job, and no decider to be asked."""
-        return not self.core.state.jobs and not self.core.decider
+    def wake_by(self) -> Instant:
+        """When the core is woken at the latest; never if it does not want to be.
+
+        Without a job, and without a decider that is to be asked, nothing depends on a little while.
+        """
+        wake_at = self.wake_at
+        idle = wake_at < NEVER and not self.core.state.jobs and not self.core.decider
+        return wake_at + WAKE_IDLE if idle else wake_at
 
     def wake(self, entry: Entry, *, always: bool = False) -> None:
         """Wake the core if it wanted to be woken by now; after every other event of the instant."""
-        if always or self.wake_at <= entry.now:
+        if always or self.wake_by <= entry.now:
             self.feed(entry, Woke(entry.now))
 
     def _handle(self, event: Event) -> list[Action]:
