@@ -27,6 +27,7 @@ from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
+from headway.live.meter import Meter
 from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
@@ -167,6 +168,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             door=Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner),
         )
         driver.broken.add_done_callback(lambda _: end.set())
+        meter = Meter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
         checker, delay = Checker(driver, clock, collectors.installed(), engine.pids), LoopDelay()
         url_file, no_more_files = settings.data / URL, _nothing
         try:
@@ -185,6 +187,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 checker=checker,
                 delay=delay,
                 body_max=settings.body_max,
+                meter=meter,
             )
             server = BoundedServer(Epochs(api.app, journal.epoch), end, api.front(journal.epoch))
             spare_collector()
@@ -195,6 +198,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 driver.incident("port_changed", url, moved)
             serving = asyncio.create_task(server.serve([listener]))
             delay.start()
+            meter.rapl.start()
             if settings.check_every is None:
                 checker.start()
             else:
@@ -214,6 +218,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 no_more_files()
                 checker.stop()
                 delay.stop()
+                meter.rapl.stop()
                 forecaster.stop()
             finally:
                 await driver.stop()

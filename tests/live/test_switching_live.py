@@ -88,6 +88,28 @@ def test_an_idle_node_goes_off_and_comes_on_for_a_job(up: Up) -> None:
         client.wait(waiting, timeout=20)
 
 
+def test_what_the_nodes_took_is_shown_by_node_user_and_job(up: Up) -> None:
+    with begin(up) as client:
+        becomes(client, "off")
+        job = client.submit(Job("sleeps", [Task.command("sleep", "0.5")], estimate=1.0))
+        client.wait(job, timeout=20)
+        shown = up.headway("energy")
+        found = client.energy()
+        model = found.model
+        lasted = model.until - model.since
+        assert 0.5 < lasted < 60
+        assert model.joules == pytest.approx(sum(model.nodes.values()))
+        # a draws 10 W, and 10 more while the job runs; b draws nothing while it is off.
+        assert model.nodes["a"] == pytest.approx(10 * lasted + 10 * 0.5, rel=0.3)
+        assert model.nodes["b"] < model.nodes["a"] - 5
+        ((number, joules),) = [(one.job, one.joules) for one in model.jobs]
+        assert (number, joules) == (job.job, pytest.approx(model.nodes["a"]))
+        assert sum(model.users.values()) == pytest.approx(joules)
+        assert (found.counted is None) == bool(found.why_not)
+        assert "nodes took" in shown
+        assert client.energy(until=model.since - 100).model.joules == 0
+
+
 @pytest.mark.parametrize("when", ["off", "on"])
 def test_a_server_that_is_killed_meanwhile_goes_on(up: Up, when: str) -> None:
     marker = up.data.parent / "slow"
@@ -105,7 +127,7 @@ def test_a_server_that_is_killed_meanwhile_goes_on(up: Up, when: str) -> None:
             becomes(client, "off")
             assert not up.agents("b")
         else:
-            until(lambda: client.job(waiting.job).status == "succeeded")
+            until(lambda: client.job(waiting.job).job.status.value == "succeeded")
             assert not kinds(client)
 
 

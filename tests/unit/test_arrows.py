@@ -49,6 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "web": {"advice", "live", "core", "model", "errors", "services", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "restate": {"core", "live", "policies"},
+    "energies": {"live", "metrics", "model", "policies", "wire"},
     "forecaster": {"errors", "live", "model", "policies", "sim"},
     "reproduce": LEAF | {"sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
 }

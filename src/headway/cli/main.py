@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "node": ("headway.cli.node", "Add, drain, remove, resize and switch nodes."),
     "metrics": ("headway.cli.check", "Show what collectors measured on the nodes."),
     "checker": ("headway.cli.check", "Show the status checker, or switch it on or off."),
+    "energy": ("headway.cli.energy", "Show what the nodes took."),
     "incidents": ("headway.cli.check", "List what an operator should know."),
     "requests": ("headway.cli.check", "List who asked for what."),
     "policy": ("headway.cli.live", "Show or change the policy."),

@@ -14,6 +14,7 @@ from headway.wire import (
     CHECKER,
     CHOOSE,
     DRAIN_NODE,
+    ENERGY,
     INCIDENTS,
     METRICS,
     NODES,
@@ -32,6 +33,7 @@ from headway.wire import (
     CheckerChange,
     CheckerReport,
     Costs,
+    EnergyReport,
     IncidentReport,
     Metric,
     NewNode,
@@ -47,6 +49,9 @@ from headway.wire import (
 
 NODE_SECONDS: Final = 60.0
 """How long the server may take, in addition to the usual time, to start the processes of a node or to end them."""
+
+ENERGY_SECONDS: Final = 600.0
+"""How long the server may take to find what the nodes took: it looks at all that its journal has."""
 
 
 class Operation:
@@ -139,9 +144,7 @@ class Operation:
                 or `"10m"`, counted back from now.
         """
         found: list[Metric] = []
-        if isinstance(since, str):
-            since = instant_of(since, "since", towards="past")
-        after = since.timestamp() if isinstance(since, datetime) else since
+        after = _past(since, "since")
         while True:
             part = self._server.ask(METRICS, query=(("node", node), ("metric", metric), ("since", after)))
             found += part.metrics
@@ -208,6 +211,25 @@ class Operation:
         answer: Costs = self._server.ask(PENALTIES)
         return answer
 
+    def energy(
+        self,
+        *,
+        since: float | datetime | str | None = None,
+        until: float | datetime | str | None = None,
+    ) -> EnergyReport:
+        """What the nodes took in a period, in joules.
+
+        Args:
+            since: as of `metrics`; default: since the server started.
+            until: given likewise; default: now.
+
+        Raises:
+            HeadwayError: it cannot be found.
+        """
+        query = (("since", _past(since, "since")), ("until", _past(until, "until")))
+        answer: EnergyReport = self._server.ask(ENERGY, query=query, wait=ENERGY_SECONDS)
+        return answer
+
     def statistics(self) -> Statistics:
         """Figures about the server."""
         answer: Statistics = self._server.ask(STATISTICS)
@@ -216,3 +238,10 @@ class Operation:
     def shut_down(self) -> None:
         """Stop the server in order: running tasks are ended, and redone at the next start."""
         self._server.ask(SHUTDOWN)
+
+
+def _past(when: float | datetime | str | None, field: str) -> float | None:
+    """An instant of the past in seconds since the Unix epoch."""
+    if isinstance(when, str):
+        when = instant_of(when, field, towards="past")
+    return when.timestamp() if isinstance(when, datetime) else when

@@ -39,7 +39,7 @@ from headway.model.events import (
     TaskStarted,
     Woke,
 )
-from headway.model.instant import Duration, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -399,11 +399,12 @@ class Recorder:
     def _note_row(self, place: Place, run: Run, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
         if self._rows is not None:
-            self._rows += self._rows_of(place, run, wasted=wasted)
+            self._rows += self._rows_of(place, run, None, wasted=wasted)
 
-    def _rows_of(self, place: Place, run: Run, *, wasted: bool) -> Iterator[AttemptRow]:
-        """Where an attempt was in its tier until now."""
-        end, left, slot_nodes = max(self._state.now, run.since), run.slots, self._state.slot_nodes
+    def _rows_of(self, place: Place, run: Run, until: Instant | None, *, wasted: bool) -> Iterator[AttemptRow]:
+        """Where an attempt was in its tier until an instant; None: until now."""
+        end = max(self._state.now if until is None else until, run.since)
+        left, slot_nodes = run.slots, self._state.slot_nodes
         while left:
             seen = self._nodes[slot_nodes[left.bit_length() - 1].spec.name]
             part = left & seen.slots
@@ -436,12 +437,12 @@ class Recorder:
         begin: Instant | None = None,
         alone: Mapping[JobId, Duration] | None = None,
         decision_seconds: float = 0.0,
-        running: bool = False,
+        until: Instant | None = None,
     ) -> Schedule:
         """What was recorded until now, as columns.
 
         Args:
-            running: whether what still runs is to be among the attempts, as if it ended now.
+            until: an instant, now or later; then what still runs is among the attempts, as if it ended then.
             workload: the jobs.
             jobs: their ids, in the order of the workload.
             begin: as in `Schedule`; None: the first release.
@@ -459,8 +460,8 @@ class Recorder:
             place = {job: position for position, job in enumerate(jobs)}
             columns = (holdings[0], [place[job] for job in holdings[1]], holdings[2], holdings[3])
         rows = list(self._rows or ())
-        for where, run in self.runs.items() if running else ():
-            rows += self._rows_of(where, run, wasted=False)
+        for where, run in self.runs.items() if until is not None else ():
+            rows += self._rows_of(where, run, until, wasted=False)
         refused = Counter(self._core.refusals)
         refused.subtract(self._refused_before)
         return schedule_of(
@@ -495,9 +496,8 @@ class Recorder:
         )
 
     def _presence(self) -> tuple[tuple[int, Instant, Instant], ...]:
-        """When which node was up, until now."""
-        now, nodes = self._state.now, self._nodes.values()
-        up = [(seen.number, seen.since, now) for seen in nodes if seen.since is not None]
+        """When which node was up."""
+        up = [(seen.number, seen.since, NEVER) for seen in self._nodes.values() if seen.since is not None]
         return (*self._present, *up)
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
@@ -533,7 +533,7 @@ class Recorder:
         begin: Instant | None = None,
         alone: Mapping[JobId, Duration] | None = None,
         decision_seconds: float = 0.0,
-        running: bool = False,
+        until: Instant | None = None,
     ) -> Schedule:
         """What was recorded until now of jobs that no workload told, in order of release.
 
@@ -542,7 +542,7 @@ class Recorder:
         Args:
             specs: the jobs by their ids.
             due, priority: their terms now.
-            begin, alone, decision_seconds, running: as of `schedule`.
+            begin, alone, decision_seconds, until: as of `schedule`.
         """
         # Stable order of release, as a workload has it; ids break ties.
         release = {job: spec.release for job, spec in sorted(specs.items())}
@@ -569,9 +569,7 @@ class Recorder:
             after={position: before for position, before in after.items() if before},
             workflows={place[job]: spec.graph for job, spec in specs.items() if isinstance(spec, Workflow)},
         )
-        return self.schedule(
-            workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds, running=running
-        )
+        return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds, until=until)
 
 
 def _holdings_of(job: JobView) -> tuple[int, int]:

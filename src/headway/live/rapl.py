@@ -19,7 +19,7 @@ from headway.model.instant import Instant
 ROOT: Final = Path("/sys/class/powercap")
 
 PREFIX: Final = "intel-rapl:"
-"""How the zones are called, also those of AMD, because the driver is Intel's; `intel-rapl-mmio` counts the same again."""
+"""How the zones are called, those of AMD too, as the driver is Intel's; `intel-rapl-mmio` counts the same again."""
 
 EVERY: Final = 30.0
 """Seconds between two readings. At 1 kW a counter of the smallest range that is known, 65 kJ, goes round in 65 s."""

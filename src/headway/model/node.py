@@ -83,6 +83,14 @@ class Power:
     idle: float
     peak: float
 
+    def at(self, share: float) -> float:
+        """Watts when this share of its slots is busy.
+
+        >>> Power(50.0, 90.0).at(0.5)
+        70.0
+        """
+        return self.idle + (self.peak - self.idle) * share
+
 
 WATTS_MAX: Final = 1e9
 """No node draws more."""

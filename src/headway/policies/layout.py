@@ -422,7 +422,7 @@ def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
             here ^= place
             if not here:
                 break
-    if wake == NEVER and agenda and not view.running and not plan.allocations:
+    if wake == NEVER and agenda and not (view.running or plan.allocations or view.coming):
         wake = 1 + max(now, min(planned[0][0] for planned in agenda.values()))  # then those that wait let others go
     if wake < NEVER:
         plan.wake = wake

@@ -58,10 +58,11 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
 from headway.live.listeners import Caller, Listener, Wanted
+from headway.live.meter import Meter
 from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
-from headway.model.instant import to_seconds
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.web.asking import Desk, answered, service_of
@@ -166,6 +167,7 @@ class Api:
         checker: the status checker.
         delay: how late the event loop was.
         body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
+        meter: measures the energy of the nodes; None: it is not measured.
 
     Attributes:
         desk: takes requests to services from their connections.
@@ -180,6 +182,7 @@ class Api:
         checker: Checker,
         delay: LoopDelay,
         body_max: int = BODY_MAX,
+        meter: Meter | None = None,
     ) -> None:
         self._driver = driver
         self._tokens = {token.encode(): owner for token, owner in tokens.items()}
@@ -187,6 +190,7 @@ class Api:
         self._checker = checker
         self._delay = delay
         self._body_max = body_max
+        self._meter = meter
         self.desk = Desk(driver.services, self._tokens, _unanswered)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
@@ -219,6 +223,7 @@ class Api:
             wire.SET_CHECKER: self._set_checker,
             wire.INCIDENTS: self._incidents,
             wire.REQUESTS: self._requests,
+            wire.ENERGY: self._energy,
             wire.PENALTIES: self._penalties,
             wire.SERVICES: self._services,
             wire.SERVICE: self._service,
@@ -552,6 +557,14 @@ class Api:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await requests.report(self._driver.journal, asked.query.get("after", 0), limit)
 
+    async def _energy(self, asked: Asked) -> wire.EnergyReport:
+        if self._meter is None:
+            raise Unavailable("this server measures no energy")
+        since, until = asked.query.get("since"), asked.query.get("until")
+        return await self._meter.report(
+            None if since is None else from_seconds(since), None if until is None else from_seconds(until)
+        )
+
     async def _penalties(self, asked: Asked) -> wire.Costs:
         return await reports.costs(self._driver)
 
@@ -567,7 +580,7 @@ class Api:
     async def _prometheus(self, asked: Asked) -> Response:
         # Importing it takes a twentieth of a start, and most servers are never asked.
         pages = await aside(partial(import_module, "headway.web.exposition"))
-        return Response(await pages.exposition(self._driver, self._delay), media_type=pages.CONTENT_TYPE)
+        return Response(await pages.exposition(self._driver, self._delay, self._meter), media_type=pages.CONTENT_TYPE)
 
     async def _shutdown(self, asked: Asked) -> wire.Done:
         self._driver.incident("shut_down", "the server", "its end was requested", asked.caller.name)

@@ -27,13 +27,15 @@ from headway.core.counts import job_counts, slot_counts
 from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
+from headway.live.meter import Meter
 from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import Totals
 from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
-from headway.model.power import PowerState
+from headway.model.power import AT_ONCE, PowerState, settings_of
+from headway.model.slots import count
 from headway.model.window import RESPONSE_BOUNDS
 from headway.wire import Cost
 
@@ -51,16 +53,20 @@ SERVICES_MAX: Final = 100
 USERS_MAX: Final = 100
 """So many users are shown, those whose open jobs are expected to cost the most."""
 
+NODES_MAX: Final = 1000
+"""For so many nodes it is shown what they draw."""
+
 _COUNTED: Final = "Counted when the window ends."
 
 _RAISED: Final = "policy_raised"
 
 
-async def exposition(driver: Driver, delay: LoopDelay) -> bytes:
+async def exposition(driver: Driver, delay: LoopDelay, meter: Meter | None = None) -> bytes:
     """Everything, in the text format of Prometheus."""
     ready, costs = await tasks_waiting(driver), await open_costs(driver)
     families = []
-    for place, family in enumerate(chain(_families(driver, delay, ready, costs), _of_services(driver))):
+    parts = (_families(driver, delay, ready, costs), _of_services(driver), _of_energy(driver, meter))
+    for place, family in enumerate(chain.from_iterable(parts)):
         families.append(family)
         if place % READ_AT_ONCE == 0:
             await asyncio.sleep(0)  # some are counted over all that runs
@@ -178,6 +184,27 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
     ready = {name: len(one.instances) for name, one in there.items()}
     yield _by("headway_service_instances", "Instances that are ready.", "service", ready)
     yield _by("headway_service_penalty", "What the windows of a service have cost so far.", "service", penalties)
+
+
+def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
+    state, watts = driver.core.state, dict[str, float]()
+    busy_slots = state.totals().busy
+    for name, node in list(state.nodes.items())[:NODES_MAX]:
+        power, settings = node.spec.power, settings_of(node.spec.site, state.switching) or AT_ONCE
+        if power is None or not node.up:
+            continue
+        busy = count(busy_slots & node.slots) if node.power is PowerState.ON else 0
+        watts[name] = settings.off_watts if node.power is PowerState.OFF else power.at(busy / node.spec.slots)
+    if watts:
+        about = "What a node draws now, by the model: idle power and a share of the rest up to its peak."
+        yield _by("headway_node_watts", about, "node", watts)
+    counted = meter.rapl.total() if meter is not None else {}
+    if counted:
+        about = "What the server's processors have counted since it started."
+        found = CounterMetricFamily("headway_processor_joules", about, labels=["zone"])
+        for zone, joules in counted.items():
+            found.add_metric([zone], joules)
+        yield found
 
 
 def _nodes(state: State) -> dict[str, int]:

@@ -93,6 +93,65 @@ class NodeList(Answer, frozen=True):
     nodes: tuple[NodeReport, ...]
 
 
+class EnergyOfJob(Answer, frozen=True):
+    """What a job took, in joules."""
+
+    job: JobId
+    user: str
+    joules: float
+
+
+class EnergyByModel(Answer, frozen=True):
+    """What the nodes took in a period, in joules, by what they draw idle and at their peak and by what ran.
+
+    Attributes:
+        since, until: the period, in seconds since the Unix epoch; it begins with the first node.
+        joules: of all nodes; what they draw idle while nothing runs there is of no job.
+        nodes, sites, users: by name.
+        jobs: those that took most, at most a thousand.
+        unknown: nodes that do not say what they draw; they count as 0.
+        known_since: from when on the journal knows what happened; None: from its beginning.
+    """
+
+    since: float
+    until: float
+    joules: float
+    nodes: dict[str, float]
+    sites: dict[str, float]
+    users: dict[str, float]
+    jobs: tuple[EnergyOfJob, ...]
+    unknown: tuple[str, ...] = ()
+    known_since: float | None = None
+
+
+class EnergyCounted(Answer, frozen=True):
+    """What the counters of the server's own processors have counted, in joules.
+
+    Attributes:
+        since, until: the part of the period for which there are readings.
+        joules: of all zones.
+        zones: by the name of a processor or its memory.
+    """
+
+    since: float
+    until: float
+    joules: float
+    zones: dict[str, float]
+
+
+class EnergyReport(Answer, frozen=True):
+    """What a period took.
+
+    Attributes:
+        model: by the model.
+        counted: by the processors' counters; None: they say nothing, and `why_not` says why.
+    """
+
+    model: EnergyByModel
+    counted: EnergyCounted | None = None
+    why_not: str = ""
+
+
 class PolicyText(Answer, frozen=True):
     """What makes the plans.
 

@@ -23,6 +23,7 @@ from headway.wire.jobs import (
 from headway.wire.operation import (
     CheckerChange,
     CheckerReport,
+    EnergyReport,
     Incidents,
     Metrics,
     NewNode,
@@ -214,6 +215,17 @@ INCIDENTS: Final = Route(
     ),
     summary="What an operator should know of.",
 )
+ENERGY: Final = Route(
+    "energy",
+    "GET",
+    f"{API}/energy",
+    EnergyReport,
+    query=(
+        ("since", Moment, "from this instant on; default: since the server started"),
+        ("until", Moment, "until this instant; default: now"),
+    ),
+    summary="What the nodes took, by node, site, user and job; and what the processors' counters say.",
+)
 PENALTIES: Final = Route(
     "penalties",
     "GET",
@@ -248,5 +260,18 @@ ROUTES: Final = (
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, SWITCH_NODE_OFF, SWITCH_NODE_ON, POLICY, CHOOSE),
     *(SERVICES, SERVICE, REQUEST),
-    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, PENALTIES, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
+    *(
+        METRICS,
+        CHECKER,
+        SET_CHECKER,
+        INCIDENTS,
+        REQUESTS,
+        ENERGY,
+        PENALTIES,
+        STATISTICS,
+        PROMETHEUS,
+        SHUTDOWN,
+        HEALTH,
+        OPENAPI,
+    ),
 )

@@ -27,7 +27,7 @@ from headway.model.schedule import Schedule
 from headway.model.snapshot import PolicySource
 
 
-def history(folder: Path, policies: PolicySource, *, record: bool = False, running: bool = False) -> Schedule:
+def history(folder: Path, policies: PolicySource, *, record: bool = False, until: Instant | None = None) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
     If the first events have been deleted, the schedule has the jobs submitted since then (`known_since`). Slots that
@@ -41,7 +41,8 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, runni
         folder: the data directory.
         policies: finds a policy by its text.
         record: whether to keep which attempt ran on which slots, as a simulation does for a Gantt chart.
-        running: whether what still runs is to be among the attempts, as if it ended with the last event.
+        until: an instant, now or later: then what still runs is among the attempts, as if it ended then, and there
+            need be no jobs.
 
     Raises:
         HeadwayError: there is no journal, or it has no jobs.
@@ -52,10 +53,10 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, runni
         rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
         told = _History(Scheduler.restore(state_of(body), policies), record=record)
         told.read((kind, body) for _, _, kind, body, *_ in rows)
-    if not told.specs:
+    if not told.specs and until is None:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
-    return told.schedule(running=running)
+    return told.schedule(until=until)
 
 
 def known_since(folder: Path) -> Instant | None:
@@ -126,6 +127,6 @@ class _History:
                 self.due[event.job], self.priority[event.job] = view.due, view.priority
                 self.specs[event.job] = view.spec
 
-    def schedule(self, *, running: bool = False) -> Schedule:
+    def schedule(self, *, until: Instant | None = None) -> Schedule:
         """All of it as columns."""
-        return self.recorder.schedule_by_release(self.specs, self.due, self.priority, running=running)
+        return self.recorder.schedule_by_release(self.specs, self.due, self.priority, until=until)

@@ -1,0 +1,67 @@
+"""The command that shows what the nodes took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, clock, instant_in, print_json, print_table
+
+SHOWN: Final = 20
+"""So many jobs are shown; with --json more."""
+
+
+@click.command()
+@click.option("--since", metavar="TIME", help="From then on: 18:00, or 10m ago; default: since the server started.")
+@click.option("--until", metavar="TIME", help="Until then; default: now.")
+@as_json
+@asks_server
+def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) -> None:
+    """Show what the nodes took, by node, site, user and job.
+
+    It follows from what the nodes draw idle and at their peak (the cluster file says it) and from what ran. Where the
+    processors of this machine count what they take, that is shown beside it.
+    """
+    first = None if since is None else max(0.0, instant_in(since, "--since", towards="past"))
+    last = None if until is None else max(0.0, instant_in(until, "--until", towards="past"))
+    with reach() as client:
+        found = client.energy(since=first, until=last)
+    if as_json:
+        print_json(found)
+        return
+    model = found.model
+    click.echo(f"From {clock(model.since)} to {clock(model.until)} the nodes took {amount(model.joules)}.")
+    if model.known_since is not None and model.known_since > model.since:
+        click.echo(f"The journal knows only what happened since {clock(model.known_since)}.")
+    if model.unknown:
+        click.echo(f"Nodes that do not say what they draw, and count as 0: {', '.join(model.unknown)}.")
+    for what, values in (("node", model.nodes), ("site", model.sites), ("user", model.users)):
+        _print(what, values)
+    _print("job", {f"{job.job}": job.joules for job in model.jobs[:SHOWN]})
+    if found.counted is not None:
+        click.echo(
+            f"The processors of this machine counted {amount(found.counted.joules)} "
+            f"from {clock(found.counted.since)} to {clock(found.counted.until)}."
+        )
+        _print("zone", found.counted.zones)
+    else:
+        click.echo(f"The processors' own counters say nothing: {found.why_not}.")
+
+
+def _print(what: str, values: Mapping[str, float]) -> None:
+    if values:
+        print_table((what, "energy"), [(name, amount(joules)) for name, joules in values.items()], right=("energy",))
+
+
+def amount(joules: float) -> str:
+    """Joules for people.
+
+    >>> amount(12.34), amount(1800.0), amount(7.2e6)
+    ('12.3 J', '0.5 Wh', '2 kWh')
+    """
+    if abs(joules) < 360:
+        return f"{joules:.3g} J"
+    return f"{joules / 3600:.3g} Wh" if abs(joules) < 3.6e6 else f"{joules / 3.6e6:.4g} kWh"
