@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headway.model.graph import length_of, levels
 from headway.model.instant import to_seconds
-from headway.reproduce.dn13.live import Asked, machines, montage, perform, workload_of_graphs
-from headway.sim.experiment import run
+from headway.reproduce.dn13.live import Asked, montage, perform
 
 
 def test_a_workflow_has_the_shape_of_montage_whatever_its_size() -> None:
@@ -29,5 +28,3 @@ def test_each_site_runs_a_workflow_and_the_makespan_is_about_what_the_simulator_
     assert live >= max(to_seconds(length_of(graph)) for graph in graphs)
     assert simulated <= delayed <= 1.5 * live
     assert counted[-1] == 60
-    schedule = run(workload_of_graphs(graphs), machines(), asked.policy, record=True)
-    assert {node.site for node in schedule.nodes} == {"east", "west"}
