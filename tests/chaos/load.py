@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 import work
 
-from headway import Client, HeadwayExecutor, Job, Task
+from headway import Client, HeadwayExecutor, Job, Output, Task, Workflow
 from headway.engines.local.shared.processes import die_with_parent
 from headway.errors import HeadwayError, Unreachable
 
@@ -94,10 +94,7 @@ class Load:
             job.add_task(Task(work.ranked, name))
             wanted = [(name, "0"), (name, "1")]
         else:
-            first = job.add_task(Task(work.squared, 2, 0.01))
-            for number in (3, 4):
-                job.add_task(Task(work.squared, number, 0.01), after=[first])
-            wanted = [4, 9, 16]
+            job, wanted = self._workflow(job)
         for _ in wanted:
             self._open.acquire()
         try:
@@ -115,6 +112,15 @@ class Load:
         waiter.add_done_callback(lambda ended: self._say("ended", name=name, job=waiter.job))
         self._left.append(waiter)
         return len(wanted)
+
+    def _workflow(self, terms: Job) -> tuple[Job, list[Any]]:
+        """Functions and a program that get what others gave, and what each gives."""
+        flow = Workflow(terms.name, priority=terms.priority, due=terms.due)
+        squares = [flow.task(work.squared, number, 0.01) for number in (2, 3)]
+        added = flow.task(work.added, {"of": squares}, Output("headway:sum"))
+        read = flow.command(["cat", "sum"], inputs=[added.file("sum")])
+        flow.task(work.joined, [squares[0], read])
+        return flow, [4, 9, 13, "13", "413"]
 
     def _told(self, name: str, task: int, ended: Future[Any], right: object) -> None:
         self._open.release()

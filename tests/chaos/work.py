@@ -15,6 +15,18 @@ def squared(number: int, seconds: float) -> int:
     return number * number
 
 
+def added(numbers: dict[str, list[int]], path: Path) -> int:
+    """The sum of results of other tasks, also in a file."""
+    total = sum(numbers["of"])
+    path.write_text(str(total))
+    return total
+
+
+def joined(given: list[object]) -> str:
+    """The results of a function and of a program, as texts."""
+    return "".join(map(str, given))
+
+
 def ranked(name: str) -> tuple[str, str]:
     """A member of a rigid job returns its number."""
     time.sleep(0.01)

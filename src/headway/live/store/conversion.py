@@ -76,10 +76,11 @@ def convert(folder: Path, found: int) -> None:
 
 
 def keep_copy(folder: Path, found: int) -> None:
-    """Keep a copy of a journal of format 3 or 4, `found`, as `journal.format-3.sqlite`, before ours is written into it.
+    """Keep a copy of a journal of format 3 to 5, `found`, as `journal.format-3.sqlite`, before ours is written into it.
 
     Its tables are as ours, and its rows stay as they are. Only what older versions of Headway could not read is new:
-    decisions in the bodies of events (format 4), and jobs that have but the terms of their form (format 5).
+    decisions in the bodies of events (format 4), jobs that have but the terms of their form (format 5), and work of
+    workflows whose tasks get what others gave (format 6).
 
     Raises:
         HeadwayError: there is no room for the copy; nothing was changed.
