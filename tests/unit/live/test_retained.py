@@ -140,6 +140,18 @@ def test_results_of_an_open_job_go_but_what_is_done_is_counted(journal: Journal,
     assert told(journal) == []
 
 
+def test_results_that_other_tasks_may_still_get_are_looked_at_again_later(journal: Journal, rows: Rows) -> None:
+    for number in (1, 2):
+        rows.job(number, 3)
+        rows.acknowledge(number)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100, 7, lambda number: number == 1)
+    assert (kept(journal, 1), kept(journal, 2)) == ([0, 1, 2], [])
+    assert journal.retained.oldest() == 7  # as if it had been acknowledged now
+    journal.retained.clear_acknowledged(7, 100, 9)
+    assert kept(journal, 1) == []
+
+
 def test_paths_of_output_files_are_told(journal: Journal, rows: Rows) -> None:
     rows.job(1)
     rows.result(1, 0, stdout_path="/out", stderr_path="/err")

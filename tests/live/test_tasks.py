@@ -1,0 +1,163 @@
+"""How far each task of a job is, with the driver and a fake engine; what tasks of workflows are given."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.engines import base
+from headway.given import GIVEN_MAX
+from headway.live import reports, tasks
+from headway.live.sweep import Keep
+from headway.live.work import gift_of
+from headway.model.events import Outcome
+from headway.model.instant import SECOND
+from headway.testing import FakeEngine, new_job
+
+from .test_driver import ONE, TWO, Rig, crash, rig, run
+
+F = wire.blob_name(b"f")
+
+
+def flow(
+    needs: tuple[tuple[int, ...], ...], *, commands: int = 0, retries: tuple[int | None, ...] = ()
+) -> tuple[wire.NewJob, dict[str, bytes]]:
+    """A workflow of calls, and of commands after them, each after those that it needs something of."""
+    count = len(needs)
+    calls = wire.Calls((F,), tuple(b"%d" % task for task in range(count - commands)))
+    programs = tuple(wire.Command(("do", "{i}")) for _ in range(commands))
+    names = tuple("abcdefgh"[:count])
+    work = wire.Steps(calls, programs, tuple(range(count - commands, count)), needs, names)
+    plan = tuple(
+        wire.PlannedTask(1.0, after=some, retries=tries)
+        for some, tries in zip(needs, retries or (None,) * count, strict=True)
+    )
+    return wire.NewJob(work, kind="workflow", tasks=count, plan=plan), {F: b"f"}
+
+
+async def states(live: Rig, job: int = 1) -> list[tuple[str, str, tuple[int, ...]]]:
+    found = await tasks.task_list(live.driver, reports.row(live.driver, job), 0, 100)
+    return [(one.name, one.state, one.after) for one in found.tasks]
+
+
+def given(live: Rig, job: int, task: int) -> base.Call:
+    work = launched(live, job, task)
+    assert isinstance(work, base.Call)
+    return work
+
+
+def launched(live: Rig, job: int, task: int) -> base.Work:
+    (one,) = [one for one in live.engine.launched if one.key == (job, task, 1)]
+    return one.members[0].work
+
+
+def test_states_follow_what_happens(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            job, blobs = flow(((), (), (0,), (2,), (1,)))
+            await live.submit(job, blobs=blobs)
+            assert await states(live) == [
+                ("a", "running", ()),
+                ("b", "running", ()),
+                ("c", "waits", (0,)),
+                ("d", "waits", (2,)),
+                ("e", "waits", (1,)),
+            ]
+            await live.end(1, 0, 1, Outcome.EXITED)
+            assert (await states(live))[:4] == [
+                ("a", "failed", ()),
+                ("b", "running", ()),
+                ("c", "never runs", (0,)),
+                ("d", "never runs", (2,)),
+            ]
+            await live.driver.cancel_tasks(1, (4,))
+            await live.settle()
+            assert (await states(live))[4] == ("e", "cancelled", ())
+            await live.end(1, 1)
+            assert [state for _, state, _ in await states(live)] == [
+                *("failed", "succeeded", "never ran", "never ran", "cancelled")
+            ]
+            part = await tasks.task_list(live.driver, reports.row(live.driver, 1), 1, 2)
+            assert ([one.task for one in part.tasks], part.more) == ([1, 2], True)
+            await live.submit(new_job(tasks=3))
+            assert [(name, state) for name, state, _ in await states(live, 2)] == [
+                *(("", "running"), ("", "running"), ("", "ready"))
+            ]
+
+    run(scenario)
+
+
+def test_a_task_is_launched_with_what_those_before_it_gave_also_after_a_crash(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            job, blobs = flow(((), (0,), (0, 1)), commands=1)
+            await live.submit(job, blobs=blobs)
+            await live.end(1, 0, result=b"first")
+            assert given(live, 1, 1).results == {0: b"first"}
+            found = crash(live)
+        async with rig(tmp_path, ONE, engine=FakeEngine(found)) as live:
+            await live.end(1, 1, result=b"second")
+            program = launched(live, 1, 2)
+            assert isinstance(program, base.Command)
+            assert program.argv == ("do", "2")
+
+    run(scenario)
+
+
+def test_acknowledged_results_are_kept_while_others_may_get_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, keep=Keep(acknowledged=SECOND)) as live:
+            job, blobs = flow(((), (), (0,)))
+            await live.submit(job, blobs=blobs, client="c")
+            await live.end(1, 0, result=b"first")
+            await live.driver.retention.acknowledge("c", [wire.TaskRange(1)])
+            for _ in range(3):
+                await live.advance(2)
+            await live.end(1, 1)
+            assert given(live, 1, 2).results == {0: b"first"}
+            await live.end(1, 2)
+            for _ in range(3):
+                await live.advance(2)
+            assert [result.task for result in live.results(1)] == [1, 2]  # those were not acknowledged
+
+    run(scenario)
+
+
+def test_a_task_that_would_get_too_much_fails_and_is_tried_as_often_as_it_says(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            job, blobs = flow(((), (0,), ()), retries=(None, 1, None))
+            await live.submit(job, blobs=blobs)
+            await live.end(1, 0, result=bytes(GIVEN_MAX + 1))
+            await live.settle()
+            refused = next(result for result in live.results(1) if result.task == 1)
+            assert (refused.ending.outcome, refused.attempt) == (Outcome.REFUSED, 2)
+            assert refused.ending.detail.startswith(f"the results that it gets are {GIVEN_MAX + 1} bytes; allowed:")
+
+    run(scenario)
+
+
+def test_what_a_program_gives_is_the_text_that_it_wrote() -> None:
+    ending = wire.TaskEnding(Outcome.SUCCEEDED, stdout=b"text", outputs={"out/a": f"headway:{'a' * 64}/a", "b": "/b"})
+    gift = gift_of(wire.TaskResult(1, 0, 1, ending))
+    assert (pickle.loads(gift.value), gift.outputs) == ("text", {"out/a": f"headway:{'a' * 64}/a"})
+
+
+@pytest.mark.parametrize(("own", "tries"), [(None, 2), (0, 1), (2, 3)])
+def test_a_task_of_a_workflow_is_tried_as_often_as_it_says_or_else_its_job(
+    tmp_path: Path, own: int | None, tries: int
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            job, blobs = flow(((), ()), retries=(own, None))
+            await live.submit(msgspec.structs.replace(job, retries=1), blobs=blobs)
+            for attempt in range(1, tries + 1):
+                assert (1, 0, attempt) in live.running
+                await live.end(1, 0, attempt, Outcome.EXITED)
+            assert (1, 0, tries + 1) not in live.engine.running
+
+    run(scenario)
