@@ -16,13 +16,9 @@ SHARE, MORE = 0.03, 0.1
 """Of the paper's jobs: 6,000 and 3,000, enough to see directions, too few for the sizes of effects."""
 
 BUSY, QUIET = 0.9, 0.5
-MODELS = tuple(JOBS)
-
-models = pytest.mark.parametrize("model", MODELS)
-
 
 one_model = pytest.mark.parametrize("model", ["JWload", pytest.param("FWload", marks=pytest.mark.slow)])
-"""The other model needs more time, and says the same."""
+"""The other model needs more time, and says the same; what is said of both has it too."""
 
 
 class Asked(dict[Setting, Run]):
@@ -50,7 +46,7 @@ def gain(found: Runs, better: Setting, worse: Setting, measure: Measure) -> floa
     return found[better].gain(found[worse], measure).mean
 
 
-@models
+@one_model
 def test_measy_is_better_than_easy_and_keasy_when_load_is_high(found: Runs, model: str) -> None:
     """3.4 (2), figures 6 and 7: up to 41.1 % less response time and 82.9 % less slowdown than EASY."""
     easy, keasy, _, measy = (Setting(model, BUSY, policy) for policy in POLICIES)
@@ -60,7 +56,7 @@ def test_measy_is_better_than_easy_and_keasy_when_load_is_high(found: Runs, mode
         assert gain(found, keasy, easy, measure) > 0.15
 
 
-@models
+@one_model
 def test_the_background_tier_helps_at_low_load_as_well(found: Runs, model: str) -> None:
     """Figures 6 and 7: less at low load than at high."""
     for policy in ("keasy", "measy"):
@@ -71,7 +67,7 @@ def test_the_background_tier_helps_at_low_load_as_well(found: Runs, model: str) 
         assert 0 < quiet < busy
 
 
-@models
+@one_model
 def test_each_policy_moves_jobs_its_own_way(found: Runs, model: str) -> None:
     """2.2 and 2.3: KEASY kills, MEASY migrates, REASY does neither, EASY has no background."""
     for load in (BUSY, QUIET):
@@ -107,7 +103,7 @@ def test_a_dear_migration_is_worse_than_a_cheap_one(found: Runs, model: str) -> 
     assert gain(found, Setting(model, BUSY, "measy", cost=1500.0), Setting(model, BUSY, "measy"), "response") < 0
 
 
-@models
+@one_model
 def test_every_policy_sees_the_same_jobs_at_the_load_that_is_asked_for(found: Runs, model: str, share: float) -> None:
     jobs = round(share * JOBS[model])
     assert {found[Setting(model, load, policy)].jobs for load in (BUSY, QUIET) for policy in POLICIES} == {jobs}
