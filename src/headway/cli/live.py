@@ -339,10 +339,10 @@ def task_in(client: Client, job: JobId, text: str, option: str = "--task") -> in
         return int(text)
     names = {} if text.isdecimal() else {one.name: one.task for one in client.tasks(job) if one.name}
     if text not in names:
-        named = ", or its name" if names else ""
-        raise InvalidInput(
-            option, text, f"0 to {count - 1}, a task of job {job}{named}", hint=did_you_mean(text, names)
-        )
+        named = ", or their names" if names else ""
+        given = int(text) if text.isdecimal() else text
+        allowed = f"0 to {count - 1}, the tasks of job {job}{named}"
+        raise InvalidInput(option, given, allowed, hint=did_you_mean(text, names))
     return names[text]
 
 
