@@ -8,12 +8,16 @@ from random import Random
 import numpy as np
 import pytest
 
+from headway.advice.language import read_question, write_question
+from headway.advice.snapshots import check_snapshot
+from headway.core.record import NodeRecord, StateRecord
 from headway.core.scheduler import Scheduler
+from headway.errors import Contradiction
 from headway.live.store.decisions import decided_row, decision_of
 from headway.metrics.energy import energy_of
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, JobSubmitted, NodeJoined, SwitchingChosen
-from headway.model.instant import SECOND
+from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec, Power
 from headway.model.power import PowerState, Switching
@@ -179,6 +183,25 @@ def test_a_replay_switches_the_same_nodes(policy: str) -> None:
         assert twin.replay(event, decision_of(body)) == actions
         assert twin.dump() == core.dump()
         if number % 7 == 0:
+            told = read_question(write_question(core.dump())).snapshot
+            check_snapshot(told)
+            assert told == core.dump()
             core = Scheduler.restore(core.dump(), registry.find)
             core.check()
     assert switched > 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"was_taken": (10**9,)}, "was_taken"),
+        ({"switching": (Switching(on_time=-1),)}, r"switching\[0\].on_time"),
+        ({"nodes": (NodeRecord(NODES[0], power="off", up=False),)}, r"nodes\[0\].power"),
+        ({"nodes": (NodeRecord(NODES[0], idle_since=2 * NEVER),)}, r"nodes\[0\].idle_since"),
+    ],
+)
+def test_a_question_with_impossible_power_is_refused(changes: dict[str, object], wrong: str) -> None:
+    snapshot = StateRecord(0, (NodeRecord(NODES[0]),), ())
+    check_snapshot(snapshot)
+    with pytest.raises(Contradiction, match=wrong):
+        check_snapshot(replace(snapshot, **changes))  # type: ignore[arg-type]  # fields by name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord, blocked, placed
@@ -30,7 +30,8 @@ def check_snapshot(snapshot: StateRecord) -> None:
     _must(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
     exist, usable = _check_nodes(snapshot)
     _check_network(snapshot.network)
-    up = _nodes_by_pool(snapshot, usable)
+    dark = _check_power(snapshot, exist)
+    up = _nodes_by_pool(snapshot, usable | _coming(snapshot))
     homes = {job: pool.name for pool in snapshot.pools for job in pool.jobs}
     busy, behind, owned, ids = set[int](), set[int](), set[int](), set[int]()
     for place, job in enumerate(snapshot.jobs):
@@ -48,6 +49,9 @@ def check_snapshot(snapshot: StateRecord) -> None:
             _check_attempt(job, attempt, place_path, exist, busy if attempt.tier == "foreground" else behind)
             _check_tier(job, attempt, place_path)
         _check_held(job, path, usable, owned)
+    _must(
+        dark.isdisjoint(busy | behind), "", "nodes", sorted(dark & (busy | behind)), "nothing runs where power is off"
+    )
     for place, job in enumerate(snapshot.jobs):
         path = f"jobs[{place}]."
         goals = [attempt.goal for attempt in job.attempts if attempt.goal is not None]
@@ -229,6 +233,45 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
             if node.up and not node.draining and not node.apart and node.power == "on":
                 usable.update(places[: node.spec.slots])
     return exist, usable
+
+
+def _check_power(snapshot: StateRecord, exist: set[int]) -> set[int]:
+    """Check which nodes are on, and how they are switched. Returns the slots of nodes on which nothing can run."""
+    dark = set[int]()
+    for number, (node, places) in enumerate(_there(snapshot)):
+        path = f"nodes[{number}]."
+        for name in ("power_until", "idle_since"):
+            value = getattr(node, name)
+            _must(-NEVER < value <= NEVER, path, name, value, "an instant, at most 2**62")
+        _must(node.power == "on" or node.up, path, "power", node.power, "on, of a node that is not up")
+        waits = node.power == "going off" and node.power_until == NEVER
+        if node.power != "on" and not waits:
+            dark.update(places)
+    for slot in snapshot.was_taken or ():
+        _must(slot in exist, "", "was_taken", slot, "slots that the nodes have")
+    for number, one in enumerate(snapshot.switching):
+        path = f"switching[{number}]."
+        for name in ("off_after", "off_time", "on_time", "limit", "min_on"):
+            value = getattr(one, name)
+            _must(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
+        for name in ("off_watts", "switch_joules"):
+            value = getattr(one, name)
+            _must(0 <= value < math.inf, path, name, value, "a finite number, 0 or more")
+    return dark
+
+
+def _coming(snapshot: StateRecord) -> set[int]:
+    """The slots of nodes that are not on and may come on."""
+    there = set[int]()
+    for node, places in _there(snapshot):
+        if node.power != "on" and node.up and not (node.draining or node.apart or node.kept_off):
+            there.update(places)
+    return there
+
+
+def _there(snapshot: StateRecord) -> list[tuple[NodeRecord, Sequence[int]]]:
+    """The nodes that have not left, and the numbers of the slots that each has."""
+    return [(node, places[: node.spec.slots]) for node, places in placed(snapshot)][len(snapshot.departed) :]
 
 
 def _check_node(node: NodeRecord, path: str, beyond: Collection[int]) -> None:
