@@ -22,6 +22,7 @@ from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, N
 from headway.live import listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
+from headway.live.ledger import WAKE_IDLE
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
 from headway.live.settings import DriverSettings
@@ -194,6 +195,61 @@ def test_what_comes_together_is_durable_together(tmp_path: Path) -> None:
             await live.settle()
             assert [answer.jobs for answer in await two] == [(2,), (3,)]
             assert live.driver.commits == before + 2
+
+    run(scenario)
+
+
+def test_jobs_that_follow_each_other_have_a_round_each_and_the_last_one_is_followed_by_one(tmp_path: Path) -> None:
+    """Without jobs a round can decide nothing: it is held with the next submission, or soon."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="easy:per_instant=true") as live:
+            for number in (1, 2, 3):
+                await live.submit()
+                await live.end(number)
+            kinds = [type(event) for event in live.events()]
+            assert kinds[-9:] == [JobSubmitted, Woke, TaskEnded] * 3
+            await live.advance(to_seconds(WAKE_IDLE))
+            assert [type(event) for event in live.events()] == [*kinds, Woke]
+            await live.advance(10)
+            assert len(live.events()) == len(kinds) + 1
+
+    run(scenario)
+
+
+def test_a_round_is_not_late_while_there_is_a_job(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="easy:per_instant=true") as live:
+            await live.submit(new_job(), new_job())
+            await live.end(1)
+            assert [type(event) for event in live.events()][-2:] == [TaskEnded, Woke]
+            assert live.running == [(2, 0, 1)]
+
+    run(scenario)
+
+
+def test_launches_and_answers_come_before_what_nobody_waits_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            order: list[str] = []
+
+            class Listening:
+                def make(self, messages: list[Any], cursor: int) -> None:
+                    order.append("answer")
+
+                def send(self) -> None:
+                    pass
+
+                def close(self) -> None:
+                    pass
+
+            follow = live.driver.room.follow
+            live.driver.room.follow = lambda: (order.append("rest"), follow())[1]  # type: ignore[method-assign]
+            await live.submit(client="c")
+            live.driver.listen(listeners.Wanted(client="c", wait_seconds=60), Listening())
+            order.clear()
+            await live.end(1)
+            assert order == ["answer", "rest"]
 
     run(scenario)
 
