@@ -24,6 +24,7 @@ from headway.engines.local.driver import account as local_account
 from headway.errors import EngineError
 
 from ..waiting import LIMIT
+from .forking import Forked, can_fork
 
 CLUSTER = """\
 [[node]]
@@ -56,17 +57,18 @@ class Up:
         self._cluster = folder / "cluster.toml"
         self._cluster.write_text(cluster)
         self._log = folder / "log"
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
 
     def start(self, *words: str) -> None:
         """Start it, and return when it answers."""
-        command = [sys.executable, "-m", "headway", "up", "--json", "--data", str(self.data)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--cluster", str(self._cluster), *words], stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
+        command = ["up", "--json", "--data", str(self.data), "--cluster", str(self._cluster), *words]
+        end, out = os.pipe()
+        with self._log.open("ab") as log, open(end) as said:
+            if can_fork():
+                self._process = Forked(command, stdout=out, stderr=log.fileno())
+            else:
+                self._process = subprocess.Popen([sys.executable, "-m", "headway", *command], stdout=out, stderr=log)
+            os.close(out)
             line = said.readline()
         assert line, self._log.read_text()
         place = json.loads(line)
