@@ -21,11 +21,15 @@ T = TypeVar("T")
 
 
 def until(true: Callable[[], T], seconds: float = LIMIT) -> T:
-    """Wait until this gives something, and return it."""
-    end = time.monotonic() + seconds
+    """Wait until this gives something, and return it.
+
+    The longer it has taken, the seldomer it is asked: to ask a server takes it and its client some milliseconds.
+    """
+    begin = time.monotonic()
     while not (found := true()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+        waited = time.monotonic() - begin
+        assert waited < seconds, "waited in vain"
+        time.sleep(min(max(0.01, waited / 10), 0.1))
     return found
 
 
