@@ -28,8 +28,8 @@ from .world import World, Wrong
 SHORT = 6.0
 """Seconds of faults in each of the runs here."""
 
-SEEDS = 200
-CHUNK = 10
+SEEDS = 60
+CHUNK = 5
 
 ROOT = Path(__file__).resolve().parents[2]
 

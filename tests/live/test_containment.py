@@ -40,6 +40,8 @@ from headway.model.instant import SECOND, to_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
+from ..effort import seeds
+
 
 class Rig:
     """A running driver, with everything around it."""
@@ -653,7 +655,7 @@ def test_a_decider_that_cannot_be_asked_is_stood_in_for(tmp_path: Path) -> None:
 # Everything at once
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 40))])
+@pytest.mark.parametrize("seed", seeds(range(5), range(5, 40)))
 def test_whatever_raises_each_task_ends_once(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of the engine, every write, every part and many events raise now and then."""
     chance = random.Random(seed)

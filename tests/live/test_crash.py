@@ -319,7 +319,7 @@ class Run:
             await driver.stop()
 
 
-@pytest.mark.parametrize("share", [0.25, pytest.param(1.0, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("share", [0.15, pytest.param(1.0, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize(
     ("policy", "seed", "changing"),
     [("easy", 1, False), ("priority", 2, False), ("priority", 8, True), ("measy", 4, False)],

@@ -27,9 +27,11 @@ from headway.model.actions import JobStatus
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
+from ..effort import seeds
+
 NODES = (node("a", slots=3),)
 TOLD = ("events", "jobs", "messages", "blobs", "submissions", "clients", "uploads", "outputs", "acknowledged")
-SEEDS = [*range(40), 1195, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 1000))]
+SEEDS = seeds([*range(40), 1195], range(40, 1000))
 
 
 async def settle() -> None:

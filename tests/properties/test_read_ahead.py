@@ -33,6 +33,8 @@ from headway.policies.registry import find
 from headway.testing import job, node
 from headway.wire.reading import any_form
 
+from ..effort import seeds
+
 MILLISECOND = 1000
 DEPTH = 3
 
@@ -131,7 +133,7 @@ def run(seed: int, *, calm: bool = False, rules: int = RULES) -> tuple[Slots, Sc
     return engine, scheduler, jobs, told
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 400))])
+@pytest.mark.parametrize("seed", seeds(range(12), range(12, 400)))
 def test_every_task_is_settled_once_and_every_job_concluded_once(seed: int) -> None:
     engine, scheduler, jobs, told = run(seed)
     cancelled = {event.job for event in told if isinstance(event, JobCancelled)}
@@ -175,7 +177,7 @@ def test_each_slot_reads_ahead_no_more_than_its_share_of_what_is_left() -> None:
     assert [len(queue) for queue in scheduler.state.ahead.values()] == [(left + 1) // 4, (left - (left + 1) // 4) // 4]
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))])
+@pytest.mark.parametrize("seed", seeds(range(4), range(4, 100)))
 def test_a_restored_core_goes_on_as_the_one_that_was_dumped(seed: int) -> None:
     *_, told = run(seed)
     core = twin = Scheduler(find, "deadline")

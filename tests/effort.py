@@ -1,0 +1,19 @@
+"""How many seeds a test is asked with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def seeds(few: Iterable[int], more: Iterable[int]) -> list[Any]:
+    """The seeds of `make test`, and for `make slow` more, which are slow.
+
+    There are many more of them, and every process of `make test` would collect them all only to leave them out.
+    """
+    if os.environ.get("HEADWAY_EFFORT") != "slow":
+        more = ()
+    return [*few, *(pytest.param(seed, marks=pytest.mark.slow) for seed in more)]
