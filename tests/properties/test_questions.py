@@ -27,7 +27,7 @@ from headway.web.decider import decide
 
 from .test_core import source
 
-POLICIES = [*sorted(registry.BUILT_IN)[:4], "border:easy", "border:deadline", "sites"]
+POLICIES = ["anneal:first=500", *sorted(registry.BUILT_IN)[1:4], "border:easy", "border:deadline", "sites"]
 ODD: list[Any] = [
     *(None, 0, 1, -1, 2, 3, 17, 2**31, 2**62, 2**80, -(2**62), 0.5, -1.5, 1e300, True, "", "bag", "workflow", "x"),
     *([], [0], [0, 0], [1, 2], [-1], [[0, 1]], [["a", 1]], {}, {"name": "b"}),

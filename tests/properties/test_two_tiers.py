@@ -348,7 +348,7 @@ def of_the_paper(seed: int) -> Policy:
 
 def test_every_job_ends_when_the_twin_ends_it() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(100):
         counts += compare(seed, at_random)
     assert min(counts[what] for what in ("behind", "changes", "kills", "migrations")) > 50
     assert counts["lost"] > 5
@@ -356,7 +356,7 @@ def test_every_job_ends_when_the_twin_ends_it() -> None:
 
 def test_every_job_ends_when_the_twin_ends_it_under_the_policies_of_the_paper() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(1000, 1150):
+    for seed in range(1000, 1100):
         counts += compare(seed, of_the_paper)
     assert min(counts[what] for what in ("behind", "changes", "kills", "migrations")) > 5
 
