@@ -16,6 +16,8 @@ from headway.model.slots import Slots, count
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
+from headway.policies.holes import Holes
+from headway.policies.improving import Find, Improving
 from headway.policies.layout import (
     Agenda,
     Flow,
@@ -57,6 +59,8 @@ class Heft:
             itself, where sending takes no time.
         mend: how many tasks get new places at most where estimates were wrong, so that slots idle while tasks wait
             elsewhere; 0: what is planned once is kept.
+        improve: how many other orders are tried at most whenever tasks get places. The last end counts, then the sum of
+            the ends; with `order=due` the tardiness of the workflows first.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
@@ -67,6 +71,7 @@ class Heft:
     order: str = "pooled"
     average: str = "distinct"
     mend: int = MEND
+    improve: int = 0
     per_instant: bool = True
     task_rounds = True
 
@@ -79,6 +84,7 @@ class Heft:
             if given not in allowed:
                 raise InvalidInput(field, given, ", ".join(allowed), hint=did_you_mean(given, allowed))
         _check_least("mend", self.mend)
+        _check_least("improve", self.improve)
 
     def __call__(self, view: Snapshot) -> Plan:
         return list_schedule(view, self._give, self.mend)
@@ -93,11 +99,18 @@ class Heft:
             end = min(flow.job.due, horizon)
             ranked += [(first, end - ranks[task], place, task) for task in flow.missing]
         ranked.sort()
-        find = layout.holes.best_hole if self.holes == "best" else layout.holes.soonest
+        if self.improve and ranked:
+            improving = Improving(layout, flows, self._find, line, minds_due=self.order == "due")
+            improving.run([entry[2:] for entry in ranked], self.improve, layout.best_end(flows, ways))
+            return
+        find = self._find(layout.holes)
         for _, _, place, task in ranked:
             flow = flows[place]
             spec = flow.job.graph[task]
             layout.put(flow, task, find(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task)))
+
+    def _find(self, holes: Holes) -> Find:
+        return holes.best_hole if self.holes == "best" else holes.soonest
 
 
 def _check_least(field: str, given: int) -> None:

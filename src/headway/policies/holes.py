@@ -51,6 +51,16 @@ class _Level:
             self.rows[number].append(row)
         self.vacant: list[int] = []
 
+    def copy(self) -> _Level:
+        """The same, to be changed apart from this."""
+        other = _Level([], (), 0)
+        other.needs, other.count = self.needs, self.count
+        other.node, other.start, other.end = self.node.copy(), self.start.copy(), self.end.copy()
+        other.starts = [list(starts) for starts in self.starts]
+        other.rows = [list(rows) for rows in self.rows]
+        other.vacant = list(self.vacant)
+        return other
+
     def cut(self, node: int, begin: Instant, end: Instant) -> None:
         """An interval within a hole is taken."""
         starts, rows = self.starts[node], self.rows[node]
@@ -110,6 +120,14 @@ class Holes:
         self._times: list[list[Instant]] = [[begin] for _ in sizes]
         self._free: list[list[int]] = [[size] for size in sizes]
         self._levels = {cores: _Level(needed, sizes, begin) for cores, needed in needs.items()}
+
+    def copy(self) -> Holes:
+        """The same, to be changed apart from this."""
+        other = Holes((), {}, 0)
+        other._times = [list(times) for times in self._times]
+        other._free = [list(free) for free in self._free]
+        other._levels = {cores: level.copy() for cores, level in self._levels.items()}
+        return other
 
     def has(self, widths: set[int]) -> bool:
         """Whether tasks of all these numbers of cores can be looked for."""

@@ -367,10 +367,24 @@ class Layout:
 
     # Giving places
 
+    @property
+    def begin(self) -> Instant:
+        """The instant from which on tasks are laid out."""
+        return self._view.now
+
+    def empty(self) -> Holes:
+        """The nodes as if nothing ran, from 0 on."""
+        return Holes([count(node.slots & self._view.up) for node in self.nodes], self._needs, 0)
+
+    def take(self, holes: Holes, fit: Fit, cores: int) -> None:
+        """Take the slots of a task of so many cores out of holes."""
+        node, start, end = fit
+        holes.take(node, start, end, self._needs[cores][node])
+
     def put(self, flow: Flow, task: int, fit: Fit) -> None:
         """Give a task a place."""
         node, start, end = fit
-        self.holes.take(node, start, end, self._needs[flow.job.graph[task].cores][node])
+        self.take(self.holes, fit, flow.job.graph[task].cores)
         flow.end[task], flow.place[task] = end, node
         self.placed.setdefault(self.nodes[node].spec.name, []).append((start, flow.job.id, task))
 
