@@ -12,7 +12,8 @@ from headway import policy_files
 from headway.cli.output import make_folder
 from headway.cli.report import Report
 
-KINDS: Final = ("series-parallel", "heterogeneous-parallel", "homogeneous-parallel", "single-task", "mix")
+GENERATED: Final = ("series-parallel", "heterogeneous-parallel", "homogeneous-parallel", "single-task", "mix")
+KINDS: Final = (*GENERATED, "real")
 """As in `headway.workloads.dn13`; that takes long to import."""
 
 SIZES: Final = ("alike", "drawn", "equal")
@@ -24,7 +25,13 @@ NAMES: Final = ("instances", "live")
 
 @click.command(short_help="Workflows over several sites, with energy and penalties (2013).")
 @click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(NAMES))
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only instances of this kind.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Only instances of this kind; real: drawn from the workflows in $HEADWAY_DATA. Default: all but real.",
+)
 @click.option(
     "--samples",
     type=click.IntRange(min=1),
@@ -90,7 +97,13 @@ def dn13(
     if report.folder is not None:
         make_folder(report.folder)
     asked = instances.Asked(
-        range(seed, seed + samples), jobs, cast(Size, sites), kinds or KINDS, tuple(dict.fromkeys(added)), processes
+        range(seed, seed + samples),
+        jobs,
+        cast(Size, sites),
+        kinds or GENERATED,
+        tuple(dict.fromkeys(added)),
+        processes,
+        instances.folder_of_workflows(),
     )
     tables = []
     if not what or "instances" in what:

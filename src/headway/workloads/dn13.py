@@ -28,8 +28,12 @@ JOBS: Final = 1000
 PROCESSORS: Final = 100
 """Processors of each site: the most of the paper."""
 
+REAL: Final = "real"
+"""The kind of instances whose workflows are drawn from given ones, see `drawn`."""
+
 PROCESSORS_SINGLE: Final = 10
-"""Processors of each site for single tasks: on 500 processors the longest task alone would decide the makespan."""
+"""Processors of each site for single tasks and for real workflows: on 500 processors the longest task or critical path
+alone would decide the makespan."""
 
 
 class Processor(NamedTuple):
@@ -166,8 +170,33 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpe
         one = kind if kind != MIX else str(chance.choice(tuple(KINDS), p=MIXED))
         draw.widest = draw.whole(1, WIDEST)
         graphs.append(tuple(KINDS[one](draw)))
+    return _workload(chance, graphs, cluster(kind, seed) if nodes is None else nodes)
+
+
+def drawn(graphs: Sequence[Sequence[TaskSpec]], seed: int, jobs: int, nodes: Sequence[NodeSpec]) -> Workload:
+    """An instance whose workflows are drawn from given ones, with replacement; due dates are drawn as in `instance`.
+
+    Tasks that need more cores than the largest processor has get as many as it has. Nothing is sent.
+
+    Raises:
+        InvalidInput: there are no workflows, or a number is not allowed.
+    """
+    check_whole("seed", seed, 0)
+    check_whole("jobs", jobs, 1, 1_000_000)
+    if not graphs:
+        raise InvalidInput("workflows", 0, "at least one")
+    chance = np.random.default_rng([len(NAMES), seed])
+    plain = [tuple(TaskSpec(task.estimate, min(task.cores, WIDEST), task.after) for task in graph) for graph in graphs]
+    return _workload(chance, [plain[place] for place in chance.integers(0, len(plain), jobs).tolist()], nodes)
+
+
+def _workload(
+    chance: np.random.Generator, graphs: Sequence[tuple[TaskSpec, ...]], nodes: Sequence[NodeSpec]
+) -> Workload:
+    """Workflows that are all there at the start, with due dates and shapes of penalties that are drawn."""
+    jobs = len(graphs)
     paths = [length_of(graph) for graph in graphs]
-    bound = lower_bound(graphs, cluster(kind, seed) if nodes is None else nodes)
+    bound = lower_bound(graphs, nodes)
     shapes = chance.integers(0, len(SHAPES), jobs).tolist()
     due = [round(1.5 * path + chance.uniform(0, 1.2) * bound) for path in paths]
     means = [sum(task.estimate for task in graph) // len(graph) for graph in graphs]
@@ -185,7 +214,7 @@ def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpe
 
 
 def check_kind(kind: str) -> None:
-    """Raise `InvalidInput` unless it is a kind of instance."""
+    """Raise `InvalidInput` unless it is a kind of instance that is generated."""
     if kind not in NAMES:
         raise InvalidInput("kind", kind, ", ".join(NAMES), hint=did_you_mean(kind, NAMES))
 
@@ -194,27 +223,29 @@ def cluster(kind: str, seed: int = 0, size: Size = "alike", processors: int | No
     """Five sites, each of processors of one model; a core is a slot.
 
     Args:
-        kind: of the instance: sites for single tasks are smaller.
+        kind: of the instance, or `REAL`: sites for single tasks and for real workflows are smaller.
         seed: fixes sizes that are drawn.
         size: how many processors each site has, see `SIZES`.
-        processors: the most that a site has; None: 100, for single tasks 10.
+        processors: the most that a site has; None: 100, for single tasks and real workflows 10.
 
     Raises:
         InvalidInput: one of these is not allowed.
     """
-    check_kind(kind)
+    if kind != REAL:
+        check_kind(kind)
     if size not in SIZES:
         raise InvalidInput("size", size, ", ".join(SIZES), hint=did_you_mean(size, SIZES))
     check_whole("seed", seed, 0)
-    most = PROCESSORS_SINGLE if kind == "single-task" else PROCESSORS
+    most = PROCESSORS_SINGLE if kind in ("single-task", REAL) else PROCESSORS
     if processors is not None:
         check_whole("processors", processors, 1, 10_000)
         most = processors
     least = min(model.gflops for model in MARKET)
-    drawn = np.random.default_rng([len(NAMES) + NAMES.index(kind), seed]).integers(1, most, len(MARKET), endpoint=True)
+    number = len(NAMES) + [*NAMES, REAL].index(kind)
+    sizes = np.random.default_rng([number, seed]).integers(1, most, len(MARKET), endpoint=True)
     many = {
         "alike": [most] * len(MARKET),
-        "drawn": drawn.tolist(),
+        "drawn": sizes.tolist(),
         "equal": [max(1, round(most * least / model.gflops)) for model in MARKET],
     }[size]
     return tuple(

@@ -275,7 +275,7 @@ def test_an_out_that_is_a_file_is_said_before_anything_runs(headway: Any, tmp_pa
 
 
 def test_the_command_offers_what_there_is_of_dn13() -> None:
-    assert reproduce_dn13.KINDS == dn13.NAMES
+    assert (*dn13.NAMES, dn13.REAL) == reproduce_dn13.KINDS
     assert tuple(dn13.SIZES) == reproduce_dn13.SIZES
 
 

@@ -129,3 +129,16 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(InvalidInput) as raised:
             call()
         assert raised.value.field == field
+
+
+def test_workflows_are_drawn_from_given_ones() -> None:
+    """Tasks too wide for the largest processor get as many cores as it has, and nothing is sent."""
+    graphs = [(TaskSpec(5 * SECOND, 9), TaskSpec(7 * SECOND, 1, (0,), (100,))), (TaskSpec(60 * SECOND),)]
+    nodes = dn13.cluster(dn13.REAL)
+    one, same, other = (dn13.drawn(graphs, seed, 30, nodes) for seed in (1, 1, 2))
+    assert dict(one.workflows) == dict(same.workflows) != dict(other.workflows)
+    plain = {(TaskSpec(5 * SECOND, 6), TaskSpec(7 * SECOND, 1, (0,))), (TaskSpec(60 * SECOND),)}
+    assert {*one.workflows.values()} == plain
+    assert (one.due >= np.array([1.5 * length_of(graph) - 1 for graph in one.workflows.values()])).all()
+    with pytest.raises(InvalidInput, match="workflows"):
+        dn13.drawn([], 1, 1, nodes)

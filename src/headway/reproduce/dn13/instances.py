@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,12 +14,14 @@ import numpy as np
 from headway import pictures
 from headway.metrics import summarise
 from headway.model.instant import SECOND
+from headway.model.job import TaskSpec
 from headway.model.workload import FloatArray
 from headway.pictures import Mean, Point
 from headway.reproduce.experiment import Progress, Result, Statement, range_of, ratio
 from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import run
+from headway.traces import read_workflows
 from headway.workloads import dn13
 
 METHODS: Final[dict[str, str]] = {
@@ -42,6 +45,9 @@ PUBLISHED: Final = {"RR": (0.8, 0.8, 0.2), "LB": (11.9, 8.9, 13.8)}
 NEAR: Final = 5.0
 """Percentage points: a mean difference this near to the published one counts as the same."""
 
+STANDINS: Final = 40
+"""Generated workflows that replace real ones, if there are none: about as many as there would be."""
+
 SEEDS: Final = 5
 """Instances of each kind, as 25 of five kinds."""
 
@@ -56,6 +62,7 @@ class Asked(NamedTuple):
         kinds: of instances.
         added: policies besides those of the paper and ours.
         processes: how many work at once; None: one for each core.
+        data: the folder with real workflows; None: generated ones replace them.
     """
 
     seeds: range
@@ -64,6 +71,7 @@ class Asked(NamedTuple):
     kinds: tuple[str, ...] = dn13.NAMES
     added: tuple[str, ...] = ()
     processes: int | None = None
+    data: str | None = None
 
     @property
     def methods(self) -> dict[str, str]:
@@ -72,13 +80,14 @@ class Asked(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """One instance under one policy."""
+    """One instance under one policy; `data` is the folder of real workflows, None: generated ones replace them."""
 
     kind: str
     seed: int
     jobs: int
     sites: dn13.Size
     policy: str
+    data: str | None = None
 
 
 class Ran(NamedTuple):
@@ -97,7 +106,7 @@ def perform(asked: Asked, progress: Progress) -> Result:
     """Run every instance under every policy."""
     methods = asked.methods
     keys = list(product(asked.kinds, asked.seeds, methods))
-    works = [_Work(kind, seed, asked.jobs, asked.sites, methods[name]) for kind, seed, name in keys]
+    works = [_Work(kind, seed, asked.jobs, asked.sites, methods[name], asked.data) for kind, seed, name in keys]
     found: dict[int, Ran] = {}
     for place, ran in done(_run, works, asked.processes):
         found[place] = ran
@@ -107,10 +116,28 @@ def perform(asked: Asked, progress: Progress) -> Result:
 
 def _run(work: _Work) -> Ran:
     nodes = dn13.cluster(work.kind, work.seed, work.sites)
-    jobs = dn13.instance(work.kind, work.seed, work.jobs, nodes)
+    if work.kind == dn13.REAL:
+        jobs = dn13.drawn(real_graphs(work.data), work.seed, work.jobs, nodes)
+    else:
+        jobs = dn13.instance(work.kind, work.seed, work.jobs, nodes)
     graphs = [jobs.workflows[place] for place in range(len(jobs))]
     metrics = summarise(run(jobs, nodes, work.policy))
     return Ran(tuple(float(metrics[name]) for name in MEASURES), dn13.lower_bound(graphs, nodes) / SECOND)
+
+
+@cache
+def real_graphs(data: str | None) -> list[tuple[TaskSpec, ...]]:
+    """The workflows in `wfinstances` and `dax` of a folder, by name of file; None: a mix of generated ones."""
+    if data is None:
+        return list(dn13.instance(dn13.MIX, jobs=STANDINS).workflows.values())
+    files = sorted(path for name in ("wfinstances", "dax") for path in Path(data, name).glob("*.[jx][sm]*"))
+    return list(read_workflows(files).workflows.values())
+
+
+def folder_of_workflows() -> str | None:
+    """`workflows` in the folder that `HEADWAY_DATA` names; None: there are none."""
+    folder = Path(os.environ.get("HEADWAY_DATA") or "-") / "workflows"
+    return str(folder) if any(folder.glob("wfinstances/*.json*")) else None
 
 
 Runs = Mapping[tuple[str, int, str], Ran]
@@ -127,7 +154,7 @@ def result(ran: Runs, asked: Asked) -> Result:
             f"{len(bounds)} instances of {asked.jobs} workflows at five sites, {dn13.SIZES[asked.sites]}. "
             "RR and LB are the paper's: jobs in turn, or to the site with the fewest, and best holes at each site. "
             "The others show what our ideas give: soonest ends instead of best holes, tasks by latest start (due), the "
-            "most efficient site with room first (fill)."
+            "most efficient site with room first (fill)." + (_about_real(asked) if dn13.REAL in asked.kinds else "")
         ),
         tables=(_differences(numbers), _beside(numbers, bounds, asked), _by_kind(numbers, bounds, asked)),
         statements=_statements(numbers),
@@ -138,6 +165,12 @@ def result(ran: Runs, asked: Asked) -> Result:
             "front.png": partial(_draw_front, numbers, asked),
         },
     )
+
+
+def _about_real(asked: Asked) -> str:
+    if asked.data is None:
+        return " The real workflows are not there: generated ones replace them. Set HEADWAY_DATA to use real ones."
+    return f" Real workflows are drawn from {len(real_graphs(asked.data))}, for ten processors at a site."
 
 
 def _column(ran: Runs, asked: Asked, name: str) -> FloatArray:
