@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.model.instant import NEVER, SECOND
+from headway.model.instant import SECOND
 from headway.model.job import Kind
-from headway.model.workload import Workload
+from headway.model.workload import Workload, workload_us
 from headway.traces import read_workload, write_workload
 from headway.traces.transforms import first, with_load
 
@@ -74,19 +74,14 @@ def made(log: Log) -> Workload:
     runtime = np.rint(np.clip(chance.lognormal(6.5, 2.2, jobs), 1, 200_000)).astype(np.int64)
     estimate = np.rint(runtime * chance.choice((1, 1.5, 3, 10), jobs) / 60 + 1).astype(np.int64) * 60
     release = np.rint(np.cumsum(chance.lognormal(4, 1.8, jobs))).astype(np.int64)
-    plain = Workload(
+    plain = workload_us(
         label=np.arange(1, jobs + 1),
         release=release * SECOND,
-        tasks=np.ones(jobs, dtype=np.int64),
         width=width,
         runtime=runtime * SECOND,
         estimate=estimate * SECOND,
-        due=np.full(jobs, NEVER),
-        priority=np.zeros(jobs),
-        rate=np.ones(jobs),
         user=np.array([str(user) for user in chance.zipf(1.6, jobs) % 300], dtype=object),
-        kind=np.full(jobs, Kind.RIGID, dtype=np.int8),
-        cpu=np.full(jobs, np.nan),
+        kind=Kind.RIGID,
     )
     loaded = with_load(plain, log.load, log.slots)
     return replace(loaded, release=loaded.release // SECOND * SECOND)
