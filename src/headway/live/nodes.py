@@ -156,6 +156,7 @@ class Nodes:
             self._check_another(name, by)
             redone = len(self._recorder.core.state.runs_on(node.slots))
             await self._recorder.request(lambda now: [NodeLeft(now, name)], by=by)
+            self.follow()  # the turn may answer before it looks at the nodes
             if (leaving := self._leaving.get(name)) is not None:
                 await asyncio.wait((leaving,))
             return wire.NodeChange(name, True, redone, await self._unfit())

@@ -26,7 +26,10 @@ INCIDENTS: Final = (
     *("handler_broken", "instance_stuck"),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
     *(
+        "node_not_off",
+        "node_not_on",
         "node_not_started",
+        "node_not_switched",
         "node_refused",
         "node_silent",
         "not_performed",

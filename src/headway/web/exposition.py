@@ -195,16 +195,13 @@ def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
             continue
         busy = count(busy_slots & node.slots) if node.power is PowerState.ON else 0
         watts[name] = settings.off_watts if node.power is PowerState.OFF else power.at(busy / node.spec.slots)
-    if watts:
-        about = "What a node draws now, by the model: idle power and a share of the rest up to its peak."
-        yield _by("headway_node_watts", about, "node", watts)
-    counted = meter.rapl.total() if meter is not None else {}
-    if counted:
-        about = "What the server's processors have counted since it started."
-        found = CounterMetricFamily("headway_processor_joules", about, labels=["zone"])
-        for zone, joules in counted.items():
-            found.add_metric([zone], joules)
-        yield found
+    about = "What a node draws now, by the model: idle power and a share of the rest up to its peak."
+    yield _by("headway_node_watts", about, "node", watts)
+    about = "What the server's processors and their memory have counted since it started."
+    found = CounterMetricFamily("headway_processor_joules", about, labels=["zone"])
+    for zone, joules in (meter.rapl.total() if meter is not None else {}).items():
+        found.add_metric([zone], joules)
+    yield found
 
 
 def _nodes(state: State) -> dict[str, int]:
