@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.core import leases
 from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
@@ -235,11 +235,8 @@ def note_idle(state: State) -> None:
             idle[name] = node
 
 
-class Lack(NamedTuple):
-    """What is needed of a pool: from when on how many slots in all."""
-
-    at: Instant
-    slots: int
+Lack = tuple[Instant, int]
+"""What is needed of a pool: from when on, and how many slots in all."""
 
 
 def look(state: State) -> tuple[list[Switch], Instant]:
@@ -334,11 +331,11 @@ class _Sight:
             self._has = _room(self._state)
         for pool, _ in self._state.parts(node.slots):
             room = self._has[pool.name, _class_of(pool, node)]
-            for lack in self._lacks[pool.name]:
-                if lack.at >= at:
+            for since, slots in self._lacks[pool.name]:
+                if since >= at:
                     break
-                if room < lack.slots:
-                    at = lack.at
+                if room < slots:
+                    at = since
                     break
         return at
 
@@ -435,10 +432,10 @@ def _lacks(state: State) -> dict[str, list[Lack]]:
         total, lacks = 0, list[Lack]()
         for at, slots in sorted(each):
             total += slots
-            if lacks and lacks[-1].at == at:
-                lacks[-1] = Lack(at, total)
+            if lacks and lacks[-1][0] == at:
+                lacks[-1] = at, total
             else:
-                lacks.append(Lack(at, total))
+                lacks.append((at, total))
         found[name] = lacks
     return found
 
