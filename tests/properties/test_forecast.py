@@ -32,7 +32,7 @@ def texts() -> list[str]:
     """Every policy, with values for its required parameters, and a few with other parameters."""
     named = []
     for offer in (offer for offer in registry.installed() if offer.name != "instances"):  # it serves no such jobs
-        few = ["first=2000"] if offer.name == "anneal" else []  # how good its order is does not matter here
+        few = ["steps=50,first=200"] if offer.name == "anneal" else []  # how good its order is does not matter here
         needed = ",".join([*few, *(f"{known.name}=5" for known in offer.parameters if known.required)])
         named.append(f"{offer.name}:{needed}" if needed else offer.name)
     return [*named, "tempo:kill=false", "deadline:emergency=1", "easy:order=weighted,depth=3"]

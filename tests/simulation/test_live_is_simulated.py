@@ -56,7 +56,7 @@ OFFERS = [offer for offer in registry.installed() if offer.name != "instances"]
 
 def quick(text: str, more: str = "") -> str:
     """The policy with these parameters, and with few steps where it searches: its order need not be good here."""
-    given = ",".join(filter(None, ("first=2000" if text == "anneal" else "", more)))
+    given = ",".join(filter(None, ("steps=50,first=200" if text == "anneal" else "", more)))
     return f"{text}:{given}" if given else text
 
 
@@ -313,7 +313,8 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, jobs
     ],
 )
 def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, jobs: int, tmp_path: Path) -> None:
-    policy, workload = f"sites:top=rr,each={each},per_instant={bool(decider)}", mixed_workload(9, jobs, widest=3)
+    lower = each.replace(",", ";")
+    policy, workload = f"sites:top=rr,each={lower},per_instant={bool(decider)}", mixed_workload(9, jobs, widest=3)
     simulated: list[Event] = []
     Simulation(workload, IN_SITES, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=IN_SITES))

@@ -77,7 +77,7 @@ def made(columns: dict[str, Any], jobs: list[int] | slice = slice(None)) -> Work
     return workload_us(**part, workflows=places)
 
 
-EACH = sorted({"anneal:first=2000", *registry.BUILT_IN} - {"anneal", "sites", "services", "instances"})
+EACH = sorted({"anneal:steps=50,first=200", *registry.BUILT_IN} - {"anneal", "sites", "services", "instances"})
 """Policies for one site; of annealing with few steps, for its order need not be good here."""
 
 
@@ -92,7 +92,10 @@ def test_each_site_is_scheduled_as_if_it_were_alone(each: str) -> None:
                 assert dealt.setdefault(number, view.pool.name) == view.pool.name, "it stays where it is"
 
     whole = Simulation(
-        *(made(columns), NODES, registry.find, f"sites:top=rr,each={each}"), world=WORLD, outages=OUTAGES, audit=look
+        *(made(columns), NODES, registry.find, f"sites:top=rr,each={each.replace(',', ';')}"),
+        world=WORLD,
+        outages=OUTAGES,
+        audit=look,
     ).run()
     assert set(dealt) == set(range(150))
     assert [dealt[number] for number in range(4)] == ["east", "west", "east", "west"]
