@@ -187,7 +187,7 @@ def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
     small = transforms.first(standin(), 60)
     monkeypatch.setattr("headway.reproduce.chang16.samples.standin", lambda: small)
     monkeypatch.setattr("headway.reproduce.chang16.samples.JOBS", 20)
-    monkeypatch.setattr("headway.reproduce.chang16.mixed.HOURS", 4)
+    monkeypatch.setattr("headway.reproduce.chang16.mixed.HOURS", 2)
     monkeypatch.setattr("headway.reproduce.chang16.mixed.OF_EACH", 1)
 
 
@@ -280,10 +280,10 @@ def test_the_command_offers_what_there_is_of_dn13() -> None:
 
 
 def test_dn13_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
-    words = ("--kind", "mix", "--kind", "single-task", "--jobs", 12, "--samples", 2, "--processes", 1)
+    words = ("--kind", "mix", "--kind", "single-task", "--jobs", 6, "--samples", 2, "--processes", 1)
     ran = headway("reproduce", "dn13", *words, "--out", tmp_path / "out")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.startswith("4 instances of 12 workflows at five sites, all of as many processors.")
+    assert ran.out.startswith("4 instances of 6 workflows at five sites, all of as many processors.")
     assert "Table 1: mean difference to the best of both, published / ours" in ran.out
     names = {"fig1.png", "front.png", "instances.csv", "tables.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
