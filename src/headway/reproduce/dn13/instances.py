@@ -130,14 +130,18 @@ def real_graphs(data: str | None) -> list[tuple[TaskSpec, ...]]:
     """The workflows in `wfinstances` and `dax` of a folder, by name of file; None: a mix of generated ones."""
     if data is None:
         return list(dn13.instance(dn13.MIX, jobs=STANDINS).workflows.values())
-    files = sorted(path for name in ("wfinstances", "dax") for path in Path(data, name).glob("*.[jx][sm]*"))
-    return list(read_workflows(files).workflows.values())
+    return list(read_workflows(_files(Path(data))).workflows.values())
 
 
 def folder_of_workflows() -> str | None:
     """`workflows` in the folder that `HEADWAY_DATA` names; None: there are none."""
     folder = Path(os.environ.get("HEADWAY_DATA") or "-") / "workflows"
-    return str(folder) if any(folder.glob("wfinstances/*.json*")) else None
+    return str(folder) if _files(folder) else None
+
+
+def _files(folder: Path) -> list[Path]:
+    """WfFormat and DAX, plain or gzipped, in order of their names."""
+    return sorted(path for name in ("wfinstances", "dax") for path in (folder / name).glob("*.[jx][sm]*"))
 
 
 Runs = Mapping[tuple[str, int, str], Ran]
