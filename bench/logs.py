@@ -55,6 +55,19 @@ HPC2N = Log("HPC2N", "swf/HPC2N-2002-2.2-cln.swf.gz", slots=240, jobs=202_871, l
 SDSC_SP2 = Log("SDSC-SP2", "swf/SDSC-SP2-1998-4.2-cln.swf.gz", slots=128, jobs=54_044, load=0.83)
 CTC = Log("CTC", "swf/CTC-SP2-1996-3.1-cln.swf.gz", slots=338, jobs=77_222, load=0.84)
 SDSC_PARAGON = Log("SDSC-Par", "swf/SDSC-Par-1996-3.1-cln.swf.gz", slots=400, jobs=32_135, load=0.75)
+EVERY = (
+    CTC,
+    HPC2N,
+    Log("LANL-CM5", "swf/LANL-CM5-1994-4.1-cln.swf.gz", slots=1_024, jobs=122_057, load=0.54),
+    Log("LLNL-Atlas", "swf/LLNL-Atlas-2006-2.1-cln.swf.gz", slots=9_216, jobs=39_207, load=0.70),
+    Log("LPC-EGEE", "swf/LPC-EGEE-2004-1.2-cln.swf.gz", slots=140, jobs=220_695, load=0.24),
+    Log("Lublin-256", "swf/lublin_256.swf.gz", slots=256, jobs=10_000, load=1.06),
+    Log("NASA-iPSC", "swf/NASA-iPSC-1993-3.1-cln.swf.gz", slots=128, jobs=18_239, load=0.47),
+    Log("SDSC-BLUE", "swf/SDSC-BLUE-2000-4.2-cln.swf.gz", slots=1_152, jobs=232_562, load=0.77),
+    SDSC_PARAGON,
+    SDSC_SP2,
+)
+"""All of them; the synthetic one is from the model of Lublin and Feitelson."""
 
 
 def workload(log: Log) -> Workload:

@@ -30,11 +30,13 @@ class Run:
 
     Attributes:
         seconds: from before the process was made until it had ended.
+        processor: seconds of processor time that it and the system spent for it.
         megabytes: the most memory it had resident, in millions of bytes.
         output: what it printed.
     """
 
     seconds: float
+    processor: float
     megabytes: float
     output: str
 
@@ -57,7 +59,8 @@ def run(command: Sequence[str]) -> Run:
         complaint.seek(0)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{complaint.read()}")
-        return Run(seconds, usage.ru_maxrss * 1024 / 1e6, output.read())
+        processor = usage.ru_utime + usage.ru_stime
+        return Run(seconds, processor, usage.ru_maxrss * 1024 / 1e6, output.read())
 
 
 def headway(*arguments: object, compiled: bool = False) -> list[str]:
@@ -96,10 +99,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
 
 
+def paragraph(text: str) -> str:
+    """A text in lines of the report's width."""
+    return textwrap.fill(" ".join(text.split()), 120)
+
+
 def section(title: str, text: str, *tables: str) -> None:
     """Print a section of the report: what was done, the tables, and the command that measures the figures again."""
     script = os.path.basename(sys.argv[0])
-    for part in (f"## {title}", textwrap.fill(" ".join(text.split()), 120), *tables, f"    python bench/{script}"):
+    for part in (f"## {title}", paragraph(text), *tables, f"    python bench/{script}"):
         print(part, end="\n\n")
 
 
