@@ -83,7 +83,26 @@ def test_bags_that_fill_a_part_of_a_large_machine(policy: str) -> None:
     assert ends(workload, policy, TIMES, [], checks=policy == "easy")[1:] == small
 
 
-def test_two_tiers_on_a_large_machine() -> None:
-    workload = drawn(7, Kind.RIGID)
+@pytest.mark.parametrize("policy", ["measy", "keasy", "reasy"])
+def test_two_tiers_with_jobs_that_are_wider_by_as_much_as_the_machine(policy: str) -> None:
+    """None has one process only: these are drawn to use more of an idle processor."""
+    drawn_jobs = drawn(7, Kind.RIGID)
+    workload = replace(drawn_jobs, width=np.maximum(drawn_jobs.width, 2))
     wider = replace(workload, width=workload.width * TIMES)
-    assert all(end > 0 for end in ends(wider, "measy", TIMES, [], checks=True))
+    small = ends(workload, policy, 1, [], checks=False)
+    assert ends(wider, policy, TIMES, [], checks=True) == small
+
+
+def test_two_tiers_with_nodes_that_go_down_and_jobs_of_other_forms() -> None:
+    """Bags come back to the foreground as well, and what loses its slots is counted again."""
+    rigid, bags = drawn(8, Kind.RIGID), drawn(9, Kind.BAG)
+    workload = workload_us(
+        release=np.append(rigid.release, bags.release),
+        runtime=np.append(rigid.runtime, bags.runtime),
+        estimate=np.append(rigid.estimate, bags.estimate),
+        width=np.append(rigid.width * TIMES, bags.width),
+        tasks=np.append(rigid.tasks, bags.tasks),
+        kind=np.append(rigid.kind, bags.kind),
+    )
+    outages = [Outage("n1", 1_500, 1_900), Outage("n2", 2_500, 2_600)]
+    assert all(end > 0 for end in ends(workload.take(slice(0, 80)), "measy", TIMES, outages, checks=True))

@@ -73,7 +73,8 @@ def check_job(state: State, job: JobView) -> None:
             assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
         owned = job.kind is not Kind.SERVICE or state.displaced or not attempt.slots & ~job.held
         assert owned or attempt.ending or attempt.alone, f"an instance of service {job.id} has lost its slot and stays"
-    for slot in numbers(job.held):
+    lowest = job.held & -job.held
+    for slot in numbers(lowest if job.kind is Kind.RIGID else job.held):
         assert pool.owners.get(slot) is job, f"owner of slot {slot}"
     fresh = job.tasks - job.fresh
     assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
@@ -127,7 +128,10 @@ def check_places(pool: Pool) -> None:
     assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
     assert all(queue and busy >> slot & 1 for slot, queue in pool.ahead.items()), "queued where nothing runs"
     assert allocated == pool.allocated, "allocated"
-    assert len(pool.owners) == allocated.bit_count(), "owners"
+    claimants = {job.id: job for job in jobs if job.held and job.kind is Kind.RIGID}
+    assert pool.claimants == claimants, "claimants"
+    owned = sum(job.held.bit_count() for job in jobs if job.kind is not Kind.RIGID)
+    assert len(pool.owners) == owned + len(claimants), "owners"
     assert sorted(running, key=lambda entry: entry[:3]) == pool.running, "running"
     promised = {job.id: job for job in jobs if job.promise is not None}
     assert promised == pool.promised, "promised"
@@ -149,8 +153,9 @@ def check_places(pool: Pool) -> None:
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"
     assert pool.counted == pool.of_counted.bit_count(), "counted free slots"
-    assert pool.count_busy == pool.of_busy.bit_count(), "counted busy slots"
+    assert pool.count_busy in (-1, pool.busy.bit_count()), "counted busy slots"
     assert pool.spare == bounds(pool.of_spare), "runs of free slots"
+    assert pool.bare == bounds(pool.of_up & ~pool.of_behind), "runs of vacant background places"
     for _, _, _, attempt in running:
         assert attempt.bounds is None or attempt.bounds == bounds(attempt.slots), "runs of an attempt"
         assert attempt.frees in (-1, (attempt.slots & pool.up).bit_count()), "what an attempt frees"

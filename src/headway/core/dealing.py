@@ -284,9 +284,9 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
             source.ahead.pop(attempt.slots.bit_length() - 1, None)
         else:
             source.leave_place(attempt)
-    held, job.held = job.held, NO_SLOTS
-    for slot in numbers(held):
-        del source.owners[slot]
+    held = job.held
+    source.forget_owner(job, held)
+    job.held = NO_SLOTS
     source.allocated &= ~held
     for _, attempt in sorted(job.attempts.items()):
         if attempt.queued:

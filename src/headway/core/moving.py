@@ -9,7 +9,7 @@ from __future__ import annotations
 from headway.core.pool import Pool
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
-from headway.model.slots import NO_SLOTS, Slots, count
+from headway.model.slots import NO_SLOTS, Slots, count, outside
 from headway.model.snapshot import AttemptView, Goal, JobView
 from headway.model.tier import Tier
 
@@ -38,7 +38,7 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
     if wanted.claim not in (Claim.MIGRATE, Claim.KILL):
         return "moves_by_kill_or_migrate"
     here = attempt.slots if wanted.tier is attempt.tier else 0
-    if rule := taken(pool, wanted.slots & ~here, wanted.tier):
+    if rule := taken(pool, outside(wanted.slots, here), wanted.tier):
         return rule
     if wanted.tier is Tier.FOREGROUND:
         if wanted.slots & pool.allocated:  # some of its own slots, too, may be another's when it ends
@@ -46,7 +46,10 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         pool.own(attempt.job, wanted.slots)
     else:
         pool.behind |= wanted.slots
+    given = pool.given.get((attempt.job.id, attempt.task)) if pool.given else None
     attempt.goal = Goal(wanted.slots, wanted.tier, wanted.seats)
+    if given is not None and given.slots is wanted.slots:
+        attempt.goal.bounds = given.bounds
     if wanted.claim is Claim.MIGRATE:
         pool.ask_to_save(attempt)
     else:
@@ -70,7 +73,7 @@ def flaw_of_fit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
 
 def taken(pool: Pool, slots: Slots, tier: Tier) -> str | None:
     """The rule that forbids taking these places now, or None."""
-    if slots & ~pool.up:
+    if slots & pool.up != slots:
         return "slot_down"
     if tier is Tier.BACKGROUND:
         if slots & pool.limits.one_tier:
@@ -117,7 +120,7 @@ def stays(pool: Pool, displaced: list[AttemptView], leaving: Slots = NO_SLOTS) -
             return "not_to_be_pushed_back"
         if attempt.slots & pool.limits.one_tier:
             return "no_background_there"
-        if attempt.slots & pool.behind & ~leaving:
+        if outside(attempt.slots & pool.behind, leaving):
             return "background_taken"
     return None
 

@@ -20,7 +20,7 @@ from headway.model.kept_profile import KeptProfile
 from headway.model.network import place_of
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
-from headway.model.slots import NO_SLOTS, Slots, count, numbers, unite
+from headway.model.slots import NO_SLOTS, Slots, count, first, numbers, outside, take_out, unite
 from headway.model.snapshot import (
     BATCH,
     AttemptView,
@@ -51,6 +51,10 @@ SUCCEEDED: Final = Outcome.SUCCEEDED
 CANCELLED: Final = Outcome.CANCELLED
 
 
+def _by_slot(owned: tuple[int, JobView]) -> int:
+    return owned[0]
+
+
 def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
     return attempt.job.order, attempt.task
 
@@ -67,7 +71,6 @@ class Pool(Snapshot):
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
         added: whether the policy is not one of Headway's own.
-        count_busy, of_busy: how many slots a set has, and the set: those that were busy when they were last counted.
         consulted: whether the last question to a decider was about this pool.
         per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
         round_at: when it wants a round even if nothing happens.
@@ -77,9 +80,7 @@ class Pool(Snapshot):
         "added",
         "ahead",
         "consulted",
-        "count_busy",
         "departing",
-        "of_busy",
         "per_instant",
         "policy",
         "prepared_orders",
@@ -101,8 +102,6 @@ class Pool(Snapshot):
         self.added = self.per_instant = self.tiers = False
         self.round_at: Instant = NEVER
         self.round_due = False
-        self.count_busy = 0
-        self.of_busy: Slots = NO_SLOTS
         self.consulted = True
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
@@ -349,23 +348,28 @@ class Pool(Snapshot):
             self._leave_agenda(job, task)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
-            before, was_busy = self.free, self.busy
-            self.busy = was_busy | slots
+            before = self.free
             given = self.given.get((job.id, task)) if self.given else None
             if given is not None and given.before is before and given.slots is slots:
                 self.free, are_free = given.after, True
             else:
                 taken = before & slots
                 self.free, are_free = before ^ taken, taken == slots
+            if job.kind is not WORKFLOW and are_free and self.of_counted == before:
+                self.counted, self.of_counted = self.counted - job.width, self.free
             if given is not None and are_free and given.slots is slots:
                 attempt.bounds, attempt.frees = given.bounds, job.width
-            if job.kind is not WORKFLOW:
-                if are_free and self.of_counted == before:
-                    self.counted, self.of_counted = self.counted - job.width, self.free
-                if self.of_busy == was_busy and (are_free or not was_busy & slots):
-                    self.count_busy, self.of_busy = self.count_busy + job.width, self.busy
+                self.toggle(attempt, job.width)
+            else:
+                was_busy, counted = self.busy, self.count_busy
+                self.busy = was_busy | slots
+                if counted >= 0 and job.kind is not WORKFLOW and (are_free or not was_busy & slots):
+                    self.count_busy = counted + job.width
         else:
-            self._run_behind(attempt)
+            given = self.given.get((job.id, task)) if self.given else None
+            if given is not None and given.slots is slots:
+                attempt.bounds = given.bounds
+            self._run_behind(attempt, is_new=True)
         if state.touched is not None:
             state.touched.append(job)
         if state.starts_reported or job.spec.fetches:
@@ -374,8 +378,8 @@ class Pool(Snapshot):
 
     def busy_slots(self) -> int:
         """How many slots are busy. They are counted only if it could not be followed since the last time."""
-        if self.of_busy != self.busy:
-            self.count_busy, self.of_busy = count(self.busy), self.busy
+        if self.count_busy < 0:
+            self.count_busy = count(self.busy)
         return self.count_busy
 
     def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
@@ -404,7 +408,7 @@ class Pool(Snapshot):
                 vacated |= attempt.slots
             else:
                 self.background.remove(attempt)
-                self.behind ^= self.behind & attempt.slots
+                self._leave_behind(attempt)
         for attempt in attempts:
             job, slots = attempt.job, attempt.slots
             attempt.since = self.now
@@ -414,7 +418,7 @@ class Pool(Snapshot):
             if self.state.touched is not None:
                 self.state.touched.append(job)
             self.state.actions.append(ChangeTier(job.id, attempt.task, attempt.number, attempt.tier))
-        vacated &= ~self.busy
+        vacated = outside(vacated, self.busy)
         if vacated:
             self._vacate(vacated)
 
@@ -433,7 +437,7 @@ class Pool(Snapshot):
             self.busy ^= self.busy & attempt.slots
         else:
             self.background.remove(attempt)
-            self.behind ^= self.behind & attempt.slots
+            self._leave_behind(attempt)
 
     def queue_ahead(self, attempt: AttemptView) -> None:
         """Put an attempt in its place among those that wait behind another one on its slot."""
@@ -441,14 +445,30 @@ class Pool(Snapshot):
 
     def _run(self, attempt: AttemptView) -> None:
         self.profile = self.layout = None
-        attempt.frees = -1
-        insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
-        self.busy |= attempt.slots
-        self.free ^= self.free & attempt.slots
+        job, slots = attempt.job, attempt.slots
+        is_whole = job.kind is RIGID and attempt.bounds is not None and slots & self.up == slots
+        attempt.frees = job.width if is_whole else -1
+        insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        self.busy |= slots
+        before, taken = self.free, self.free & slots
+        self.free = before ^ taken
+        if attempt.frees >= 0 and taken == slots and self.of_counted == before:
+            self.counted, self.of_counted = self.counted - job.width, self.free
 
-    def _run_behind(self, attempt: AttemptView) -> None:
+    def _run_behind(self, attempt: AttemptView, *, is_new: bool = False) -> None:
         insort(self.background, attempt, key=_by_job)
-        self.behind |= attempt.slots
+        before, self.behind = self.behind, self.behind | attempt.slots
+        if is_new and attempt.bounds is not None and self.of_behind == before and self.of_up == self.up:
+            take_out(self.bare, attempt.bounds)
+            self.of_behind = self.behind
+
+    def _leave_behind(self, attempt: AttemptView) -> None:
+        before, slots = self.behind, attempt.slots
+        self.behind = before ^ (before & slots)
+        is_known = attempt.bounds is not None and self.of_behind == before and self.of_up == self.up
+        if is_known and attempt.bounds is not None and slots & self.up == slots and slots & before == slots:
+            unite(self.bare, attempt.bounds)
+            self.of_behind = self.behind
 
     def _leave_running(self, attempt: AttemptView) -> None:
         del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
@@ -523,17 +543,20 @@ class Pool(Snapshot):
             if goes_on:
                 self.take_task(job, task)  # before its slots go to the next job, maybe its own
         if attempt.tier is BACKGROUND:
-            self.behind ^= self.behind & attempt.slots
+            self._leave_behind(attempt)
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
             frees = self.freed_by(attempt) if job.kind is BAG else attempt.frees
             known = job.kind is not WORKFLOW and frees == job.width
-            self._vacate(attempt.slots, frees, job.width if known else -1, attempt.bounds)
+            self._vacate(attempt.slots, frees, job.width if known else -1, attempt)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
+            if goal.bounds is not None and goal.tier is FOREGROUND:
+                moved = job.attempts[task]
+                moved.bounds, moved.frees = goal.bounds, job.width  # slots that close are no goal any more
         if not job.attempts:
             self.conclude_if_done(job)
 
@@ -561,7 +584,8 @@ class Pool(Snapshot):
         """Release what was kept for an attempt that moves."""
         attempt.goal = None
         if goal.tier is BACKGROUND:
-            self.behind &= ~(goal.slots & ~attempt.slots if attempt.tier is BACKGROUND else goal.slots)
+            kept = outside(goal.slots, attempt.slots) if attempt.tier is BACKGROUND else goal.slots
+            self.behind = outside(self.behind, kept)
         elif goal.slots & attempt.job.held:
             self.let_go(attempt.job, goal.slots & attempt.job.held)
         self.look_at_everything()
@@ -644,22 +668,26 @@ class Pool(Snapshot):
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept = more(job.kept, attempt.task, max(0, kept))
 
-    def _vacate(self, slots: Slots, counted: int = -1, width: int = -1, bounds: list[int] | None = None) -> None:
+    def _vacate(self, slots: Slots, counted: int = -1, width: int = -1, attempt: AttemptView | None = None) -> None:
         """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free.
 
         Args:
             counted: how many of them are up; -1: they were not counted.
             width: how many they are; -1: they were not counted.
-            bounds: as of `AttemptView`.
+            attempt: which has ended; None: attempts that have gone to the background.
         """
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
-        was_busy = self.busy
-        ended = slots if bounds is not None else was_busy & slots
-        self.busy = was_busy ^ ended
-        if width > 0 and self.of_busy == was_busy and ended:
-            self.count_busy, self.of_busy = self.count_busy - width, self.busy
+        bounds = None if attempt is None else attempt.bounds
+        if attempt is not None and bounds is not None and width > 0:
+            self.toggle(attempt, -width)
+        else:
+            was_busy, count_busy = self.busy, self.count_busy
+            ended = was_busy & slots
+            self.busy = was_busy ^ ended
+            if width > 0 and count_busy >= 0 and ended:
+                self.count_busy = count_busy - width
         claimed = slots & self.allocated
         freed = slots if counted == width > 0 else slots & self.up
         if claimed:
@@ -677,19 +705,28 @@ class Pool(Snapshot):
 
     def feed_all(self, slots: Slots) -> None:
         """Start what can start on these slots, on which nothing runs, or give them back, see `feed`."""
-        waits: JobView | None = None
-        for slot in numbers(slots):
-            owner = self.owners.get(slot)
-            if owner is None or owner is waits:  # a rigid owner before it may have started on this slot
-                continue
-            self.feed(owner, slot)
-            if owner.kind is RIGID and owner.ready:
-                waits = owner  # for slots on which others run, so it need not be asked again for each of its own
+        for slot, owner in self.owners_on(slots):
+            if owner.held and (owner.kind is RIGID or self.owners.get(slot) is owner):
+                self.feed(owner, slot)
+
+    def owners_on(self, slots: Slots) -> list[tuple[int, JobView]]:
+        """The slots of these that are allocated, each with its job; of those of a rigid job only the lowest."""
+        if not self.claimants:
+            return [(slot, self.owners[slot]) for slot in numbers(slots & self.allocated)]
+        found, rest = [], slots & self.allocated
+        for job in self.claimants.values():
+            here = job.held & rest
+            if here:
+                found.append((first(here), job))
+                rest ^= here
+        found += [(slot, self.owners[slot]) for slot in numbers(rest)]
+        found.sort(key=_by_slot)
+        return found
 
     def feed(self, job: JobView, slot: int) -> None:
         """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
         if not job.ready:
-            self.disown(job, slot)
+            self.let_go(job, job.held if job.kind is RIGID else 1 << slot)
             self.look_at_everything()
         elif job.kind is not RIGID:
             self.launch(job, self.take_task(job), 1 << slot, fed=True)
@@ -743,8 +780,8 @@ class Pool(Snapshot):
         """Drop a job if nothing more can happen to it, and report how it ended."""
         final = lifecycle.final_status(job)
         if final is not None:
-            for slot in numbers(job.held) if job.held else ():
-                self.disown(job, slot)
+            if job.held:
+                self.let_go(job, job.held)
             if self.state.suspicions:
                 for known in [known for known in self.state.suspicions if known[0] == job.id]:
                     del self.state.suspicions[known]
@@ -795,15 +832,25 @@ class Pool(Snapshot):
         self.profile = self.layout = None
         job.held |= slots
         self.allocated |= slots
-        self.free ^= self.free & slots
-        for slot in numbers(slots):
-            self.owners[slot] = job
+        given = self.given.get((job.id, 0)) if self.given and job.kind is RIGID else None
+        if given is not None and given.slots is slots and given.before is self.free:
+            if self.of_counted == given.before:
+                self.counted, self.of_counted = self.counted - job.width, given.after
+            self.free = given.after
+        else:
+            self.free ^= self.free & slots
+        if job.kind is not RIGID:
+            for slot in numbers(slots):
+                self.owners[slot] = job
+        elif slots:
+            self.owners[first(slots)] = self.claimants[job.id] = job
         if self.state.touched is not None:
             self.state.touched.append(job)
 
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; running tasks continue."""
         self.profile = self.layout = None
+        self.forget_owner(job, slots)
         job.held ^= job.held & slots
         job.seats = ()
         self.allocated ^= self.allocated & slots
@@ -811,20 +858,20 @@ class Pool(Snapshot):
         self.free |= idle ^ (idle & self.busy)
         if job.kind is SERVICE:
             self.state.displaced = True
-        if self.allocated:
-            for slot in numbers(slots):
-                del self.owners[slot]
-        else:
-            self.owners.clear()
         for slot in numbers(slots) if self.ahead else ():
             for attempt in self.ahead.get(slot, ()):
                 self.ask_to_end(attempt)
         if self.state.touched is not None:
             self.state.touched.append(job)
 
-    def disown(self, job: JobView, slot: int) -> None:
-        """End the job's allocation of one slot."""
-        self.let_go(job, 1 << slot)
+    def forget_owner(self, job: JobView, slots: Slots) -> None:
+        """Slots that are allocated to a job, of a rigid one all, are its own no more."""
+        if job.kind is not RIGID:
+            for slot in numbers(slots):
+                del self.owners[slot]
+        elif slots:
+            assert slots == job.held, f"rigid job {job.id} gives up some of its slots"
+            del self.owners[first(slots)], self.claimants[job.id]
 
     def give_up(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots. Attempts that were to move to some of them do not go there."""
@@ -859,10 +906,8 @@ class Pool(Snapshot):
         self.unplan_all(slots)
         self.up ^= self.up & slots
         self.free ^= self.free & slots
-        for slot in numbers(slots & self.allocated):
-            owner = self.owners.get(slot)
-            if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
-                self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
+        for slot, owner in self.owners_on(slots):
+            self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
         moving = {attempt.job.id for attempt in self._launched() if attempt.goal is not None}
         for job in [job for number, job in self.jobs.items() if number in moving] if moving else ():
             for attempt in job.attempts.values():

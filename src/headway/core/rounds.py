@@ -224,6 +224,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
     gained = slots & ~job.held if job.held else slots
     given = pool.given.get((wanted.job, wanted.task or 0)) if pool.given else None
     is_given = given is not None and given.slots is slots and given.before is pool.free and not job.held
+    is_counted = given is not None and given.slots is slots
     if wanted.task is None:
         if not gained:
             return None
@@ -231,7 +232,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return "workflow_tasks_are_placed_one_by_one"
         if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
             return "no_ready_task"
-        if job.kind is RIGID and (job.held or (not is_given and slots.bit_count() != job.width)):
+        if job.kind is RIGID and (job.held or (not (is_given or is_counted) and slots.bit_count() != job.width)):
             return "width_differs"
     else:
         if job.kind is SERVICE:

@@ -21,7 +21,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
-from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
 from headway.model.tier import Tier
 from headway.model.window import Window
 
@@ -82,11 +82,13 @@ class Goal:
 
     Attributes:
         slots, tier, seats: as in `Allocation`.
+        bounds: the `bounds` of its slots, if `Snapshot.give` gave them; else None.
     """
 
-    __slots__ = ("seats", "slots", "tier")
+    __slots__ = ("bounds", "seats", "slots", "tier")
 
     def __init__(self, slots: Slots, tier: Tier, seats: tuple[int, ...]) -> None:
+        self.bounds: list[int] | None = None
         self.slots = slots
         self.tier = tier
         self.seats = seats
@@ -560,8 +562,11 @@ class Snapshot:
         coming: when these could be up, soonest first, and how many then; see `ready_at`.
         switching: how the nodes of sites are switched off and on, by site; those of all pools.
         busy: slots on which an attempt runs in the foreground.
+        count_busy: how many these are; -1: that must be counted.
         allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
-        owners: the job to which each slot is allocated.
+        owners: the job to which each slot is allocated; of the slots of a rigid job, which has them all or none, only
+            the lowest is here.
+        claimants: the rigid jobs to which slots are allocated, by id.
         nodes: the nodes by name, in order of joining: of the first pool all, of others those of which it has slots.
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
@@ -577,6 +582,8 @@ class Snapshot:
         serves_all: whether no job of another kind has come.
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
+        bare, of_behind, of_up: the `bounds` of the slots that are up and have a vacant background place, as it was when
+            the other two were what is now `behind` and `up`; see `vacant_behind`.
         counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
         spare, of_spare: the `bounds` of a set, and the set: those that are free, or will be if what has just been
             planned starts.
@@ -591,8 +598,9 @@ class Snapshot:
         "allocated",
         "arrived",
         "background",
+        "bare",
         "behind",
-        "busy",
+        "claimants",
         "coming",
         "counted",
         "dealt",
@@ -607,8 +615,10 @@ class Snapshot:
         "name",
         "nodes",
         "now",
+        "of_behind",
         "of_counted",
         "of_spare",
+        "of_up",
         "off",
         "orders",
         "owners",
@@ -632,6 +642,7 @@ class Snapshot:
         "unserved",
         "up",
         "waiting",
+        *("_busy", "_toggled", "count_busy"),
     )
 
     def __init__(self, name: str = "") -> None:
@@ -661,9 +672,12 @@ class Snapshot:
         self.off: Slots = NO_SLOTS
         self.coming: list[tuple[Instant, int]] = []
         self.switching: Mapping[str, Switching] = NO_SWITCHING
-        self.busy: Slots = NO_SLOTS
+        self._busy: Slots = NO_SLOTS
+        self._toggled: dict[AttemptView, Slots] = {}
+        self.count_busy = 0
         self.allocated: Slots = NO_SLOTS
         self.owners: dict[int, JobView] = {}
+        self.claimants: dict[JobId, JobView] = {}
         self.nodes: dict[str, NodeView] = {}
         self.speeds: list[float] = []
         self.slot_nodes: list[NodeView] = []
@@ -676,6 +690,9 @@ class Snapshot:
         self.profile: KeptProfile | None = None
         self.counted = 0
         self.of_counted: Slots = NO_SLOTS
+        self.bare: list[int] = []
+        self.of_behind: Slots = NO_SLOTS
+        self.of_up: Slots = NO_SLOTS
         self.spare: list[int] = []
         self.of_spare: Slots = NO_SLOTS
         self.given: dict[tuple[JobId, int], Given] = {}
@@ -799,6 +816,80 @@ class Snapshot:
             self.of_spare = left
             self.given[job.id, task] = Given(slots, taken)  # not what was free: thousands may start, and each keep it
         return left
+
+    def give(self, job: JobView, taken: list[int], free: Slots | None = None) -> Slots:
+        """The set of these slots, which a rigid job is to take in this round; the core need not look at them again.
+
+        Args:
+            taken: as many as the job is wide, by their `bounds`.
+            free: in the foreground: what was free until now, as of `start_on`. None: in the background.
+        """
+        slots = of_bounds(taken)
+        self.given[job.id, 0] = given = Given(slots, taken)
+        if free is not None:
+            take_out(self._runs_of(free), taken)
+            self.of_spare = free ^ slots
+            given.before, given.after = free, self.of_spare
+        return slots
+
+    def come_forward(self, attempt: AttemptView, free: Slots) -> Slots:
+        """The free slots that stay free if an attempt comes to the foreground of its own; `free` as of `start_on`."""
+        take_out(self._runs_of(free), self.bounds_of(attempt))
+        self.of_spare = outside(free, attempt.slots)
+        return self.of_spare
+
+    def vacant_behind(self) -> list[int]:
+        """The `bounds` of the slots that are up and have a vacant background place; to be read only.
+
+        The core keeps them on large machines while it can.
+        """
+        if self.of_behind != self.behind or self.of_up != self.up:
+            self.bare = bounds(outside(self.up, self.behind))
+            self.of_behind, self.of_up = self.behind, self.up
+        return self.bare
+
+    def bounds_of(self, attempt: AttemptView) -> list[int]:
+        """The `bounds` of the slots of an attempt. They are found once."""
+        found = attempt.bounds
+        if found is None:
+            found = attempt.bounds = bounds(attempt.slots)
+        return found
+
+    def runs_of(self, free: Slots) -> list[int]:
+        """The `bounds` of what is free, as of `start_on`; to be read only."""
+        return self._runs_of(free)
+
+    @property
+    def busy(self) -> Slots:
+        """Slots on which an attempt runs in the foreground.
+
+        On a large machine the set is made when it is asked for: few rounds need it.
+        """
+        if self._toggled:
+            for slots in self._toggled.values():
+                self._busy ^= slots
+            self._toggled.clear()
+        return self._busy
+
+    @busy.setter
+    def busy(self, slots: Slots) -> None:
+        if self._toggled:
+            self._toggled.clear()
+        self._busy = slots
+        self.count_busy = -1
+
+    def toggle(self, attempt: AttemptView, more: int) -> None:
+        """All slots of an attempt, which were idle, become busy; or all of them, which were busy, idle.
+
+        Args:
+            more: how many more are busy then.
+        """
+        if attempt in self._toggled:
+            del self._toggled[attempt]  # it has come and gone
+        else:
+            self._toggled[attempt] = attempt.slots
+        if self.count_busy >= 0:
+            self.count_busy += more
 
     def _runs_of(self, free: Slots) -> list[int]:
         if self.of_spare != free:

@@ -11,7 +11,7 @@ from headway.model.instant import Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
-from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers, size
 from headway.model.snapshot import JobView, Snapshot
 
 BAG: Final = Kind.BAG
@@ -41,8 +41,10 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
 
 def lowest_idle(view: Snapshot, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
     """Up to so many of some idle slots for a job, the lowest ones, and how many they are."""
-    if job.kind is Kind.RIGID and wanted == job.width and idle == view.free and wanted <= view.room():
-        return view.start_on(job, view.free)[0], wanted
+    if job.kind is Kind.RIGID and wanted == job.width:
+        free = view.of_spare if view.given else view.free
+        if idle == free and wanted <= (size(view.runs_of(free)) if view.given else view.room()):
+            return view.start_on(job, free)[0], wanted
     slots = lowest(idle, wanted)
     return slots, count(slots)
 
@@ -67,6 +69,7 @@ class Dealing:
         classes: a node of each class and the slots of all its nodes, fastest first.
         room: how many slots of each class are left.
         left: slots not chosen yet.
+        is_idle: whether nothing runs on slots that can be shared out.
         last: by job id, the slots on which run the last tasks of bags with nothing more to start. These bags get them
             or, if it lacks others, a rigid job: another bag would have to wait for the tasks to end, and then the slots
             are shared out anyway.
@@ -87,15 +90,20 @@ class Dealing:
             elif not attempt.ending:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
-        taken = view.busy if len(alone) == len(view.running) else NO_SLOTS
-        for slots in () if taken else alone:
-            taken |= slots
-        self.left: Slots = view.up ^ (view.up & taken)
+        self.is_idle = len(alone) == len(view.running)
+        if self.is_idle and not view.allocated:
+            self.left: Slots = view.free
+        else:
+            taken = view.busy if self.is_idle else NO_SLOTS
+            for slots in () if self.is_idle else alone:
+                taken |= slots
+            self.left = view.up ^ (view.up & taken)
         self.size = view.room() if self.left == view.free else count(self.left)
         self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
             self.ending |= slots
-        self.left ^= self.left & self.ending
+        if self.ending:
+            self.left ^= self.left & self.ending
         self.classes = classes_of(view)
         one = len(self.classes) == 1 and not self.ending
         self.room = [self.size] if one else [count(self.left & slots) for _, slots in self.classes]
@@ -219,7 +227,7 @@ class Dealing:
         """Turn shares into slots: first what the job has and runs on, then what it has, then what it runs on; then idle
         slots; then the rest.
         """
-        view, busy = self.view, self.view.busy
+        view, busy = self.view, NO_SLOTS if self.is_idle else self.view.busy
         shares = {job: share for job, share in self.shares.items() if any(share)}
         for kind in range(5):
             for job, share in shares.items():
@@ -227,7 +235,8 @@ class Dealing:
                     continue
                 preferred = self.left
                 if kind == 3:
-                    preferred ^= preferred & busy
+                    if busy:
+                        preferred ^= preferred & busy
                 elif kind < 3:
                     running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
                     preferred &= (held & running, held, running)[kind]

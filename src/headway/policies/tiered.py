@@ -17,8 +17,24 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.plan import Allocation, Claim, Plan, Reason
 from headway.model.queue import Key, Queue
-from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
-from headway.model.snapshot import USE_UNKNOWN, AttemptView, JobView, Snapshot, slots_by_use
+from headway.model.slots import (
+    NO_SLOTS,
+    Slots,
+    below,
+    bounds,
+    count,
+    cut,
+    end_of_shared,
+    lowest,
+    numbers,
+    of_bounds,
+    of_numbers,
+    outside,
+    shared,
+    size,
+    unite,
+)
+from headway.model.snapshot import LARGE, USE_UNKNOWN, AttemptView, JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw
@@ -73,7 +89,9 @@ class TieredEasy:
         return True
 
     def __call__(self, view: Snapshot) -> Plan:
-        deployment, fixed = Deployment(view, self.moves, self.threshold), view.limits.fixed
+        is_large = view.up.bit_length() >= LARGE and not view.limits.one_tier
+        made = LargeDeployment if is_large else Deployment
+        deployment, fixed = made(view, self.moves, self.threshold), view.limits.fixed
         background = [
             attempt
             for attempt in view.background
@@ -154,6 +172,8 @@ class Deployment:
         self.steps: list[tuple[int, Duration]] = [(self.room, NEVER)]
         self._came: list[tuple[JobView, Allocation]] = []
         self._placed: set[tuple[int, int]] = set()
+        self._left: Slots = NO_SLOTS
+        self._groups: list[tuple[float, Slots]] = []
 
     # The foreground
 
@@ -242,7 +262,7 @@ class Deployment:
 
     def _room_beside(self, kept: Slots) -> int:
         """How many foreground places are left that are not kept."""
-        return count(self.free & ~kept) if kept else self.room
+        return count(outside(self.free, kept)) if kept else self.room
 
     def _end_on(self, slots: Slots) -> Instant:
         """When by estimates the foreground of these slots is free."""
@@ -259,7 +279,7 @@ class Deployment:
         Args:
             kept: slots for which the head waits; jobs that are `late` must not take them.
         """
-        free = self.free & ~kept if late and kept else self.free
+        free = outside(self.free, kept) if late and kept else self.free
         if attempt is not None and job.kind is not RIGID:
             slots, seats, claim = self._place_for(attempt, free)
             if not slots:
@@ -283,11 +303,15 @@ class Deployment:
         view = self.view
         self.plan.allocations.append(wanted)
         width = job.width if job.kind is RIGID else count(wanted.slots)
-        self.free ^= self.free & wanted.slots
+        self._leave_free(job, wanted)
         self.room -= width
         self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), width))
         self._placed.add((job.id, wanted.task or 0))
         self._came.append((job, wanted))
+
+    def _leave_free(self, job: JobView, wanted: Allocation) -> None:
+        """Foreground places are given away."""
+        self.free ^= self.free & wanted.slots
 
     def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
         """Free foreground places for the processes of a job, the busiest where least is done in the background.
@@ -306,14 +330,15 @@ class Deployment:
             return lowest(alone, width), ()
         groups = [(0.0, alone)]
         groups += [
-            (use, slots & free & ~own)
+            (use, outside(slots & free, own))
             for attempt in reversed(view.background)
             for use, slots in slots_by_use(attempt.job.spec, attempt.slots, attempt.seats)
-            if slots & free & ~own
+            if outside(slots & free, own)
         ]
         groups.sort(key=_by_use)
         if kept:
-            groups = [(use, slots & ~kept) for use, slots in groups] + [(use, slots & kept) for use, slots in groups]
+            others = [(use, outside(slots, kept)) for use, slots in groups]
+            groups = others + [(use, slots & kept) for use, slots in groups]
         return seated(job, width, groups)
 
     def _start_tasks(self, job: JobView) -> int:
@@ -338,7 +363,7 @@ class Deployment:
             slots = room_for(self.view, job, task, self.free)
             late = bool(slots) and self.view.time_of(job, task, slots) > limit
             if late:
-                slots = room_for(self.view, job, task, self.free & ~kept)
+                slots = room_for(self.view, job, task, outside(self.free, kept))
             if not slots or (late and count(slots) > extra):
                 if alike:
                     break
@@ -359,7 +384,7 @@ class Deployment:
         slots, seats, claim = self._place_for(attempt, self.free)
         late = bool(slots) and self.view.time_of(job, task, slots) > limit
         if late:
-            slots, seats, claim = self._place_for(attempt, self.free & ~kept)
+            slots, seats, claim = self._place_for(attempt, outside(self.free, kept))
         if not slots or (late and count(slots) > extra):
             return extra
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
@@ -386,14 +411,7 @@ class Deployment:
             waiting: the jobs that are new; None: look at all waiting jobs.
         """
         view = self.view
-        left = view.up ^ (view.up & view.behind)
-        left ^= left & view.limits.one_tier
-        for job, wanted in self._came:
-            attempt = job.attempts.get(wanted.task or 0)
-            if attempt is not None and attempt.slots == wanted.slots and wanted.claim is Claim.FREE:
-                left |= attempt.slots  # it has swapped its tier
-        left &= view.up
-        room = count(left)
+        room = self._look_behind()
         if not room or (waiting is not None and all(job.width > room for job in waiting)):
             return
         steps: list[tuple[int, Duration]] = [(room, NEVER)]
@@ -402,22 +420,48 @@ class Deployment:
         first = next((job for job in shortest if job.width <= room), None)
         if first is None:
             return
-        groups = self._behind_whom(left)
-        room = _room_in(groups)
+        room = self._group_by_use()
         for job in chain((first,), shortest):
             if not room:
                 return
             if job.width > room:
                 continue
             if job.kind is not RIGID:
-                groups = self._tasks_behind(job, groups)
-                room = _room_in(groups)
+                room = self._put_tasks_behind(job)
             elif (job.id, 0) not in self._placed:
-                slots, seats = seated(job, job.width, groups)
+                slots, seats = self._put_behind(job)
                 self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
-                groups = _without(groups, slots)
                 room -= job.width
             steps[0] = (room, NEVER)
+
+    def _stay_in_front(self) -> Iterator[AttemptView]:
+        """The attempts that come to the foreground of their own slots, and leave the background."""
+        for job, wanted in self._came:
+            attempt = job.attempts.get(wanted.task or 0)
+            if attempt is not None and attempt.slots == wanted.slots and wanted.claim is Claim.FREE:
+                yield attempt
+
+    def _look_behind(self) -> int:
+        """Find the background places that are vacant, and say how many they are."""
+        view = self.view
+        left = outside(view.up, view.behind)
+        if view.limits.one_tier:
+            left = outside(left, view.limits.one_tier)
+        for attempt in self._stay_in_front():
+            left |= attempt.slots
+        self._left = left & view.up
+        return count(self._left)
+
+    def _group_by_use(self) -> int:
+        """Group these places by whom they are behind, and say how many any job may take."""
+        self._groups = self._behind_whom(self._left)
+        return _room_in(self._groups)
+
+    def _put_behind(self, job: JobView) -> tuple[Slots, tuple[int, ...]]:
+        """Take places for a rigid job that fits."""
+        slots, seats = seated(job, job.width, self._groups)
+        self._groups = _without(self._groups, slots)
+        return slots, seats
 
     def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
         """Those of these background places that any job may take, by the CPU use in their foreground, least first."""
@@ -442,8 +486,9 @@ class Deployment:
             groups.insert(0, (0.0, left ^ fronted))
         return groups
 
-    def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
-        """Put ready tasks of a bag or workflow behind others; returns the places that are left."""
+    def _put_tasks_behind(self, job: JobView) -> int:
+        """Put ready tasks of a bag or workflow behind others; how many places are left."""
+        groups = self._groups
         room = _room_in(groups)
         for task in ready_tasks(job, room + len(self._placed) if job.kind is BAG else job.ready):
             if (job.id, task) in self._placed:
@@ -456,7 +501,134 @@ class Deployment:
                 break
             self.plan.place(job.id, task, found, Claim.FREE, Tier.BACKGROUND)
             groups = _without(groups, found)
-        return groups
+        self._groups = groups
+        return _room_in(groups)
+
+
+class LargeDeployment(Deployment):
+    """The same on a large machine, where sets of slots are handled by their runs. It gives the same plan."""
+
+    def __init__(self, view: Snapshot, moves: str, threshold: float) -> None:
+        super().__init__(view, moves, threshold)
+        self._vacant: list[int] = []
+        self._runs: list[tuple[float, list[int]]] = []
+        self._fronts: list[tuple[float, int, list[int]]] = []
+
+    def _leave_free(self, job: JobView, wanted: Allocation) -> None:
+        view, rigid = self.view, job.kind is RIGID
+        attempt = job.attempts.get(0) if rigid else None
+        given = view.given.get((job.id, 0)) if rigid else None
+        if given is not None:
+            self.free = given.after
+        elif attempt is not None and attempt.slots == wanted.slots:  # it stays on its own slots
+            self.free = view.come_forward(attempt, self.free)
+        else:
+            self.free = outside(self.free, wanted.slots)
+
+    def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
+        if kept or len(job.spec.cpu) > 1:
+            return super()._idlest(job, width, free, kept, own)
+        view, runs = self.view, self.view.runs_of(free)
+        vacant = view.vacant_behind()
+        if own:
+            vacant = list(vacant)
+            unite(vacant, view.bounds_of(job.attempts[0]))
+        alone = shared(runs, vacant)
+        if size(alone) >= width:
+            return view.give(job, cut(alone, width), free), ()
+        groups = [(0.0, alone)]
+        for attempt in reversed(view.background):
+            if attempt.job is not job:
+                groups += [(use, shared(taken, runs)) for use, taken in self._by_use(attempt)]
+        groups.sort(key=_use_of_runs)
+        taken = list[int]()
+        for _, here in groups:
+            unite(taken, cut(here, width - size(taken)))
+        return view.give(job, taken, free), ()
+
+    def _by_use(self, attempt: AttemptView) -> list[tuple[float, list[int]]]:
+        """The runs on which an attempt is, by the CPU use of its processes, least first."""
+        spec = attempt.job.spec
+        if len(spec.cpu) <= 1:
+            return [(spec.cpu[0] if spec.cpu else USE_UNKNOWN, self.view.bounds_of(attempt))]
+        return [(use, bounds(slots)) for use, slots in slots_by_use(spec, attempt.slots, attempt.seats)]
+
+    def _look_behind(self) -> int:
+        self._vacant = list(self.view.vacant_behind())
+        for attempt in self._stay_in_front():
+            unite(self._vacant, shared(self.view.bounds_of(attempt), self._up()))
+        return size(self._vacant)
+
+    def _up(self) -> list[int]:
+        up = self.view.up
+        return [0, up.bit_length()] if up == below(up.bit_length()) else bounds(up)
+
+    def _group_by_use(self) -> int:
+        """The same, but which places are behind whom is found when they are taken."""
+        view, vacant, fronts = self.view, self._vacant, self._fronts
+        front = [part for _, _, _, attempt in view.running for part in self._by_use(attempt)]
+        for job, wanted in self._came:
+            attempt, given = job.attempts.get(wanted.task or 0), view.given.get((job.id, wanted.task or 0))
+            if given is not None:
+                front.append((job.spec.cpu[0] if job.spec.cpu else USE_UNKNOWN, given.bounds))
+            elif attempt is not None and attempt.slots == wanted.slots:
+                front += self._by_use(attempt)
+            else:
+                front += [(use, bounds(slots)) for use, slots in slots_by_use(job.spec, wanted.slots, wanted.seats)]
+        room = size(vacant)
+        for use, taken in front:
+            if use > self.threshold:
+                room -= size(shared(taken, vacant))
+            elif end := end_of_shared(taken, vacant):
+                fronts.append((use, end, taken))
+        fronts.sort(reverse=True)
+        idle = list(view.runs_of(self.free))
+        if view.allocated:
+            unite(idle, bounds(outside(view.allocated & view.up, view.busy)))
+        alone = shared(idle, vacant)
+        if alone:
+            self._runs.append((0.0, alone))
+        return room
+
+    def _look_at_next(self) -> None:
+        """Find the places behind the next one of those in the foreground."""
+        use, _, taken = self._fronts.pop()
+        self._runs.append((use, shared(taken, self._vacant)))
+
+    def _put_behind(self, job: JobView) -> tuple[Slots, tuple[int, ...]]:
+        if len(job.spec.cpu) > 1:
+            self._as_sets()
+            slots, seats = super()._put_behind(job)
+            self._as_runs()
+            return slots, seats
+        lacking, runs, taken = job.width, self._runs, list[int]()
+        while lacking:
+            if not runs:
+                self._look_at_next()
+            part = cut(runs[0][1], lacking)
+            lacking -= size(part)
+            unite(taken, part)
+            if not runs[0][1]:
+                del runs[0]
+        return self.view.give(job, taken), ()
+
+    def _put_tasks_behind(self, job: JobView) -> int:
+        self._as_sets()
+        room = super()._put_tasks_behind(job)
+        self._as_runs()
+        return room
+
+    def _as_sets(self) -> None:
+        while self._fronts:
+            self._look_at_next()
+        self._groups = [(use, of_bounds(here)) for use, here in self._runs]
+
+    def _as_runs(self) -> None:
+        self._runs = [(use, bounds(slots)) for use, slots in self._groups]
+
+
+def _use_of_runs(group: tuple[float, list[int]]) -> float:
+    return group[0]
 
 
 def _room_in(groups: list[tuple[float, Slots]]) -> int:

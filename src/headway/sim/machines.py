@@ -234,6 +234,7 @@ class Machines:
         if self._places is None:
             return running
         running.rate = UNKNOWN
+        running.bounds = state.jobs[running.job].attempts[running.task].bounds
         self._places.enter(running)
         return None
 
@@ -262,7 +263,9 @@ class Machines:
         self.shares = True
         for (job, task), running in self._running.items():
             if running is not first:
-                self._seat(running, state.jobs[job].attempts[task].seats)
+                attempt = state.jobs[job].attempts[task]
+                self._seat(running, attempt.seats)
+                running.bounds = attempt.bounds
                 self._places.enter(running)
         return self._places
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from headway.errors import InvalidInput
 from headway.model.instant import Duration, Instant
-from headway.model.slots import NO_SLOTS, Slots, numbers
+from headway.model.slots import NO_SLOTS, Slots, end_of_shared, numbers
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.workload import FloatArray, Workload
@@ -92,6 +92,10 @@ def _draws(seed: int, what: int) -> np.random.Generator:
     return np.random.default_rng((seed, what, 0x2714))
 
 
+NOTHING: Final[dict[tuple[int, int], Running]] = {}
+"""Nothing is beside an attempt before it enters its place; all share it, and it stays empty."""
+
+
 class Running:
     """An attempt that runs in a simulation.
 
@@ -102,9 +106,28 @@ class Running:
         rate: its rate in millionths, from `since` on; `UNKNOWN` at first if others run there.
         end: when it ends if nothing changes; -1: never.
         uses: CPU use of its processes by slot, if they differ; None: all as its job's.
+        bounds: the `bounds` of its slots, if the core knows them, as on large machines; else None.
+        beside: the attempts in the other place of any of its slots, by job and task. So an attempt that comes or goes
+            looks at those that it affects, and not at the slots of all that runs.
     """
 
-    __slots__ = (*("end", "job", "left", "number", "rate", "since", "slots", "task", "tier", "total", "uses"),)
+    __slots__ = (
+        *(
+            "beside",
+            "bounds",
+            "end",
+            "job",
+            "left",
+            "number",
+            "rate",
+            "since",
+            "slots",
+            "task",
+            "tier",
+            "total",
+            "uses",
+        ),
+    )
 
     def __init__(
         self, job: int, task: int, number: int, slots: Slots, tier: Tier, start: Instant, total: Duration
@@ -120,6 +143,8 @@ class Running:
         self.rate = FULL
         self.end: Instant = start + total
         self.uses: dict[int, float] | None = None
+        self.bounds: list[int] | None = None
+        self.beside: dict[tuple[int, int], Running] = NOTHING
 
     def go_on(self, now: Instant, rate: int) -> None:
         """Count its progress until now, and run at this rate from now on."""
@@ -154,44 +179,48 @@ class Places:
         self._front: dict[tuple[int, int], Running] = {}
         self._back: dict[tuple[int, int], Running] = {}
         self.busy = self.behind = NO_SLOTS
-        self._changed = self._changed_behind = NO_SLOTS
-        self._new: list[Running] = []
+        self._changed: dict[tuple[int, int], Running] = {}
 
     def enter(self, running: Running) -> None:
         """An attempt has arrived in its place."""
+        place, slots = (running.job, running.task), running.slots
+        running.beside = {}
         if running.tier is Tier.FOREGROUND:
-            self._front[running.job, running.task] = running
-            self.busy |= running.slots
-            self._changed |= running.slots
+            self._front[place] = running
+            self.busy |= slots
+            others = self._back if slots & self.behind else None
         else:
-            self._back[running.job, running.task] = running
-            self.behind |= running.slots
-            self._changed_behind |= running.slots
-        self._new.append(running)
+            self._back[place] = running
+            self.behind |= slots
+            others = self._front if slots & self.busy else None
+        if others is not None:
+            for key, other in others.items():
+                if _meet(running, other):
+                    running.beside[key] = other
+                    other.beside[place] = running
+            self._changed.update(running.beside)
+        self._changed[place] = running
 
     def leave(self, running: Running) -> None:
         """An attempt has left its place."""
+        place = running.job, running.task
         if running.tier is Tier.FOREGROUND:
-            del self._front[running.job, running.task]
+            del self._front[place]
             self.busy ^= self.busy & running.slots
-            self._changed |= running.slots
         else:
-            del self._back[running.job, running.task]
+            del self._back[place]
             self.behind ^= self.behind & running.slots
-            self._changed_behind |= running.slots
+        for other in running.beside.values():
+            del other.beside[place]
+        self._changed.update(running.beside)
+        self._changed.pop(place, None)
+        running.beside = {}
 
     def changed(self, now: Instant) -> list[Running]:
         """Set the rate of every attempt from now on; returns those whose end has changed."""
-        changed, behind = self._changed, self._changed_behind
-        others = list(self._new)
-        if changed & self.behind:
-            others += [running for running in self._back.values() if running.slots & changed]
-        if behind & self.busy:
-            others += [running for running in self._front.values() if running.slots & behind]
-        self._changed = self._changed_behind = NO_SLOTS
-        self._new = []
+        changed, self._changed = self._changed, {}
         moved = []
-        for running in others:
+        for running in changed.values():
             rate = self.rate(running)
             if rate != running.rate:
                 running.go_on(now, rate)
@@ -200,32 +229,31 @@ class Places:
 
     def rate(self, running: Running) -> int:
         """The rate of an attempt in millionths: that of its slowest process (MEASY14 3.2)."""
-        slots, job = running.slots, running.job
+        job, beside = running.job, running.beside
         if running.tier is Tier.FOREGROUND:
-            return FULL - int(self._losses[job] * FULL) if slots & self.behind else FULL
-        slots &= self.busy
-        if not slots and self._alone:
+            return FULL - int(self._losses[job] * FULL) if beside else FULL
+        if not beside and self._alone:
             return FULL
-        least = 1.0
-        for front in self._front.values():
-            shared = front.slots & slots
-            if shared:
-                least = min(least, self._share(front, running, shared))
-                slots ^= shared
-                if not slots:
-                    break
+        least = min([1.0, *[self._share(front, running) for front in beside.values()]])
         return int(self._gains[job] * least * FULL)
 
-    def _share(self, front: Running, back: Running, shared: Slots) -> float:
+    def _share(self, front: Running, back: Running) -> float:
         """The idle share of what its processes want, on the slot where it is least: 0 to 1."""
         if front.uses is None and back.uses is None:
             return _found(1.0 - self._cpu[front.job], self._cpu[back.job])
         least = 1.0
-        for slot in numbers(shared):
+        for slot in numbers(front.slots & back.slots):
             used = self._cpu[front.job] if front.uses is None else front.uses[slot]
             wanted = self._cpu[back.job] if back.uses is None else back.uses[slot]
             least = min(least, _found(1.0 - used, wanted))
         return least
+
+
+def _meet(one: Running, other: Running) -> bool:
+    """Whether two attempts have a slot in common."""
+    if one.bounds is None or other.bounds is None:
+        return bool(one.slots & other.slots)
+    return end_of_shared(one.bounds, other.bounds) > 0
 
 
 def _found(idle: float, wanted: float) -> float:

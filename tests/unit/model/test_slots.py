@@ -14,13 +14,18 @@ from headway.model.slots import (
     bounds,
     count,
     cut,
+    end_of_shared,
     first,
     lowest,
     numbers,
     of_bounds,
     of_numbers,
+    outside,
     runs,
+    shared,
+    size,
     span,
+    take_out,
     unite,
 )
 
@@ -81,6 +86,24 @@ def test_bounds_of_a_union(parts: list[tuple[int, int]], others: list[tuple[int,
     found = bounds(slots)
     unite(found, bounds(more))
     assert found == bounds(slots | more)
+
+
+@given(large, large)
+def test_bounds_of_what_two_sets_have_in_common(parts: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    some, more = together(parts)[0], together(others)[0]
+    found = shared(bounds(some), bounds(more))
+    assert found == bounds(some & more)
+    assert size(found) == count(some & more)
+    assert end_of_shared(bounds(some), bounds(more)) == (some & more).bit_length()
+
+
+@given(large, large)
+def test_bounds_of_a_set_without_a_part(parts: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    some, more = together(parts)[0], together(others)[0]
+    assert outside(some, more) == some & ~more
+    left = bounds(some)
+    take_out(left, bounds(some & more))
+    assert left == bounds(some & ~more)
 
 
 @given(st.integers(0, 3 * PART))
