@@ -228,7 +228,7 @@ class Scheduler:
                     self._hold_rounds(event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
-        elif isinstance(event, Advised) and state.switches:
+        elif taken and state.switches and self._obeys(event):
             switching.prepare(state)
             self._obey_rule()
         if state.displaced and not (state.round_due or state.due):
@@ -743,7 +743,7 @@ class Scheduler:
         for held in (decision, *decision.then):
             if held.pool not in pools:
                 pools = {pool.name: pool for pool in state.each()}  # the round before has made it
-            if not isinstance(event, Advised):
+            if not self._obeys(event):
                 self._hold_again(pools[held.pool], held)
         self._forget_held()
         if state.switches:
@@ -848,6 +848,10 @@ class Scheduler:
         self.failure = None
         self._forget_held()
         return True
+
+    def _obeys(self, event: Event) -> bool:
+        """Whether an event was an answer that took the place of a round."""
+        return isinstance(event, Advised) and not self.decider_failed
 
     def _look_what_is_plain(self) -> None:
         """Note whether rounds are only those of policies."""

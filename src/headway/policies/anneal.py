@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headway.model.instant import NEVER
+from headway.policies.chance import Chance
 from headway.policies.listing import FreeSlots, ends, total_penalty
 from headway.policies.sequence import Load, by_due_date, by_tardiness_cost, by_weight, greedy
 
@@ -97,27 +98,6 @@ def _best_of_rules(loads: Sequence[Load], free: FreeSlots) -> list[int]:
         if cost < least:
             best, least = order, cost
     return best
-
-
-class Chance:
-    """Numbers that look drawn by chance, the same for the same seed on every machine: two generators combined.
-
-    Source: P. L'Ecuyer, "Efficient and portable combined random number generators", CACM 31(6), 1988.
-    """
-
-    __slots__ = ("_first", "_second")
-
-    def __init__(self, seed: int) -> None:
-        self._first = 1 + seed % 2_147_483_562
-        self._second = 1 + (seed + 12_345) % 2_147_483_398
-        for _ in range(10):  # seeds that are near begin alike
-            self.draw()
-
-    def draw(self) -> float:
-        """The next number, from 0 up to but not 1."""
-        self._first = 40_014 * self._first % 2_147_483_563
-        self._second = 40_692 * self._second % 2_147_483_399
-        return (self._first - self._second) % 2_147_483_562 / 2_147_483_562
 
 
 class Annealing:

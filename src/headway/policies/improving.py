@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from random import Random
 from typing import Final
 
+from headway.policies.chance import Chance
 from headway.policies.holes import Fit, Holes, Times
 from headway.policies.layout import Flow, Layout
 
@@ -63,7 +63,7 @@ class Improving:
         Source: justification from both ends as in Valls, Ballestin and Quintanilla, "Justification and RCPSP: a
         technique that pays", European Journal of Operational Research 165(2), 2005.
         """
-        chance = Random(0)
+        chance = Chance(0)
         best, fits = self._lay_out(order)
         latest = fits
         justifies = True
@@ -75,8 +75,9 @@ class Improving:
             else:
                 span = FARTHEST * (best[1] - self._layout.begin)
                 keys = {one: float(fits[one][1]) for one in self._tasks}
-                for one in chance.sample(self._tasks, min(MOVED, len(self._tasks))):
-                    keys[one] += chance.uniform(-span, span)
+                for _ in range(MOVED):
+                    one = self._tasks[int(chance.draw() * len(self._tasks))]
+                    keys[one] += span * (2 * chance.draw() - 1)
             found, latest = self._lay_out(self._in_order(keys, self._before, self._after))
             justifies = not justifies or found < best
             if found <= best:

@@ -51,13 +51,17 @@ from headway.model.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeOff,
+    NodeOn,
     NodeResized,
     NodesHeard,
+    NodeSwitched,
     NodeUp,
     Outcome,
     PeriodChosen,
     PolicyChosen,
     RulesChosen,
+    SwitchingChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -70,6 +74,7 @@ from headway.model.events import (
 from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.network import Line, Link, Network
 from headway.model.plan import Claim, Plan, PlanRecord
+from headway.model.power import Switching
 from headway.model.tier import Tier
 from headway.model.window import Window
 from headway.policies.registry import find
@@ -111,6 +116,10 @@ ALL_EVENTS: list[Event] = [
     TierRefused(14, 1, 0, 1, Tier.BACKGROUND),
     NodeResized(15, "n", 3, at_once=True),
     NodeMeasured(16, "n", (("load", 0.5), ("disk_read_bytes", 1e9))),
+    NodeSwitched(16, "n", False),
+    NodeOff(16, "n"),
+    NodeOn(16, "n"),
+    SwitchingChosen(16, (Switching("s", 60_000_000, off_watts=2.5, on_command=("on", "-v")), Switching())),
     NetworkChosen(16, Network(Line(5), Line(7, 1e6), (Link("n", "m", Line(0, 0.5)),))),
     PeriodChosen(17, None),
     DeciderChosen(18, "http://127.0.0.1:1"),

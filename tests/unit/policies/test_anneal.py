@@ -18,7 +18,8 @@ from headway.metrics.collect import summarise
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import PenaltyShape
 from headway.policies import registry
-from headway.policies.anneal import WARM, Annealing, Chance, annealed
+from headway.policies.anneal import WARM, Annealing, annealed
+from headway.policies.chance import Chance
 from headway.policies.listing import FreeSlots, ends, total_penalty
 from headway.policies.sequence import Load
 

@@ -86,7 +86,7 @@ def test_a_foreground_is_slower_while_something_runs_behind_it() -> None:
     there = machines(jobs(10, 2))
     assert launched(there, Launch(0, 0, 1, 0b1), 0) == 10
     assert not there.shares
-    assert there.launch(Launch(1, 0, 1, 0b1, BACK), 4 * SECOND, front_of(0)) is None, "not known before all has moved"
+    assert there.launch(Launch(1, 0, 1, 0b1, BACK), 4 * SECOND, running(0, 1)) is None, "not known before all has moved"
     assert there.shares
     assert {one.job: one.end for one in there.changed(4 * SECOND)} == {0: 16 * SECOND, 1: 6 * SECOND}
     there.end(ended(6, 1))
@@ -96,15 +96,15 @@ def test_a_foreground_is_slower_while_something_runs_behind_it() -> None:
     assert there.alone == {0: 10 * SECOND, 1: 2 * SECOND}
 
 
-def front_of(number: int) -> State:
-    """A state in which this job runs on the first slot."""
-    return core(JobSubmitted(0, job(number, width=1)), slots=1).state
+def running(*numbers: int) -> State:
+    """A state in which these jobs run, each on a slot."""
+    return core(*[JobSubmitted(0, job(number, width=1)) for number in numbers], slots=len(numbers)).state
 
 
 def test_two_attempts_may_swap_their_places() -> None:
     there = machines(jobs(10, 10))
     launched(there, Launch(0, 0, 1, 0b1), 0)
-    there.launch(Launch(1, 0, 1, 0b1, BACK), 0, front_of(0))
+    there.launch(Launch(1, 0, 1, 0b1, BACK), 0, running(0, 1))
     assert {one.job: one.end for one in there.changed(0)} == {0: 20 * SECOND, 1: 10 * SECOND}
     there.change_tiers([ChangeTier(0, 0, 1, BACK), ChangeTier(1, 0, 1, Tier.FOREGROUND)], state())
     assert {one.job: one.end for one in there.changed(4 * SECOND)} == {0: 12 * SECOND, 1: 16 * SECOND}
@@ -113,7 +113,7 @@ def test_two_attempts_may_swap_their_places() -> None:
 def test_who_goes_to_the_other_tier_and_back_at_once_stays_where_it_was() -> None:
     there = machines(jobs(10))
     launched(there, Launch(0, 0, 1, 0b1), 0)
-    there.change_tiers([ChangeTier(0, 0, 1, BACK), ChangeTier(0, 0, 1, Tier.FOREGROUND)], front_of(0))
+    there.change_tiers([ChangeTier(0, 0, 1, BACK), ChangeTier(0, 0, 1, Tier.FOREGROUND)], running(0))
     assert there.changed(4 * SECOND) == []
     assert there.is_due(0, 0, 1, 10 * SECOND)
 
