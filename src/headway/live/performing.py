@@ -220,7 +220,7 @@ class Performer:
             return {}
         gifts: dict[int, wire.Gift] = {}
         for number in found.needs[launch.task]:
-            gift = found.given.get(number)
+            gift = found.given.get(str(number))
             if gift is None:
                 other = spec.numbers.index(number) if spec.numbers else number
                 gift = work.gift_of(self._journal.result(launch.job, other))

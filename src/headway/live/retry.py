@@ -105,10 +105,11 @@ async def _some_steps(driver: Driver, row: JobRow, work: wire.Steps, tasks: list
     missing = {number for some in needs for number in some} - {numbers[task] for task in tasks}
     calling = (some for task, some in zip(tasks, needs, strict=False) if not work.place(task)[0])
     called_with = {number for some in calling for number in some}  # programs get files, and no results
-    given, places = dict[int, wire.Gift](), {number: place for place, number in enumerate(numbers)}
+    given, places = dict[str, wire.Gift](), {number: place for place, number in enumerate(numbers)}
     for looked, number in enumerate(sorted(missing)):
-        if number in work.given:
-            given[number] = work.given[number]
+        name = str(number)
+        if name in work.given:
+            given[name] = work.given[name]
             continue
         found, _ = driver.journal.results([wire.TaskRange(spec.id, places[number], places[number] + 1)], 1)
         if not found:
@@ -117,7 +118,7 @@ async def _some_steps(driver: Driver, row: JobRow, work: wire.Steps, tasks: list
                 "Submit it again.",
             )
         gift = gift_of(msgspec.msgpack.decode(found[0], type=wire.TaskResult))
-        given[number] = gift if number in called_with else msgspec.structs.replace(gift, value=b"")
+        given[name] = gift if number in called_with else msgspec.structs.replace(gift, value=b"")
         if looked % GIFTS_AT_ONCE == 0:
             await asyncio.sleep(0)
     _keep_files(driver, given)
@@ -133,7 +134,7 @@ async def _some_steps(driver: Driver, row: JobRow, work: wire.Steps, tasks: list
     )
 
 
-def _keep_files(driver: Driver, given: Mapping[int, wire.Gift]) -> None:
+def _keep_files(driver: Driver, given: Mapping[str, wire.Gift]) -> None:
     """Keep the files of what is given as long as the new job needs them, whatever becomes of the old one's results."""
     for gift in given.values():
         for upload in filter(None, map(upload_of, gift.outputs.values())):

@@ -59,6 +59,9 @@ Span = Annotated[float, _shown(exclusiveMinimum=0, exclusiveMaximum=LONGEST_SECO
 Bytes1 = Annotated[int, _shown(minimum=1, maximum=BYTES_MAX - 1)]
 Sent = Annotated[int, _shown(minimum=0, maximum=BYTES_MAX)]
 Count = Annotated[int, _shown(minimum=0, maximum=COUNT_MAX)]
+Numeral = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+"""A number as the name of something, as JSON has names."""
+
 Least1 = Annotated[int, _shown(minimum=1, maximum=COUNT_MAX)]
 Cores = Annotated[int, _shown(minimum=1, maximum=NODE_COUNT_MAX)]
 CoresOfOne = Annotated[int, msgspec.Meta(ge=1, le=NODE_COUNT_MAX)]

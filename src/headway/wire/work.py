@@ -36,6 +36,7 @@ from headway.wire.base import (
     JobText,
     Least1,
     Number,
+    Numeral,
     Request,
     Sent,
     Share,
@@ -146,7 +147,7 @@ class Steps(Request, frozen=True, tag="steps"):
     programs: tuple[Count, ...] = ()
     needs: tuple[tuple[Count, ...], ...] = ()
     names: tuple[JobText, ...] = ()
-    given: dict[Count, Gift] = msgspec.field(default_factory=dict)
+    given: dict[Numeral, Gift] = msgspec.field(default_factory=dict)
 
     def place(self, task: int) -> tuple[bool, int]:
         """Whether a task runs a program, and its place among those that do, or do not.
@@ -452,7 +453,7 @@ def _check_steps(job: NewJob, work: Steps, field: str) -> None:
     for task, needs in enumerate(work.needs):
         known = {numbers[before] for before in job.plan[task].after if before < count} if needs else set()
         for number in needs:
-            if number not in known and number not in work.given:
+            if number not in known and str(number) not in work.given:
                 raise InvalidInput(f"{field}.needs[{task}]", number, "the number of a task that it comes after")
     for number, command in enumerate(work.commands):
         for path, url in command.inputs.items():
