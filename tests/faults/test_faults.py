@@ -28,7 +28,7 @@ from .world import World, Wrong
 SHORT = 6.0
 """Seconds of faults in each of the runs here."""
 
-SEEDS = 60
+SEEDS = 45
 CHUNK = 5
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,10 @@ def log(shared_data: Callable[[str], Path]) -> Log:
     return open_log(shared_data(str(LOG)).parents[1])
 
 
-@pytest.mark.parametrize(("rates", "other", "published"), [("equal", "edf", 0.6667), ("random", "hprf", 0.5)])
+@pytest.mark.parametrize(
+    ("rates", "other", "published"),
+    [pytest.param("equal", "edf", 0.6667, marks=pytest.mark.slow), ("random", "hprf", 0.5)],
+)
 def test_greedy_is_better_by_about_what_is_published(log: Log, rates: Rates, other: str, published: float) -> None:
     """2), figures 6 and 7."""
     jobs = draw(log, BUSY, rates, "start")

@@ -50,7 +50,7 @@ def test_replaced_pickled_and_written_down_it_is_a_value_again() -> None:
 @pytest.mark.long
 def test_the_type_checker_refuses_an_assignment(tmp_path: Path) -> None:
     module = tmp_path / "careless.py"
-    module.write_text("from headway.model.events import Woke\n\nwoke = Woke(at=1)\nwoke.at = 2\n")
+    module.write_text("from headway.model.window import Window\n\nwindow = Window(0, 1, 0, 0, 0)\nwindow.start = 2\n")
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=silent", "--cache-dir", tmp_path, module],
         capture_output=True,
@@ -59,4 +59,4 @@ def test_the_type_checker_refuses_an_assignment(tmp_path: Path) -> None:
         check=False,
     )
     assert checked.stdout.count(" error: ") == 1
-    assert 'careless.py:4: error: Property "at" defined in "Woke" is read-only' in checked.stdout
+    assert 'careless.py:4: error: Property "start" defined in "Window" is read-only' in checked.stdout
