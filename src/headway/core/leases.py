@@ -15,7 +15,8 @@ from headway.model.snapshot import NodeView
 
 def heard(state: State, node: NodeView) -> None:
     """The node gave a sign of life: its lease starts again now."""
-    if node.spec.lease is not None and node.up and node.power is PowerState.ON:
+    works = node.power is PowerState.ON or node.waits_to_go_off
+    if node.spec.lease is not None and node.up and works:
         node.heard_until = state.now + node.spec.lease
 
 
