@@ -16,9 +16,9 @@ from headway.errors import Contradiction
 from headway.live.store.decisions import decided_row, decision_of
 from headway.metrics.energy import energy_of
 from headway.model.actions import SwitchOff, SwitchOn
-from headway.model.events import Event, JobSubmitted, NodeJoined, SwitchingChosen
+from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, SwitchingChosen, Woke
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
@@ -133,6 +133,27 @@ def test_planned_workflows_end_when_they_would(policy: str, seed: int) -> None:
     on, off = simulate(workload, policy, ()), simulate(workload, policy)
     assert off.end.tolist() == on.end.tolist()
     assert joules(off) <= joules(on)
+
+
+@pytest.mark.parametrize("policy", ["heft", "heft:improve=5", "peft"])
+def test_a_workflow_is_planned_on_nodes_that_are_off(policy: str) -> None:
+    """All nodes are off when it comes: its tasks are promised starts for when they can be on."""
+    core = Scheduler(registry.find, policy)
+    for node in NODES[:2]:
+        core.handle(NodeJoined(0, node))
+    core.handle(SwitchingChosen(0, RULE))
+    core.handle(Woke(0))
+    core.handle(Woke(OFF_AFTER))
+    now = OFF_AFTER + OFF_TIME
+    for node in NODES[:2]:
+        core.handle(NodeOff(now, node.name))
+    graph = tuple(TaskSpec(9 * SECOND, 1 + task % 2, (task - 1,) if task else ()) for task in range(4))
+    core.handle(JobSubmitted(now, Workflow(1, release=now, graph=graph)))
+    core.handle(Woke(now))
+    core.check()
+    assert core.failure is None
+    starts = sorted(start for start, _ in core.state.jobs[1].planned.values())
+    assert starts == [now + ON_TIME + task * 9 * SECOND for task in range(4)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

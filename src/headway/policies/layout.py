@@ -374,7 +374,8 @@ class Layout:
 
     def empty(self) -> Holes:
         """The nodes as if nothing ran, from 0 on."""
-        return Holes([count(node.slots & self._view.up) for node in self.nodes], self._needs, 0)
+        usable = self._view.up | self._view.off
+        return Holes([count(node.slots & usable) for node in self.nodes], self._needs, 0)
 
     def take(self, holes: Holes, fit: Fit, cores: int) -> None:
         """Take the slots of a task of so many cores out of holes."""
