@@ -108,15 +108,19 @@ def test_a_task_is_launched_with_what_those_before_it_gave_also_after_a_crash(tm
     run(scenario)
 
 
-def test_acknowledged_results_are_kept_while_others_may_get_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [0, SECOND])
+def test_acknowledged_results_are_kept_while_others_may_get_them(tmp_path: Path, kept: int) -> None:
     async def scenario() -> None:
-        async with rig(tmp_path, ONE, keep=Keep(acknowledged=SECOND)) as live:
+        async with rig(tmp_path, ONE, keep=Keep(acknowledged=kept)) as live:
             job, blobs = flow(((), (), (0,)))
             await live.submit(job, blobs=blobs, client="c")
             await live.end(1, 0, result=b"first")
             await live.driver.retention.acknowledge("c", [wire.TaskRange(1)])
             for _ in range(3):
                 await live.advance(2)
+            oldest = live.driver.journal.retained.oldest()
+            assert oldest is not None  # it is looked at again after a while, not again and again
+            assert oldest + kept > live.driver.now()
             await live.end(1, 1)
             assert given(live, 1, 2).results == {0: b"first"}
             await live.end(1, 2)

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _AGAIN: Final[Duration] = SECOND
 _LATER: Final[Duration] = 60 * SECOND
+_IN_USE: Final[Duration] = 10 * SECOND
+"""How long acknowledged results of an open workflow are left alone at least, before they are looked at again."""
 
 
 class NeededByRetention(Protocol):
@@ -182,8 +184,9 @@ class Retention:
             self._ring_at(self._clock.now() + _LATER)
 
     def _clear_acknowledged(self, now: Instant) -> list[str]:
-        due = now - self._keep.acknowledged
-        return self._journal.retained.clear_acknowledged(due, PART, now, self._recorder.is_workflow)
+        keep = self._keep.acknowledged
+        again = now + max(0, _IN_USE - keep)
+        return self._journal.retained.clear_acknowledged(now - keep, PART, again, self._recorder.is_workflow)
 
     def _let_go(self) -> None:
         now, keep, retained = self._clock.now(), self._keep, self._journal.retained

@@ -39,7 +39,8 @@ class Keep:
     """How long things are kept that the server itself does not need; None: for ever.
 
     Attributes:
-        acknowledged: results, after their client acknowledged them; 0: they are deleted at once.
+        acknowledged: results, after their client acknowledged them; 0: they are deleted at once. Those of a workflow
+            are kept at least until it has ended.
         unacknowledged: results that are not acknowledged, after their job's end.
         jobs: what is known of an ended job without results, after its end.
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.

@@ -147,7 +147,7 @@ def test_results_that_other_tasks_may_still_get_are_looked_at_again_later(journa
     rows.write()
     journal.retained.clear_acknowledged(0, 100, 7, lambda number: number == 1)
     assert (kept(journal, 1), kept(journal, 2)) == ([0, 1, 2], [])
-    assert journal.retained.oldest() == 7  # as if it had been acknowledged now
+    assert journal.retained.oldest() == 7  # as if it had been acknowledged then
     journal.retained.clear_acknowledged(7, 100, 9)
     assert kept(journal, 1) == []
 

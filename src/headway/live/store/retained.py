@@ -134,7 +134,7 @@ class Retained:
         return cleared, left, paths
 
     def clear_acknowledged(
-        self, until: Instant, limit: int, now: Instant = 0, is_used: Callable[[JobId], bool] = lambda job: False
+        self, until: Instant, limit: int, again: Instant = 0, is_used: Callable[[JobId], bool] = lambda job: False
     ) -> list[str]:
         """Delete results that were acknowledged at an instant or before, up to a limit.
 
@@ -142,8 +142,9 @@ class Retained:
         ended job is deleted with its last result.
 
         Args:
+            again: an instant after `until`.
             is_used: whether tasks of a job may still get the results of others; they are looked at again as if they
-                were acknowledged now.
+                were acknowledged at `again`.
 
         Returns:
             The paths of their output files, which the caller removes.
@@ -163,7 +164,7 @@ class Retained:
                 rowid, job, first, last, number = row
                 if is_used(job):
                     db.execute("DELETE FROM acknowledged WHERE rowid = ?", (rowid,))
-                    db.execute(ACKNOWLEDGED, (job, first, last, number, now))
+                    db.execute(ACKNOWLEDGED, (job, first, last, number, again))
                     limit -= 1
                     continue
                 ended = not db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL", (job,)).fetchone()
