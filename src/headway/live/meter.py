@@ -49,8 +49,10 @@ class Meter:
         Raises:
             Unavailable: it cannot be found; the message says why.
         """
+        self.rapl.read()  # before what counts as now
+        now = self._clock.now()
         first = self._begin if since is None else since
-        last = max(first, min(self._clock.now(), self._clock.now() if until is None else until))
+        last = max(first, now if until is None else min(now, until))
         async with self._one:
             model = await self._by_model(first, last)
         counted = self.rapl.between(first, last)

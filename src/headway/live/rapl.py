@@ -77,8 +77,8 @@ class Rapl:
 
     def start(self) -> None:
         """Read now, and again and again, in the running event loop."""
+        self.read()
         if not self.why_not:
-            self.read()
             self._next = asyncio.get_running_loop().call_later(EVERY, self.start)
 
     def stop(self) -> None:
@@ -87,7 +87,9 @@ class Rapl:
             self._next.cancel()
 
     def read(self) -> None:
-        """Read all counters; one that cannot be read any more ends this."""
+        """Read all counters, if they can be read; one that cannot be read any more ends this."""
+        if self.why_not:
+            return
         for zone, before in self._last.items():
             try:
                 now = _number(zone / "energy_uj")
@@ -104,14 +106,11 @@ class Rapl:
 
     def total(self) -> Mapping[str, float]:
         """Joules by zone since the first reading, with what has been counted until now."""
-        if not self.why_not:
-            self.read()
+        self.read()
         return dict(self._joules)
 
     def between(self, since: Instant, until: Instant) -> Counted | None:
-        """What was counted in the part of a period for which there are readings; None: there are none."""
-        if not self.why_not:
-            self.read()
+        """What was counted in the part of a period for which there are readings; None: there are not two of them."""
         some = [reading for reading in self._readings if since <= reading.at <= until]
         if len(some) < 2:
             return None
