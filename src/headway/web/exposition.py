@@ -193,7 +193,7 @@ def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
         power, settings = node.spec.power, settings_of(node.spec.site, state.switching) or AT_ONCE
         if power is None or not node.up:
             continue
-        busy = count(busy_slots & node.slots) if node.power is PowerState.ON else 0
+        busy = count(busy_slots & node.slots)  # none where it is off; some while it waits to go off
         watts[name] = settings.off_watts if node.power is PowerState.OFF else power.at(busy / node.spec.slots)
     about = "What a node draws now, by the model: idle power and a share of the rest up to its peak."
     yield _by("headway_node_watts", about, "node", watts)
