@@ -35,6 +35,7 @@ from headway.model.events import (
     NodeResized,
     NodesHeard,
     NodeSwitched,
+    NodeUp,
     TaskEnded,
     TaskStarted,
     Woke,
@@ -244,9 +245,10 @@ class Recorder:
                 self._note_start(event)
             elif type(event) is NodeJoined:
                 self._note_node(event.node.name)
+                self._note_power(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
-            elif isinstance(event, NodeOff | NodeOn | NodeDown | NodeSwitched):
+            elif isinstance(event, NodeOff | NodeOn | NodeDown | NodeUp | NodeSwitched):
                 self._note_power(event.name)
         moved: set[Place] | None = None  # made when an attempt changes its tier
         for action in actions:
