@@ -18,7 +18,7 @@ from headway.metrics.energy import energy_of
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, SwitchingChosen, Woke
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Kind, TaskSpec, Workflow
+from headway.model.job import Bag, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
@@ -210,6 +210,16 @@ def test_a_replay_switches_the_same_nodes(policy: str) -> None:
             core = Scheduler.restore(core.dump(), registry.find)
             core.check()
     assert switched > 4
+
+
+def test_a_restored_state_goes_on_alike_when_nothing_is_switched_any_more() -> None:
+    core = Scheduler(registry.find, "fcfs")
+    for event in (NodeJoined(0, NODES[0]), SwitchingChosen(0, RULE), SwitchingChosen(1, ())):
+        core.handle(event)
+    twin = Scheduler.restore(core.dump(), registry.find)
+    for event in (JobSubmitted(2, Bag(1, release=50)), Woke(50)):
+        assert core.handle(event) == twin.handle(event)
+        assert (core.decided, core.dump()) == (twin.decided, twin.dump())
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ class StateRecord:
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
     fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` are as in `Snapshot`,
-    `was_taken` is as in `headway.core.state.State`.
+    `was_taken` and `switches` are as in `headway.core.state.State`.
     """
 
     now: Instant
@@ -257,6 +257,7 @@ class StateRecord:
     switching: tuple[Switching, ...] = ()
     was_taken: tuple[int, ...] | None = None
     strayed: bool = False
+    switches: bool = False
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -418,7 +419,7 @@ def restore_state(record: StateRecord) -> State:
     state.routes = Routes(record.network)
     state.switching = by_site(record.switching)
     restore_nodes(state, record)
-    state.switches = bool(state.switching or state.dark)
+    state.switches = record.switches or bool(state.switching or state.dark)
     for node in sorted(state.nodes.values(), key=attrgetter("idle_since")):
         if node.idle_since < NEVER:
             state.idle.setdefault(node.spec.site, {})[node.spec.name] = node

@@ -467,6 +467,7 @@ class Scheduler:
             switching=tuple(state.switching.values()),
             was_taken=record.taken_record(state),
             strayed=state.strayed,
+            switches=state.switches,
         )
 
     @classmethod

@@ -64,7 +64,7 @@ class State(Pool):
         suspects: tasks that wait to run alone, by their `Rank`.
         isolations: nodes that are set apart for suspected tasks.
         successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
-        switches: whether nodes may be switched off and on, or one is not on.
+        switches: whether nodes may be switched off and on, or one is not on; once it was so, it stays so.
         dark: the nodes that are not on, by name.
         has_services: whether there ever was a service.
         alike: the first of those that will be on alike, and the slots of all of these; None: to be found again.
