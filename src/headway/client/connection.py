@@ -166,7 +166,11 @@ class Connection:
         if self._lines_of != self._story.epoch:
             self._lines_of = self._story.epoch
             self._lines = lines_of({**self._headers, EPOCH: self._lines_of})
-        answer = exchange(connection.sock, method, target, self._lines, body)
+        try:
+            answer = exchange(connection.sock, method, target, self._lines, body)
+        except BaseException:  # Ctrl-c too: the next request must not get this one's answer
+            self.hang_up()
+            raise
         if not answer.stays:
             self.hang_up()
         self._check_story(answer.headers.get(EPOCH.lower()))

@@ -16,7 +16,7 @@ from headway.client.address import Address
 from headway.client.connection import Connection
 from headway.client.exchange import JOINED_MAX, Answer, exchange, lines_of
 from headway.errors import InvalidInput
-from headway.wire import Command, Commands, JobsNamed, NewJob, Submission
+from headway.wire import Command, Commands, Done, JobsNamed, NewJob, Submission
 from headway.wire.routes import CANCEL, DRAIN_NODE, JOBS, SUBMIT
 
 
@@ -169,3 +169,35 @@ def test_a_target_that_would_say_something_else_is_refused(line: Make, target: s
 def test_a_header_that_would_say_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="Authorization"):
         lines_of({"Authorization": "Bearer a\r\nX: 1"})
+
+
+def test_after_an_interruption_the_next_request_gets_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for number in (1, 2):
+                line, _ = listener.accept()
+                line.recv(1 << 16)
+                body = msgspec.msgpack.encode(Done(number))
+                line.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                lines.append(line)
+
+        lines: list[socket.socket] = []
+        server = Thread(target=serve, daemon=True)
+        server.start()
+        host, port = listener.getsockname()
+        connection = Connection(lambda: Address(f"http://{host}:{port}", "token"))
+
+        def interrupted(sock: socket.socket, *given: object) -> Answer:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("headway.client.connection.exchange", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                connection.ask(CANCEL, body=JobsNamed((1,)))
+        assert connection.ask(CANCEL, body=JobsNamed((2,))) == Done(2)
+        connection.hang_up()
+        server.join(5)
+        for line in lines:
+            line.close()
