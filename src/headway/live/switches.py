@@ -75,13 +75,15 @@ class Switches:
     def __init__(self, recorder: NeededBySwitches, engine: base.Engine) -> None:
         self._recorder = recorder
         self._engine = engine
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # by node the last one; it waits for the one before
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def perform(self, action: SwitchOff | SwitchOn) -> None:
         """Begin to switch a node, when what is under way there is over."""
         before = self._under_way.get(action.node)
         task = asyncio.get_running_loop().create_task(self._one_by_one(before, action))
         self._under_way[action.node] = task
+        self._tasks.add(task)
         task.add_done_callback(lambda _: self._is_over(action.node, task))
 
     def go_on(self, but: Collection[str]) -> None:
@@ -95,12 +97,13 @@ class Switches:
 
     async def close(self) -> None:
         """Stop: what is under way is done again after the next start."""
-        tasks = list(self._under_way.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_over(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if self._under_way.get(name) is task:
             del self._under_way[name]
         if not task.cancelled() and (error := task.exception()) is not None:
