@@ -16,7 +16,8 @@ could use is on or coming on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Final
 
 from headway.core import leases
@@ -242,7 +243,7 @@ Lack = tuple[Instant, int]
 def look(state: State) -> tuple[list[Switch], Instant]:
     """What the rule wants switched now, and when it is to look again even if nothing happens."""
     ripe, again = _ripe(state)
-    if not ripe and not state.dark:
+    if not (ripe or any(_may_come_on(state, node) for node in state.dark.values())):
         return [], again
     site = _Sight(state)
     now, found = state.now, list[Switch]()
@@ -390,14 +391,13 @@ def _class_of(pool: Pool, node: NodeView) -> str:
 
 
 def _jobs_in_need(state: State, pool: Pool) -> list[JobView]:
-    """The jobs of a pool that may need slots beyond those that they have."""
+    """The jobs of a pool that may need slots beyond those that they have, but for those that are released later."""
     flows: Iterable[JobView] = pool.jobs.values() if pool.unplanned is None else pool.unplanned.values()
     found = [job for job in flows if job.kind is WORKFLOW and job.pool is pool]
     found += [job for job in pool.waiting if job.kind is not WORKFLOW]
     found += [*pool.unserved, *pool.departing.values()]
     if pool is state:
-        held = [number for _, number in state.release_queue]
-        held += [job.id for jobs in state.successors.values() for job in jobs]
+        held = [job.id for jobs in state.successors.values() for job in jobs]
         held += [suspicion.job.id for suspicion in state.suspicions.values()]
         found += [state.jobs[number] for number in held if number in state.jobs]
         if state.has_services:
@@ -405,28 +405,53 @@ def _jobs_in_need(state: State, pool: Pool) -> list[JobView]:
     return found
 
 
+def _jobs_to_come(state: State) -> Iterator[JobView]:
+    """The jobs that are released later, soonest first. Of many only the first few are looked at."""
+    queue = state.release_queue
+    left = [(queue[0], 0)] if queue else []
+    while left:
+        (_, number), place = heappop(left)
+        if number in state.jobs:
+            yield state.jobs[number]
+        for child in (2 * place + 1, 2 * place + 2):
+            if child < len(queue):
+                heappush(left, (queue[child], child))
+
+
 def _lacks(state: State) -> dict[str, list[Lack]]:
     """What is needed of each pool, soonest first, each with all that is needed until then."""
     wanted: dict[str, list[tuple[Instant, int]]] = {pool.name: [] for pool in state.each()}
     most = count(state.slots) + sum([count(pool.slots) for pool in state.others])
     seen = set[JobId]()
+
+    def note(job: JobView) -> tuple[Instant, int]:
+        """Note what a job needs. Returns from when on, and how many slots it needs of each pool."""
+        at, slots = _need(state, job)
+        if not slots or job.id in seen:
+            return NEVER, 0
+        seen.add(job.id)
+        name = pool_of(job).name
+        if job.goes_to is not None or (state.others and not name):
+            slots = EVERYTHING
+            for each in wanted.values():
+                each.append((at, slots))
+            return at, slots
+        wanted[name].append((at, slots))
+        return at, 0 if state.others else slots
+
     for pool in state.each():
         so_far = 0
         for job in _jobs_in_need(state, pool):
-            at, slots = _need(state, job)
-            if not slots or job.id in seen:
-                continue
-            seen.add(job.id)
-            name = pool_of(job).name
-            if (state.others and not name) or slots == EVERYTHING or job.goes_to is not None:
-                for each in wanted.values() if not name or job.goes_to is not None else [wanted[name]]:
-                    each.append((at, EVERYTHING))
-            else:
-                wanted[name].append((at, slots))
-            if at <= state.now and name == pool.name and not state.others:
+            at, slots = note(job)
+            if at <= state.now:
                 so_far += slots
                 if so_far >= most:
                     break  # more than everything is not needed
+    so_far = 0
+    for job in _jobs_to_come(state):
+        so_far += note(job)[1]
+        if so_far >= most:
+            break
     found: dict[str, list[Lack]] = {}
     for name, each in wanted.items():
         total, lacks = 0, list[Lack]()
