@@ -11,6 +11,7 @@ import pytest
 from headway.advice.language import read_question, write_question
 from headway.advice.snapshots import check_snapshot
 from headway.core.record import NodeRecord, StateRecord
+from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import Contradiction
 from headway.live.store.decisions import decided_row, decision_of
@@ -236,3 +237,23 @@ def test_a_question_with_impossible_power_is_refused(changes: dict[str, object],
     check_snapshot(snapshot)
     with pytest.raises(Contradiction, match=wrong):
         check_snapshot(replace(snapshot, **changes))  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_node_that_joins_again_while_it_is_off_is_on_in_the_record() -> None:
+    core = Scheduler(registry.find, "fcfs")
+    recorder = Recorder(core, attempts=True)
+
+    def happens(event: Event) -> None:
+        recorder.note(event, list(core.handle(event)), event.at)
+
+    for event in (NodeJoined(0, NODES[0]), SwitchingChosen(0, RULE), Woke(0), Woke(OFF_AFTER)):
+        happens(event)
+    off = OFF_AFTER + OFF_TIME
+    for event in (NodeOff(off, NODES[0].name), NodeJoined(off + 5, NODES[0])):
+        happens(event)
+    schedule = recorder.schedule(workload_us(release=[], runtime=[]), [], begin=0, until=off + 5)
+    assert schedule.power == (
+        (OFF_AFTER, 0, PowerState.GOING_OFF),
+        (off, 0, PowerState.OFF),
+        (off + 5, 0, PowerState.ON),
+    )
