@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway import Client, Job, Task
+from headway.errors import HeadwayError
 from headway.model.power import PowerWord
 
 from ..waiting import until
@@ -107,7 +108,10 @@ def test_what_the_nodes_took_is_shown_by_node_user_and_job(up: Up) -> None:
         assert sum(model.users.values()) == pytest.approx(joules)
         assert (found.counted is None) == bool(found.why_not)
         assert "nodes took" in shown
-        assert client.energy(until=model.since - 100).model.joules == 0
+        past = client.energy(until=model.since - 100).model
+        assert (past.joules, past.since) == (0, past.until)
+        with pytest.raises(HeadwayError, match="not before since"):
+            client.energy(since=model.since, until=model.since - 1)
 
 
 @pytest.mark.parametrize("when", ["off", "on"])

@@ -17,10 +17,11 @@ from headway.errors import Contradiction
 from headway.live.store.decisions import decided_row, decision_of
 from headway.metrics.energy import energy_of
 from headway.model.actions import SwitchOff, SwitchOn
-from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, SwitchingChosen, Woke
+from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, NodeOn, SwitchingChosen, TaskEnded, Woke
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Bag, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
+from headway.model.outcome import Outcome
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload, workload_us
@@ -257,3 +258,27 @@ def test_a_node_that_joins_again_while_it_is_off_is_on_in_the_record() -> None:
         (off, 0, PowerState.OFF),
         (off + 5, 0, PowerState.ON),
     )
+
+
+def test_while_another_node_only_comes_on_the_last_one_stays_on() -> None:
+    """It may fail to come. So of `min_on=1` only a node that is on counts."""
+    core, actions = Scheduler(registry.find, "fcfs"), list[object]()
+    one, other = (replace(node, slots=1) for node in NODES[:2])
+
+    def happens(*events: Event) -> None:
+        for event in events:
+            actions.extend(core.handle(event))
+
+    rule = replace(RULE[0], on_time=10 * OFF_AFTER, min_on=1)
+    happens(NodeJoined(0, one), NodeJoined(0, other), SwitchingChosen(0, (rule,)), Woke(0), Woke(OFF_AFTER))
+    now = OFF_AFTER + OFF_TIME
+    happens(NodeOff(now, other.name), JobSubmitted(now, Bag(1, tasks=2, estimate=5)))
+    happens(TaskEnded(now + 5, 1, 0, 1, Outcome.SUCCEEDED), TaskEnded(now + 10, 1, 1, 1, Outcome.SUCCEEDED))
+    happens(Woke(now + 11), Woke(now + 10 + OFF_AFTER), Woke(now + 20 + OFF_AFTER))
+    assert [one for one in actions if isinstance(one, SwitchOff | SwitchOn)] == [
+        SwitchOff(other.name),
+        SwitchOn(other.name),
+    ]
+    now += 10 * OFF_AFTER
+    happens(NodeOn(now, other.name), Woke(now + 1))
+    assert SwitchOff(one.name) in actions

@@ -47,6 +47,14 @@ class Sink(Protocol):
         ...
 
 
+class _TaskFuture(Future[Any]):
+    """The future of one task of a job."""
+
+    def cancel(self) -> bool:
+        """Nothing is cancelled, and nothing is said to be: the task goes on."""
+        return self.cancelled()
+
+
 class Waiter(Future[list[Any]]):
     """The future of a job; its result is the list of its tasks' results, in the order of the tasks.
 
@@ -102,10 +110,10 @@ class Waiter(Future[list[Any]]):
 
     @property
     def tasks(self) -> tuple[Future[Any], ...]:
-        """A future for each task, in their order."""
+        """A future for each task, in their order. `Client.cancel_task` cancels single tasks; these futures do not."""
         with self._news:
             if not self._futures:
-                self._futures = tuple(Future() for _ in self._ends)
+                self._futures = tuple(_TaskFuture() for _ in self._ends)
                 for future, end in zip(self._futures, self._ends, strict=True):
                     if end is not None:
                         fulfil(future, end)

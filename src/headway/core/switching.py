@@ -266,7 +266,7 @@ def look(state: State) -> tuple[list[Switch], Instant]:
         settings = _settings(state, node)
         until = now + settings.off_time + settings.on_time + (settings.off_after or 0)
         at = site.planned_at(node)
-        if at <= until or (settings.min_on and site.on(node.spec.site) <= settings.min_on):
+        if at <= until or (settings.min_on and site.up(node.spec.site) <= settings.min_on):
             continue
         site.switch(node, on=False)
         at = min(at, site.lacks_at(node))
@@ -322,6 +322,7 @@ class _Sight:
         self.has_least = any(settings.min_on for settings in state.switching.values())
         self._has: Counter[tuple[str, str]] | None = None
         self._on: Counter[str] | None = None
+        self._up: Counter[str] | None = None
 
     def lacks_at(self, node: NodeView) -> Instant:
         """From when on a pool of a node has too few slots of its class."""
@@ -355,10 +356,18 @@ class _Sight:
                     self._on[node.spec.site] += 1
         return self._on[site]
 
+    def up(self, site: str) -> int:
+        """How many nodes of a site are on. Those that are coming on may fail to, so they do not count."""
+        if self._up is None:
+            self._up = Counter(node.spec.site for node in self._state.nodes.values() if node.up and node.power is ON)
+        return self._up[site]
+
     def switch(self, node: NodeView, *, on: bool) -> None:
         """Count a node as switched."""
         if self._on is not None:
             self._on[node.spec.site] += 1 if on else -1
+        if self._up is not None and node.power is ON:
+            self._up[node.spec.site] += 1 if on else -1
         if not self.is_all_planned:
             if self._has is None:
                 self._has = _room(self._state)

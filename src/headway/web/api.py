@@ -561,6 +561,8 @@ class Api:
         if self._meter is None:
             raise Unavailable("this server measures no energy")
         since, until = asked.query.get("since"), asked.query.get("until")
+        if since is not None and until is not None and until < since:
+            raise InvalidInput("until", until, f"not before since, which is {since}")
         return await self._meter.report(
             None if since is None else from_seconds(since), None if until is None else from_seconds(until)
         )

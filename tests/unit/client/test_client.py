@@ -104,6 +104,13 @@ def test_an_exception_is_raised_here_with_its_traceback(client: Client) -> None:
     assert isinstance(waiter.tasks[2].exception(), ValueError)
 
 
+def test_the_future_of_a_task_does_not_say_that_it_cancels(client: Client) -> None:
+    waiter = client.submit(Job("waits", [Task(double, 1), Task(double, 2)]))
+    assert not waiter.tasks[1].cancel()
+    assert waiter.result(LIMIT) == [2, 4]
+    assert waiter.tasks[1].result(LIMIT) == 4
+
+
 def test_a_failed_command_says_what_it_wrote(client: Client) -> None:
     with pytest.raises(TaskFailed, match="exit status 1") as caught:
         client.submit(Job("bad", [Task.command("false", "no such file")])).result(LIMIT)
