@@ -124,7 +124,7 @@ _FIELDS: Final[_Fields] = {
 }
 
 
-def _is_latency(value: object) -> bool:
+def _is_span(value: object) -> bool:
     try:
         seconds = span_of(value, "latency") if isinstance(value, str) else value
     except InvalidInput:
@@ -138,14 +138,10 @@ def _is_bandwidth(value: object) -> bool:
 
 _LINE: Final[_Fields] = {
     "bandwidth": (_is_bandwidth, "bytes per second, a number from {:g} to {:g}".format(*BANDWIDTH_RANGE)),
-    "latency": (_is_latency, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
+    "latency": (_is_span, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
 }
 _DEFAULTS: Final = ("within", "between")
 _KEYS: Final = ("node", "power", "network", "link")
-
-
-def _is_span(value: object) -> bool:
-    return _is_latency(value)
 
 
 def _is_joules(value: object) -> bool:

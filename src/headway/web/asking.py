@@ -25,6 +25,7 @@ from headway.services.queue import Queue
 from headway.services.queue import Request as Waiting
 from headway.services.terms import Answer
 from headway.web.bodies import owner_of, read_body
+from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 
 _BEFORE: Final = f"{wire.SERVICES.path}/"
@@ -33,12 +34,6 @@ _AFTER: Final = wire.REQUEST.path.rpartition("}")[2]
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
 _END: Final = b"\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
-
-HEADS_MAX: Final = 1_000
-"""Heads of requests that are remembered."""
-
-HEAD_MAX: Final = 1 << 10
-"""Bytes of a head that is remembered."""
 
 _LARGE: Final = "The service may take larger ones: `headway serve --request-max`."
 
@@ -95,7 +90,7 @@ class Desk:
     ) -> None:
         self._services = services
         self._owners = owners
-        self._heads: dict[bytes, _Head] = {}  # the oldest first
+        self._heads = Heads[_Head]()
         self.refused = refused
 
     def take(self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> Asking | None:
@@ -121,20 +116,13 @@ class Desk:
 
     def take_again(self, line: HttpConnection, data: bytes) -> Asking | None:
         """Take a request that is whole, and whose head is one that was taken before."""
-        end = data.find(_END) + len(_END)
-        head = self._heads.get(data[:end])
-        if head is None or len(data) != end + head.size or head.queue.ended:
-            return None
-        return Asking(self, line, head, data[end:])
+        found = self._heads.find(data)
+        return None if found is None or found[0].queue.ended else Asking(self, line, *found)
 
     def learn(self, taken: Taken, data: bytes) -> None:
         """Remember the head of a request."""
         assert isinstance(taken, Asking)
-        end = data.find(_END) + len(_END)
-        if end == len(data) - taken.head.size and end <= HEAD_MAX:
-            if len(self._heads) >= HEADS_MAX:
-                del self._heads[next(iter(self._heads))]
-            self._heads[data[:end]] = taken.head
+        self._heads.learn(taken.head, data)
 
 
 class Asking:

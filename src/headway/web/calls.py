@@ -23,6 +23,7 @@ from headway.live.store.messages import MessageRow
 from headway.web.asking import Asking
 from headway.web.asking import Desk as ServiceDesk
 from headway.web.bodies import WHOLE_MAX, in_form, owner_of
+from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 from headway.wire.epoch import EPOCH
 from headway.wire.reading import decoder
@@ -79,15 +80,6 @@ class Answers(Protocol):
         ...
 
 
-HEADS_MAX: Final = 1_000
-"""Heads of submissions that are remembered."""
-
-HEAD_MAX: Final = 1 << 10
-"""Bytes of a head that is remembered."""
-
-_END: Final = b"\r\n\r\n"
-
-
 class _Head(NamedTuple):
     """What is to be known of the head of a submission.
 
@@ -121,21 +113,16 @@ class Calls:
         self._owners = owners
         self._epoch = epoch.encode()
         self._body_max = min(WHOLE_MAX, body_max)
-        self._heads: dict[bytes, _Head] = {}  # the oldest first
+        self._heads = Heads[_Head]()
 
     def take_again(self, line: HttpConnection, data: bytes) -> Submitting | None:
         """Take a submission that is whole, and whose head is one that was taken before."""
-        end = data.find(_END) + len(_END)
-        head = self._heads.get(data[:end])
-        return None if head is None or len(data) != end + head.size else Submitting(self, line, head, data[end:])
+        found = self._heads.find(data)
+        return None if found is None else Submitting(self, line, *found)
 
     def learn(self, taken: Submitting, data: bytes) -> None:
         """Remember the head of a submission."""
-        end = data.find(_END) + len(_END)
-        if end == len(data) - taken.head.size and end <= HEAD_MAX:
-            if len(self._heads) >= HEADS_MAX:
-                del self._heads[next(iter(self._heads))]
-            self._heads[data[:end]] = taken.head
+        self._heads.learn(taken.head, data)
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]

@@ -22,7 +22,8 @@ from headway.services.broker import Broker
 from headway.services.terms import ServiceSettings
 from headway.web import line
 from headway.web.api import Api, TokenOwner
-from headway.web.asking import HEADS_MAX, Asking, Desk
+from headway.web.asking import Asking, Desk
+from headway.web.heads import HEADS_MAX
 from headway.web.serving import BoundedServer, listen
 
 from ...waiting import LIMIT, becomes

@@ -21,7 +21,7 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
-from headway.web import calls, line
+from headway.web import heads, line
 from headway.web.api import Api, TokenOwner
 from headway.web.calls import Desks, Listening, Submitting
 from headway.web.epochs import Epochs
@@ -240,7 +240,7 @@ def test_a_head_is_known_again_and_one_letter_of_another_token_is_another(
 
 
 def test_heads_are_forgotten_when_there_are_many(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "HEADS_MAX", 3)
+    monkeypatch.setattr(heads, "HEADS_MAX", 3)
 
     async def test(rig: Rig) -> None:
         caller = await rig.caller()
