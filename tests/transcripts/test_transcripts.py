@@ -171,7 +171,8 @@ class Play:
                 times = {
                     name: from_seconds(terms[name]) for name in terms.keys() & {"off_after", "off_time", "on_time"}
                 }
-                return SwitchingChosen(at, (Switching(**{**terms, **times}),) if words else ())
+                whole = {name: int(terms[name]) for name in terms.keys() & {"min_on"}}
+                return SwitchingChosen(at, (Switching(**{**terms, **times, **whole}),) if words else ())
             case "switch":
                 return NodeSwitched(at, first, words[1] == "on")
             case "heard":
