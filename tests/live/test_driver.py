@@ -18,13 +18,14 @@ from headway import files, wire
 from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoRoom, Unavailable
-from headway.live import listeners, reports
+from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoRoom, NoSuchService, Unavailable
+from headway.live import listeners, reports, served
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.ledger import WAKE_IDLE
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
+from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
@@ -105,11 +106,11 @@ async def rig(
     folder: Path, nodes: tuple[Any, ...] = TWO, *, engine: FakeEngine | None = None, at: float = 0, **settings: Any
 ) -> Any:
     """A driver on a folder. At the end it is stopped in order, and the whole state of the core is checked."""
-    policies = settings.pop("policies", find)
+    policies, door = settings.pop("policies", find), settings.pop("door", None)
     with closing(Journal(folder)) as journal:
         clock = ManualClock(at)
         engine = engine or FakeEngine()
-        driver = Driver(journal, engine, clock, policies, DriverSettings(**settings))
+        driver = Driver(journal, engine, clock, policies, DriverSettings(**settings), door=door)
         await driver.start(nodes)
         try:
             yield Rig(driver, engine, clock, journal)
@@ -1411,3 +1412,29 @@ def test_the_objects_of_a_few_events_are_looked_at_together(tmp_path: Path) -> N
                 gc.enable()
 
     run(scenario)
+
+
+def test_a_service_is_reported_at_any_moment_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(tmp_path / "door", b"secret")
+    reported: list[int] = []
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, door=door, policy="services:top=dp,batch=fcfs") as live:
+            follow = live.driver.services.follow
+
+            def report_and_follow() -> None:
+                reported.append(len(served.report(live.driver).services))
+                follow()
+
+            monkeypatch.setattr(live.driver.services, "follow", report_and_follow)
+            terms = wire.ServiceTerms(least=1, most=1)
+            await live.submit(wire.NewJob(work=wire.Handling("a:b"), kind="service", name="s", service=terms))
+            assert served.service_report(live.driver, "s").job == 1
+            await live.end(1, 0, 1, Outcome.EXITED, exit_code=1)
+            assert live.status(1) is JobStatus.FAILED
+            with pytest.raises(NoSuchService):
+                served.service_report(live.driver, "s")
+
+    run(scenario)
+    assert len(reported) >= 2
+    assert not any(reported), "what the broker does not know yet, or the core no more, is left out"

@@ -14,8 +14,8 @@ from headway.model.window import RESPONSE_BOUNDS, Window
 
 def report(driver: Driver) -> wire.ServiceList:
     """All services, by name."""
-    names = sorted(driver.services.names)
-    return wire.ServiceList(tuple(service_report(driver, name) for name in names), RESPONSE_BOUNDS)
+    names = driver.services.names
+    return wire.ServiceList(tuple(_of(driver, name, names[name]) for name in sorted(names)), RESPONSE_BOUNDS)
 
 
 def service_report(driver: Driver, name: str) -> wire.ServiceReport:
@@ -24,12 +24,15 @@ def service_report(driver: Driver, name: str) -> wire.ServiceReport:
     Raises:
         NoSuchService: there is none of this name.
     """
-    services = driver.services
-    jobs = services.names.get(name)
-    if jobs is None:
-        raise NoSuchService(name, services.names)
-    job, queue = jobs[0], services.queue(name)
-    view, spec = driver.core.state.jobs[job], driver.open[job].spec
+    names = driver.services.names
+    if name not in names:
+        raise NoSuchService(name, names)
+    return _of(driver, name, names[name])
+
+
+def _of(driver: Driver, name: str, jobs: tuple[JobId, ...]) -> wire.ServiceReport:
+    services, job = driver.services, jobs[0]
+    queue, view, spec = services.queue(name), driver.core.state.jobs[job], driver.open[job].spec
     assert isinstance(spec, Service)
     return wire.ServiceReport(
         name=name,

@@ -239,8 +239,11 @@ class Services:
 
     @property
     def names(self) -> Mapping[str, tuple[JobId, ...]]:
-        """The jobs of each service that is served, by name: the one that answers, and those that are to replace it."""
-        return self._followed
+        """The open jobs of each service, by name: the one that answers, and those that are to replace it.
+
+        The broker follows a little later than a job begins and ends. So what only one of them knows is left out.
+        """
+        return {name: jobs for name, jobs in self._ledger.services.items() if name in self._followed}
 
     # Requests
 

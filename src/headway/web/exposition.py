@@ -146,12 +146,13 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
 
 
 def _of_services(driver: Driver) -> Iterator[Metric]:
-    services = driver.services
-    names = sorted(services.totals.keys() | services.names.keys())[:SERVICES_MAX]
+    services, jobs = driver.services, driver.core.state.jobs
+    open_ = services.names
+    names = sorted(services.totals.keys() | open_.keys())[:SERVICES_MAX]
     if not names:
         return
     totals = {name: services.totals.get(name, Totals()) for name in names}
-    there = {name: services.queue(name) for name in names if name in services.names}
+    there = {name: services.queue(name) for name in names if name in open_}
     for field, about in (
         ("arrivals", "Requests that came."),
         ("in_time", "Requests that were answered within the threshold."),
@@ -176,7 +177,6 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
         ]
         responses.add_metric([name], buckets, total.response_seconds)
     yield responses
-    jobs, open_ = driver.core.state.jobs, services.names
     penalties = {name: sum(jobs[job].cost for job in open_[name]) for name in there}
     yield _by(
         "headway_service_queue", "Requests that wait.", "service", {name: len(one) for name, one in there.items()}
