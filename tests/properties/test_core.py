@@ -1148,7 +1148,7 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
 @pytest.mark.long
 @pytest.mark.parametrize("each", ["easy", "conservative", "deadline", "tempo", "heft", "measy", "keasy", "edf", "fcfs"])
 def test_what_must_hold_where_slots_and_jobs_change_their_pool(each: str) -> None:
-    worlds = [attempt(seed, f"border:{each}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(8)]
+    worlds = [attempt(seed, f"border:{each}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(6)]
     sensible = [world for world in worlds if not world.asked and not chosen(world, "chaos")]
     assert len(sensible) >= 2
     refused = {rule for world in sensible for rule in world.scheduler.refusals}
@@ -1168,9 +1168,9 @@ def test_what_must_hold_under_a_policy_that_does_not_serve_all_jobs(policy: str)
 @pytest.mark.parametrize("policy", [*BESIDE_SERVICES, "instances", "easy", "chaos_top:6", "border:tempo"])
 def test_what_must_hold_beside_services(policy: str) -> None:
     """Instances come and go with the border, fail, are killed, and are asked to leave; services are cancelled."""
-    worlds = [attempt(seed, policy, in_calm=BESIDE_SERVICES[seed % 6], services=True) for seed in range(12)]
-    specs = {job: spec for world in worlds for job, spec in world.jobs.items()}
-    assert Kind.SERVICE in {spec.kind for spec in specs.values()}
+    worlds = [attempt(seed, policy, in_calm=BESIDE_SERVICES[seed % 6], services=True) for seed in range(8)]
+    events = [event for world in worlds for event in world.events]
+    assert sum(isinstance(event, JobSubmitted) and event.job.kind is Kind.SERVICE for event in events) > len(worlds)
     if policy.startswith("services"):
         seen = Counter(type(action) for world in worlds for actions in world.answers for action in actions)
         assert min(seen[Suspend], seen[Kill], seen[Launch]) > 5
@@ -1186,7 +1186,7 @@ def test_what_must_hold_under_a_top_level_that_is_wrong() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("policy", [*POLICIES, *IN_SITES, *PLANNERS])
 def test_what_must_hold_under_every_policy(policy: str) -> None:
-    worlds = [attempt(seed, policy, in_calm=policy) for seed in range(6)]
+    worlds = [attempt(seed, policy, in_calm=policy) for seed in range(4)]
     ends = Counter(status for world in worlds for status in world.concluded.values())
     assert set(ends) == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED}
     assert any(world.doomed for world in worlds)
@@ -1327,15 +1327,14 @@ def test_nobody_waits_for_what_will_not_run() -> None:
 
 @pytest.mark.parametrize("policy", [*POLICIES, *PLANNERS, "chaos:5"])
 def test_policies_are_pure(policy: str) -> None:
-    for seed in range(1000, 1002):
-        attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
+    attempt(1000, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
 def test_policies_are_pure_at_length(policy: str) -> None:
-    for seed in range(1002, 1200):
+    for seed in range(1001, 1200):
         attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
 
 
