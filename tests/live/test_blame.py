@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from headway import wire
-from headway.core.lifecycle import RULES
+from headway.core.lifecycle import RULES, STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.core.suspects import ALONE_MAX
 from headway.engines import base
 from headway.live import reports
 from headway.live.store.history import history
 from headway.live.store.journal import FILE, Journal
+from headway.live.tasks import task_list
 from headway.model.actions import JobStatus
 from headway.model.events import Incident, Outcome, RulesChosen, TaskStruck
 from headway.model.instant import SECOND
@@ -84,6 +85,34 @@ def test_what_a_signal_from_outside_ends_is_redone_and_at_last_its_ending_says_h
             await live.submit(new_job())
             await live.end(2, 0, 1, Outcome.SIGNALLED, exit_code=-11)
             assert live.status(2) is JobStatus.FAILED
+
+    run(scenario)
+
+
+def test_a_task_whose_files_meet_a_full_disk_is_redone_and_at_last_fails_and_says_why(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job())
+            full = "inputs['x'] is 'file:///x': No space left on device"
+            for attempt in range(1, STRIKES_MAX + 2):
+                assert live.running == [(1, 0, attempt)]
+                live.engine.report(base.Stalled(1, 0, attempt, full))
+                await live.settle()
+                struck = f"; a signal from outside or a full disk ended {attempt - 1} of its attempts"
+                said = f"it waits for room on the disk of its node: {full}{struck if attempt > 1 else ''}"
+                assert [one.hindered for one in reports.job_detail(live.driver, 1).attempts] == [said]
+                assert (await reports.explanation(live.driver, 1)).hindered == (f"task 0: {said}",)
+                row = reports.row(live.driver, 1)
+                assert [one.hindered for one in (await task_list(live.driver, row, 0, 9)).tasks] == [said]
+                live.engine.report(base.Stalled(1, 0, attempt))
+                await live.settle()
+                assert "waits" not in reports.job_detail(live.driver, 1).attempts[0].hindered, "it goes on"
+                await live.end(1, 0, attempt, Outcome.REFUSED, outside=True, detail=full)
+            assert [event.outcome for event in live.events(TaskStruck)] == [Outcome.REFUSED] * (STRIKES_MAX + 1)
+            (result,) = live.results(1)
+            assert (result.ending.outcome, live.status(1)) == (Outcome.REFUSED, JobStatus.FAILED)
+            assert result.ending.detail == f"{full}. Its attempts ended so {STRIKES_MAX + 1} times"
+            assert [(one.subject, one.detail) for one in incidents(live, "disk_full")] == [("job 1, task 0", full)]
 
     run(scenario)
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 
-from headway import HeadwayError
+from headway import HeadwayError, Output, Workflow
 from headway.client.client import Client
 from headway.client.job import Job, Task
 
@@ -137,6 +137,63 @@ def test_a_disk_that_others_fill_to_the_last_byte_loses_nothing(small: Path, tmp
     finally:
         ballast.unlink(missing_ok=True)
         (small / "more").unlink(missing_ok=True)
+        up.stop()
+
+
+def test_a_task_whose_files_find_a_full_disk_waits_for_room_and_says_so(small: Path, tmp_path: Path) -> None:
+    up, door = Up(small), tmp_path / "door"
+    up.start("--reserve", "4")
+    ballast = small / "ballast"
+    (tmp_path / "input").write_bytes(bytes(8 * MIB))
+    try:
+        with Client(data=up.data) as client:
+            flow = Workflow("files", time_limit=30)
+            opens = flow.task(wait_and_say, str(door), 1)
+            copies = flow.command(
+                ["cp", "input", "output"], inputs=[tmp_path / "input"], outputs=["output"], after=opens, name="copies"
+            )
+            flow.command(["wc", "-c", "output"], inputs=[copies.file("output")])
+            waiter = client.submit(flow)
+            fill(ballast, 6 * MIB)
+            door.touch()
+            until(lambda: client.tasks(waiter.job, task=1)[0].hindered)
+            (copying,) = client.tasks(waiter.job, task=1)
+            assert "No space left on device" in copying.hindered
+            assert client.explain(waiter.job).hindered == (f"task 1: {copying.hindered}",)
+            assert [told.subject for told in client.incidents() if told.kind == "disk_full"] == ["job 1, task 1"]
+            ballast.unlink()
+            assert waiter.result(LIMIT) == [1, "", f"{8 * MIB} output\n"]
+            assert client.tasks(waiter.job, task=1)[0].hindered == ""
+    finally:
+        ballast.unlink(missing_ok=True)
+        up.stop()
+
+
+def write(path: Path, size: int) -> int:
+    return path.write_bytes(bytes(size))
+
+
+def test_a_task_that_writes_to_a_full_disk_is_run_again_when_there_is_room(small: Path) -> None:
+    up = Up(small)
+    up.start("--reserve", "4")
+    ballast = small / "ballast"
+    try:
+        with Client(data=up.data) as client:
+            tasks = [
+                Task(write, Output("headway:big"), 8 * MIB),
+                Task.command("sh", "-c", f"head -c {8 * MIB} /dev/zero >big", outputs={"big": "headway:big"}),
+            ]
+            fill(ballast, 6 * MIB)
+            for task in tasks:
+                waiter = client.submit(Job("writes", [task]))
+                until(lambda job=waiter.job: client.explain(job).hindered)
+                (said,) = client.explain(waiter.job).hindered
+                assert "it waits for room on the disk of its node: the disk was full when it wrote something" in said
+                ballast.unlink()
+                assert not waiter.exception(LIMIT)
+                fill(ballast, 6 * MIB)
+    finally:
+        ballast.unlink(missing_ok=True)
         up.stop()
 
 

@@ -11,6 +11,7 @@ from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import (
     ANY_MOMENT,
+    OVERDUE_SECONDS,
     age,
     as_json,
     clock,
@@ -18,6 +19,7 @@ from headway.cli.show import (
     period_in,
     print_json,
     print_table,
+    promised,
     shown,
     span,
     until,
@@ -177,14 +179,15 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         "started": clock(found.started),
         "ended": clock(found.ended),
         "slots": ", ".join(detail.slots),
-        "promised start": when(detail.promise),
+        "promised start": promised(detail.promise),
         "work lost": span(detail.lost) + " of slot time" if detail.lost else "",
         "killed and redone": str(detail.kills or ""),
         "moved": str(detail.moves or ""),
     }
     print_table(("", " "), [(name, text) for name, text in lines.items() if text], fold=(" ",))
     if detail.attempts:
-        columns = ("task", "attempt", "on", "tier", "started", "expected end")
+        hindered = any(a.hindered for a in detail.attempts)
+        columns = ("task", "attempt", "on", "tier", "started", "expected end", *(["hindered"] if hindered else []))
         rows = [
             (
                 str(a.task),
@@ -192,11 +195,12 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
                 ", ".join(a.slots) + (f", goes to {', '.join(a.goal)}" if a.goal else ""),
                 a.tier,
                 when(a.started),
-                "unknown" if a.expected_end is None else when(a.expected_end),
+                "unknown" if a.expected_end is None else promised(a.expected_end),
+                *([a.hindered] if hindered else []),
             )
             for a in detail.attempts
         ]
-        print_table(columns, rows, title="Running", right=("task", "attempt"), fold=("on",))
+        print_table(columns, rows, title="Running", right=("task", "attempt"), fold=("on", "hindered"))
     print_ended(detail)
     if detail.times:
         times = [(known.node_class, str(known.tasks), span(known.mean), span(known.spread)) for known in detail.times]
@@ -291,7 +295,9 @@ def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
         click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
     if found.start is not None and found.reason != "STARTS_NOW":
         what = "The start of its next task" if found.status is JobStatus.RUNNING else "Its start"
-        click.echo(f"{what} is promised at {clock(found.start)}, {when(found.start)}.")
+        click.echo(promise_line(what, found.start))
+    for hindered in found.hindered:
+        click.echo(f"{hindered[0].upper()}{hindered[1:]}.")
     if found.note:
         click.echo(f"By policy {found.by}; {found.note}.")
     if found.why_pool:
@@ -306,13 +312,15 @@ def explain_task(client: Client, job: JobId, state: TaskState, found: Explanatio
     named = f"Task {titled(state)} of job {job}"
     if state.state == "running":
         click.echo(f"{named} is running on {', '.join(state.slots)}, since {clock(state.start)}.")
+    elif state.why:
+        click.echo(f"{named} {state.state}, because {state.why}.")
     elif state.after:
         others = [client.tasks(job, task=other)[0] for other in state.after[:AWAITED_SHOWN]]
         more = len(state.after) - len(others)
         which = ", ".join(f"{titled(other)} ({other.state})" for other in others) + (
             f" and {more} more" if more else ""
         )
-        click.echo(f"{named} {'waits for' if state.state == 'waits' else 'never runs, because of'} {which}.")
+        click.echo(f"{named} waits for {which}.")
     elif state.state == "ready":
         why = "" if found is None or found.reason in FULLY_SERVED else f". Of the job: {found.text}"
         click.echo(f"{named} is ready, and starts as soon as it gets slots{why}.")
@@ -320,7 +328,16 @@ def explain_task(client: Client, job: JobId, state: TaskState, found: Explanatio
         click.echo(f"{named} {'has ' if state.state in ('failed', 'succeeded') else ''}{state.state}.")
     if state.start is not None and state.state in ("waits", "ready"):
         where = f" on {state.node}" if state.node else ""
-        click.echo(f"Its start is promised{where} at {clock(state.start)}, {when(state.start)}.")
+        click.echo(promise_line(f"Its start{where}", state.start))
+    if state.hindered:
+        click.echo(f"{state.hindered[0].upper()}{state.hindered[1:]}.")
+
+
+def promise_line(what: str, start: float) -> str:
+    """What is promised, in a sentence; of a promise that has passed, that it is late."""
+    if start > time.time() - OVERDUE_SECONDS:
+        return f"{what} is promised {soon(start)}."
+    return f"{what} was promised {at(start)}: it is late."
 
 
 def titled(state: TaskState) -> str:
@@ -351,6 +368,7 @@ def print_tasks(found: list[TaskState], as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    hindered = any(one.hindered for one in found)
     rows = [
         (
             str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
@@ -358,12 +376,13 @@ def print_tasks(found: list[TaskState], as_json: bool) -> None:
             one.state,
             ranges(one.after),
             ", ".join(one.slots) or one.node,
-            when(one.start),
+            when(one.start) if one.state == "running" else promised(one.start),
+            *([one.hindered] if hindered else []),
         )
         for one in found
     ]
-    columns = ("task", "name", "state", "because of tasks", "on", "start")
-    print_table(columns, rows, fold=("name", "because of tasks", "on"))
+    columns = ("task", "name", "state", "because of tasks", "on", "start", *(["hindered"] if hindered else []))
+    print_table(columns, rows, fold=("name", "because of tasks", "on", "hindered"))
 
 
 def prospect_lines(found: Explanation) -> Iterator[str]:
@@ -418,8 +437,8 @@ def awaited_text(awaited: AwaitedReport, job: int) -> str:
     on = f"{whose} {awaited.task} on {', '.join(awaited.slots)}"
     if awaited.start is not None and awaited.end is None:
         on += ", which comes before it and for which there is no estimate"
-    elif awaited.start is not None:
-        on += f", which is to start {when(awaited.start)} and to end {when(awaited.end)}"
+    elif awaited.start is not None and awaited.end is not None:
+        on += f", which is to start {until(awaited.start)} and to end {until(awaited.end)}"
     elif awaited.end is None:
         on += ", for which there is no estimate"
     elif awaited.end < time.time():
@@ -537,4 +556,4 @@ def ends(job: JobReport) -> str:
 
 def expected(instant: float | None, assumes: tuple[int, ...]) -> str:
     """An expected instant, unless it depends on assumed run times."""
-    return "" if instant is None or assumes else f"{clock(instant)}  {when(instant)}"
+    return "" if instant is None or assumes else f"{clock(instant)}  {until(instant)}"

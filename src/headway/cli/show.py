@@ -255,6 +255,18 @@ ANY_MOMENT: Final = "any moment now"
 """When something is expected that was expected before now."""
 
 
+OVERDUE_SECONDS: Final = 1.0
+"""A promise that passed longer ago is late; until then what was promised may just be happening."""
+
+
+def promised(instant: float | None) -> str:
+    """A promised start relative to now; one that has passed is said to be late. Empty for no time."""
+    if instant is None:
+        return ""
+    late = time.time() - instant
+    return until(instant) if late < OVERDUE_SECONDS else f"late, by {span(late)}"
+
+
 def until(instant: float) -> str:
     """When something is expected, relative to now."""
     return away_text(instant) if instant > time.time() else ANY_MOMENT

@@ -140,7 +140,7 @@ RULES: Final = 3
 """The rules of a new scheduler, see `RulesChosen`."""
 
 STRIKES_MAX: Final = 3
-"""So many attempts at a task may be ended by signals from outside before this counts as its own failure."""
+"""So many attempts at a task may be struck (`TaskStruck`) before this counts as its own failure."""
 
 
 SHORT_TASK: Final[Duration] = SECOND // 50

@@ -489,7 +489,7 @@ class Pool(Snapshot):
         """An attempt has ended: settle its task or make it ready again, then pass its slots on.
 
         Args:
-            struck: by a signal from outside.
+            struck: by what need not be its task's doing, see `TaskStruck`.
         """
         job, task = attempt.job, attempt.task
         if attempt.struck and outcome is Outcome.KILLED:

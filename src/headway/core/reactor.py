@@ -170,11 +170,11 @@ def _shed_all(state: State) -> None:
 
 
 def on_task_struck(state: State, event: TaskStruck) -> bool:
-    """The attempt is over; what ended it is unknown."""
+    """The attempt is over; what ended it is unknown, or no fault of its task."""
     attempt = current(state, event)
     if attempt is None:
         return False
-    pool_of(attempt.job).end(attempt, Outcome.SIGNALLED, struck=True)
+    pool_of(attempt.job).end(attempt, event.outcome, struck=True)
     _shed_all(state)
     return True
 

@@ -228,8 +228,9 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
         cpu_seconds: of processor time; 0 if it is not known.
         outputs: where each output was put: for a command, its URL by its path; for a call, by the URL that was asked
             for.
-        outside: SIGNALLED by a signal that is often sent from outside (`OUTSIDE`), so that it need not be the task's
-            own failure.
+        outside: it need not be the task's own failure: SIGNALLED by a signal that is often sent from outside
+            (`OUTSIDE`); or the disk of its node was full, so that its files had no room (REFUSED), or what it wrote
+            (RAISED, EXITED).
     """
 
     outcome: Outcome
@@ -279,6 +280,19 @@ class Saved(msgspec.Struct, frozen=True):
     job: JobId
     task: int
     attempt: int
+
+
+class Stalled(msgspec.Struct, frozen=True):
+    """An attempt waits for room on the disk of its node, for its inputs or outputs; it may end as `Ending.outside`.
+
+    Attributes:
+        detail: for people: what there is no room for; empty: it goes on.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    detail: str = ""
 
 
 class TierRefused(msgspec.Struct, frozen=True):
@@ -343,7 +357,7 @@ class Noticed(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | NodeFound | NodeGone | Heard | Noticed
+Report = Started | Ended | Saved | Stalled | TierRefused | NodeLost | NodeBack | NodeFound | NodeGone | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.power import Switching
 from headway.model.slots import count, numbers
-from headway.model.snapshot import PolicySource
+from headway.model.snapshot import AttemptView, PolicySource
 
 log = logging.getLogger(__name__)
 
@@ -539,6 +539,10 @@ class Driver:
             KeyError: it is not in the core, or no longer.
         """
         return await self._consultant.explain(job)
+
+    def stalled(self, attempt: AttemptView) -> str:
+        """What an attempt waits for on the disk of its node; empty: nothing."""
+        return self._from_engine.stalled(attempt.job.id, attempt.task, attempt.number)
 
     @property
     def outputs(self) -> base.Outputs:

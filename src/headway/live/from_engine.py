@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from msgspec import structs
 
@@ -28,7 +29,8 @@ from headway.model.events import (
     TaskStruck,
     TierRefused,
 )
-from headway.model.instant import Instant, to_seconds
+from headway.model.instant import SECOND, Duration, Instant, to_seconds
+from headway.model.job import JobId
 from headway.model.node import NodeSpec, node_flaw
 from headway.model.outcome import Outcome
 
@@ -37,7 +39,10 @@ log = logging.getLogger(__name__)
 _NAMED_MAX = 4
 
 _OfNode = base.NodeLost | base.NodeBack | base.NodeFound | base.NodeGone
-_Rare = base.Started | base.Saved | base.TierRefused | base.Heard | base.Noticed
+_Rare = base.Started | base.Saved | base.Stalled | base.TierRefused | base.Heard | base.Noticed
+
+_FULL_AGAIN: Final[Duration] = 600 * SECOND
+"""That a task waits for room on a disk is an incident again after this time."""
 
 
 class FromEngine:
@@ -59,6 +64,8 @@ class FromEngine:
         self._ledger = ledger
         self._keeps = keeps
         self._serves = serves
+        self._stalled: dict[base.AttemptKey, str] = {}
+        self._full_told: Instant = -_FULL_AGAIN
         self._heard: dict[str, Instant] = {}
         self._lost: set[str] = set()
 
@@ -84,21 +91,23 @@ class FromEngine:
         keeps = not (size := work.kept_bytes(ended)) or self._keeps(turn.files + size)
         told = ended if keeps else work.without_files(ended)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
-        if ended.ending.outside and ended.ending.outcome is Outcome.SIGNALLED:
-            event, told = TaskStruck(turn.now, *ended.key), self._counted(told)
+        self._stalled.pop(ended.key, None)
+        if ended.ending.outside and ended.ending.outcome.is_own_doing:
+            event, told = TaskStruck(turn.now, *ended.key, ended.ending.outcome), self._counted(told)
+            log.warning("job %d, task %d, attempt %d: %s", *ended.key, in_short(told.ending.detail))
         kept = self._ledger.feed(turn, event, told)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept and keeps)
 
     def _counted(self, ended: base.Ended) -> base.Ended:
-        """An end by a signal from outside; its detail says how often that has happened to its task.
+        """An end by what need not be its task's doing; its detail says how often that has happened to its task.
 
         Callers see it only if it settles the task, so not the first time.
         """
         job = self._ledger.core.state.jobs.get(ended.job)
         if job is None:
             return ended
-        said = f"{ended.ending.detail}. Its attempts ended so {job.strikes.get(ended.task, 0) + 1} times"
+        said = f"{ended.ending.detail.rstrip()}. Its attempts ended so {job.strikes.get(ended.task, 0) + 1} times"
         return structs.replace(ended, ending=structs.replace(ended.ending, detail=said))
 
     def _take_rare(self, turn: Turn, report: _Rare) -> None:
@@ -108,6 +117,8 @@ class FromEngine:
                 self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
             case base.Started():
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
+            case base.Stalled():
+                self._take_stalled(turn, report)
             case base.TierRefused():
                 subject = f"job {report.job}, task {report.task}"
                 said = in_short(f"it is not let into the {report.tier.name.lower()}: {report.detail}")
@@ -120,6 +131,27 @@ class FromEngine:
                 subject, detail = in_short(report.subject), in_short(report.detail)
                 log.warning("%s: %s: %s", report.kind, subject, detail)
                 self._ledger.feed(turn, Incident(now, report.kind, subject, detail, report.by))
+
+    def stalled(self, job: JobId, task: int, attempt: int) -> str:
+        """What an attempt that runs waits for on the disk of its node; empty: it does not."""
+        return self._stalled.get((job, task, attempt), "")
+
+    def _take_stalled(self, turn: Turn, report: base.Stalled) -> None:
+        """An attempt waits for room, or goes on; many may do so at once, which is one incident."""
+        key = (report.job, report.task, report.attempt)
+        if not report.detail:
+            self._stalled.pop(key, None)
+            return
+        current = self._ledger.core.state.current
+        self._stalled = {one: said for one, said in self._stalled.items() if current(*one) is not None}
+        if current(*key) is None:
+            return
+        self._stalled[key] = in_short(report.detail)
+        log.warning("job %d, task %d, attempt %d waits for room on a disk: %s", *key, self._stalled[key])
+        if turn.now - self._full_told >= _FULL_AGAIN:
+            self._full_told = turn.now
+            subject = f"job {report.job}, task {report.task}"
+            self._ledger.feed(turn, Incident(turn.now, "disk_full", subject, self._stalled[key]))
 
     def _take_node(self, turn: Turn, report: _OfNode) -> None:
         now = turn.now

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -44,6 +44,10 @@ LOOKED_AT_ONCE: Final = 100
 
 COUNTED_AT_ONCE: Final = 10_000
 """Waiting jobs that are counted in one go, in about a millisecond; then other requests are served."""
+
+
+HINDERED_SHOWN: Final = 8
+"""Of at most so many tasks an explanation says what hinders them."""
 
 
 def row(driver: Driver, job: JobId) -> JobRow:
@@ -292,7 +296,23 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
         seconds(_expected_end(driver, attempt)),
         TIER_WORDS[attempt.tier],
         () if goal is None else slot_names(driver, goal.seats or numbers(goal.slots)),
+        hindrance(driver, attempt.job, attempt.task),
     )
+
+
+def hindrance(driver: Driver, job: JobView, task: int) -> str:
+    """What keeps a task from its work that is no fault of its own, and how often it was ended so; empty: nothing."""
+    attempt, strikes = job.attempts.get(task), job.strikes.get(task, 0)
+    stalled = "" if attempt is None else driver.stalled(attempt)
+    waits = f"it waits for room on the disk of its node: {stalled}" if stalled else ""
+    struck = f"a signal from outside or a full disk ended {strikes} of its attempts" if strikes else ""
+    return "; ".join(filter(None, (waits, struck)))
+
+
+def _hindrances(driver: Driver, job: JobView) -> tuple[str, ...]:
+    """The same of the first tasks of a job that are hindered."""
+    said = ((task, hindrance(driver, job, task)) for task in sorted({*job.strikes, *job.attempts}))
+    return tuple(islice((f"task {task}: {text}" for task, text in said if text), HINDERED_SHOWN))
 
 
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
@@ -361,7 +381,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
     except KeyError:  # it has ended, perhaps while a decider was asked
         kept = row(driver, job)
         status = kept.status or JobStatus.RUNNING
-        return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{_why(driver, kept)}", None)
+        return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{why_ended(driver, kept)}", None)
     view, reason, text = driver.core.state.jobs[job], said.reason, said.text
     if reason is Reason.NO_SHARE and view.kind is Kind.SERVICE:
         text = short_of(driver, view) or text
@@ -382,6 +402,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         kind=view.kind.name.lower(),
         pool=view.pool.name,
         why_pool=_why_there(driver, job),
+        hindered=_hindrances(driver, view),
         **prospect.told(),
     )
 
@@ -405,7 +426,7 @@ def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.Awa
     return others if job.ready else ()
 
 
-def _why(driver: Driver, row: JobRow) -> str:
+def why_ended(driver: Driver, row: JobRow) -> str:
     """If a job was cancelled because a job before it did not succeed: which one."""
     if row.status is JobStatus.CANCELLED:
         for before in map(driver.journal.job, row.spec.after):

@@ -7,8 +7,9 @@ from typing import Final
 
 from headway import wire
 from headway.live.driver import Driver
-from headway.live.reports import slot_names
+from headway.live.reports import hindrance, slot_names, why_ended
 from headway.live.store.journal import JobRow
+from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, Workflow
 from headway.model.outcome import Outcome
@@ -19,6 +20,10 @@ LOOKED_AT_ONCE: Final = 200
 """After this many tasks, other requests are served."""
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED.value
+
+_NOBODY: Final = -1
+
+_JOB_CANCELLED: Final = "its job was cancelled"
 
 
 async def task_list(driver: Driver, row: JobRow, first: int, limit: int) -> wire.TaskList:
@@ -44,17 +49,19 @@ class _Looking:
 
     Attributes:
         ended: the outcomes that were asked for, by task; empty for a task without one.
-        lost: of tasks that were looked at, whether one before it failed or was cancelled, so that it never runs.
+        causes: of tasks that were looked at, the one before it, at whatever distance, because of which it never runs:
+            it failed or was cancelled; `_NOBODY` of a task that can still run.
     """
 
     def __init__(self, driver: Driver, row: JobRow) -> None:
         self.driver = driver
         self.job = row.id
+        self.row = row
         self.spec = row.spec
         self.names = names_of(driver, row.id)
         self.graph = row.spec.graph if isinstance(row.spec, Workflow) else ()
         self.ended: dict[int, str] = {}
-        self.lost: dict[int, bool] = {}
+        self.causes: dict[int, int] = {}
 
     def states(self, first: int, last: int) -> list[wire.TaskState]:
         """The states of these tasks."""
@@ -68,20 +75,30 @@ class _Looking:
         word = self.ended[task]
         if word:
             return wire.TaskState(task, "succeeded" if word == _SUCCEEDED else self._failed(word), name, number)
+        before = self.graph[task].after if self.graph else ()
         if view is None:
-            return wire.TaskState(task, "never ran", name, number)
+            culprits = tuple(other for other in before if self._is_over(other))
+            return wire.TaskState(task, "never ran", name, number, culprits, why=self._why(task))
         attempt = view.attempts.get(task)
         if attempt is not None:
             slots = slot_names(self.driver, attempt.seats or numbers(attempt.slots))
             return wire.TaskState(
-                task, "running", name, number, slots=slots, attempt=attempt.number, start=to_seconds(attempt.start)
+                task,
+                "running",
+                name,
+                number,
+                slots=slots,
+                attempt=attempt.number,
+                start=to_seconds(attempt.start),
+                hindered=hindrance(self.driver, view, task),
             )
         if task in view.dropped:
             return wire.TaskState(task, "cancelled", name, number)
-        before = self.graph[task].after if self.graph else ()
-        if (view.failed or view.dropped) and self._is_lost(task):
+        if view.cancelled:
+            return wire.TaskState(task, "never runs", name, number, why=_JOB_CANCELLED)
+        if (view.failed or view.dropped) and self._cause(task) != _NOBODY:
             culprits = tuple(other for other in before if self._is_over(other))
-            return wire.TaskState(task, "never runs", name, number, culprits)
+            return wire.TaskState(task, "never runs", name, number, culprits, why=self._why(task))
         waits = tuple(other for other in before if self._word(other) != _SUCCEEDED) if before else ()
         start, node = view.planned.get(task, (view.promise, ""))
         return wire.TaskState(
@@ -92,6 +109,7 @@ class _Looking:
             waits,
             node=node,
             start=None if start is None else to_seconds(start),
+            hindered=hindrance(self.driver, view, task),
         )
 
     @staticmethod
@@ -107,22 +125,35 @@ class _Looking:
     def _is_over(self, task: int) -> bool:
         """Whether a task can no longer succeed."""
         word = self._word(task)
-        return word != _SUCCEEDED if word else self._is_lost(task)
+        return word != _SUCCEEDED if word else self._cause(task) != _NOBODY
 
-    def _is_lost(self, task: int) -> bool:
-        """Whether a task that has no outcome never runs, because one before it can no longer succeed."""
+    def _why(self, task: int) -> str:
+        """Why a task that has no outcome never runs."""
+        cause = self._cause(task)
+        if cause != _NOBODY:
+            named = f" ({self.names[cause]})" if self.names else ""
+            number = self.spec.numbers[cause] if self.spec.numbers else cause
+            was = f" (was {number})" if number != cause else ""
+            word = "was cancelled" if self._failed(self._word(cause)) == "cancelled" else "failed"
+            return f"task {cause}{was}{named} {word}"
+        if self.row.status is JobStatus.CANCELLED:
+            return f"{_JOB_CANCELLED}{why_ended(self.driver, self.row)}"
+        return f"its job has ended: {self.row.status.value}" if self.row.status else ""
+
+    def _cause(self, task: int) -> int:
+        """Because of which task one that has no outcome never runs; `_NOBODY` if it can still run."""
         left = [task]
         while left:
             here = left[-1]
-            if here in self.lost:
+            if here in self.causes:
                 left.pop()
                 continue
             before = self.graph[here].after if self.graph else ()
-            unknown = [other for other in before if not self._word(other) and other not in self.lost]
+            unknown = [other for other in before if not self._word(other) and other not in self.causes]
             if unknown:
                 left += unknown
                 continue
-            self.lost[here] = any(
-                self._word(other) != _SUCCEEDED if self._word(other) else self.lost[other] for other in before
-            )
-        return self.lost[task]
+            open_or_lost = [other for other in before if self._word(other) != _SUCCEEDED]
+            found = [other if self._word(other) else self.causes[other] for other in open_or_lost]
+            self.causes[here] = min((cause for cause in found if cause != _NOBODY), default=_NOBODY)
+        return self.causes[task]

@@ -95,16 +95,18 @@ class TaskEnded:
 
 @value
 class TaskStruck:
-    """An attempt was ended by a signal from outside: a user, the kernel when memory ran out, or the task itself sent
-    it.
+    """An attempt was ended by what need not be its task's doing, so at first it does not count against the task.
 
-    It is not known which, so at first it does not count against the task.
+    Attributes:
+        outcome: SIGNALLED by a user, by the kernel when memory ran out, or by the task itself: it is not known which.
+            REFUSED, RAISED or EXITED, because the disk of its node was full.
     """
 
     at: Instant
     job: JobId
     task: int
     attempt: int
+    outcome: Outcome = Outcome.SIGNALLED
 
 
 @value

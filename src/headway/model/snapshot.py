@@ -236,7 +236,7 @@ class JobView:
         followers: workflows: per task, the tasks that wait for it.
         tries, failures, losses: per task not settled, attempts made, those that failed by themselves, and those lost
             with their nodes; absent means none.
-        strikes: per task not settled, how many of its attempts a signal from outside ended; absent means none.
+        strikes: per task not settled, how many of its attempts were struck; absent means none.
         ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
         dropped: tasks whose own end was asked for, settled or not, less those that had succeeded by then.

@@ -92,6 +92,7 @@ class AttemptReport(Answer, frozen=True):
         slots: in the order of its processes.
         tier: in which of the two places of its slots it runs.
         goal: the slots that it moves to; empty if it stays.
+        hindered: what keeps it from its work that is no fault of its own, such as a full disk; empty: nothing.
     """
 
     job: JobId
@@ -102,6 +103,7 @@ class AttemptReport(Answer, frozen=True):
     expected_end: float | None
     tier: Literal["foreground", "background"] = "foreground"
     goal: tuple[str, ...] = ()
+    hindered: str = ""
 
 
 class RunTimes(Answer, frozen=True):
@@ -198,6 +200,8 @@ class TaskState(Answer, frozen=True):
         attempt: which attempt runs; 0: none.
         node: on which node its start is promised; empty: on none, or on any.
         start: when the attempt that runs began; or the promised start; None: there is none.
+        hindered: as in `AttemptReport`; and how often attempts at it were ended so.
+        why: of a task that never runs, or never ran: why, such as `task 0 (fetch) failed`; empty otherwise.
     """
 
     task: int
@@ -209,6 +213,8 @@ class TaskState(Answer, frozen=True):
     attempt: int = 0
     node: str = ""
     start: float | None = None
+    hindered: str = ""
+    why: str = ""
 
 
 class TaskList(Answer, frozen=True):
@@ -378,6 +384,7 @@ class Explanation(Answer, frozen=True):
         kind: as in `JobReport`; empty of an ended job.
         pool: as in `JobReport`.
         why_pool: why it is there, by the top level's rule and its numbers as they are now; empty: that does not say.
+        hindered: what keeps its tasks from their work that is no fault of theirs, as in `TaskState`; of 8 at most.
     """
 
     job: JobId
@@ -402,3 +409,4 @@ class Explanation(Answer, frozen=True):
     kind: str = ""
     pool: str = ""
     why_pool: str = ""
+    hindered: tuple[str, ...] = ()

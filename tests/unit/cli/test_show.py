@@ -81,6 +81,7 @@ def test_reports_as_json_have_seconds() -> None:
             "expected_end": 2.0,
             "tier": "foreground",
             "goal": [],
+            "hindered": "",
         }
     ]
     ending = plain(wire.TaskEnding(Outcome.EXITED, stdout=b"\xff", exit_code=2))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from msgspec import Raw
 
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.slot.files import AttemptFiles
-from headway.errors import FileTrouble
+from headway.errors import FileTrouble, NoRoomForFiles
 from headway.files import Input, Output
 
 from ....waiting import LIMIT
@@ -32,10 +35,22 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files_of(place: Path, attempt: int = 1, *, task: int = 0, rank: int = 0) -> AttemptFiles:
+def at_once(step: Callable[[], None]) -> None:
+    step()
+
+
+def files_of(
+    place: Path,
+    attempt: int = 1,
+    *,
+    task: int = 0,
+    rank: int = 0,
+    with_room: Callable[[Callable[[], None]], None] = at_once,
+) -> AttemptFiles:
     """The files of an attempt, each with a slot of its own."""
     launch = Launch(7, task, attempt, rank, 2, (0,), None, None, "", None, Raw(b""), str(place / "uploads"), True)
-    return AttemptFiles(str(place / f"slot-{task}-{attempt}-{rank}"), str(place / "fences"), launch)
+    folder = str(place / f"slot-{task}-{attempt}-{rank}")
+    return AttemptFiles(folder, str(place / "fences"), launch, with_room=with_room)
 
 
 def give(files: AttemptFiles, url: str | Path, content: str) -> None:
@@ -291,8 +306,86 @@ def test_a_later_attempt_waits_for_one_that_is_just_putting(place: Path, killed:
 def test_what_a_killed_attempt_left_beside_its_target_goes(place: Path) -> None:
     first, second = files_of(place, 1), files_of(place, 2)
     give(first, place / "one", "first")
-    first._staged(first._outputs[0])  # and then it is killed
+    first._stage(first._outputs[0])  # and then it is killed
     assert ".one.7.0.1.0" in names(place)
     give(second, place / "one", "second")
     second.put()
     assert [name for name in names(place) if "one" in name] == ["one"]
+
+
+# A full disk
+
+
+class Full:
+    """A disk that is full the first so many times that something is written; then there is room."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, place: Path, name: str, times: int) -> None:
+        self.left = times
+        self.waited = 0
+        self._place = place
+        real = getattr(shutil, name)
+
+        def write(source: Any, target: Any, *more: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                if isinstance(target, str):
+                    Path(target).write_text("a part")
+                else:
+                    target.write(b"a part")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(source, target, *more)
+
+        monkeypatch.setattr(shutil, name, write)
+
+    def wait(self, step: Callable[[], None]) -> None:
+        """Try again as often as needed."""
+        while True:
+            try:
+                return step()
+            except NoRoomForFiles:
+                self.waited += 1
+                parts = [path for path in self._place.rglob("*") if path.is_file() and path.read_text() == "a part"]
+                assert parts == [], "what there was room for is removed"
+
+
+def test_an_input_is_fetched_when_there_is_room(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "data").write_text("all of it")
+    full = Full(monkeypatch, place, "copyfileobj", 2)
+    files = files_of(place, with_room=full.wait)
+    assert files.answer(Input(place / "data")).read_text() == "all of it"
+    assert full.waited == 2
+
+
+@pytest.mark.parametrize("name", ["move", "copy"])
+def test_outputs_are_put_when_there_is_room_each_once(place: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    full = Full(monkeypatch, place, name, 2)
+    files = files_of(place, with_room=full.wait)
+    give(files, place / "one", "first")
+    give(files, place / "two", "second")
+    os.link(files.answer(Output(place / "two")), place / "elsewhere")  # so that it is copied first
+    assert set(files.put()) == {Output(place / name).url for name in ("one", "two")}
+    assert [(place / name).read_text() for name in ("one", "two")] == ["first", "second"]
+    assert full.waited == 2
+    assert not [path for path in names(place) if path.startswith(".")]
+
+
+def test_without_room_nothing_is_put_and_nothing_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Full(monkeypatch, place, "move", 10)
+    files = files_of(place)
+    give(files, place / "one", "first")
+    with pytest.raises(NoRoomForFiles, match=r"output cannot be put: .*No space left on device"):
+        files.put()
+    files.remove()
+    assert names(place) == ["fences", "uploads"]
+
+
+def test_what_can_be_read_only_once_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Full(monkeypatch, place, "copyfileobj", 1)
+    os.mkfifo(place / "pipe")
+    writing = threading.Thread(target=(place / "pipe").write_text, args=("all of it",))
+    writing.start()
+    files = files_of(place, with_room=full.wait)
+    with pytest.raises(NoRoomForFiles):
+        files.answer(Input(place / "pipe"))
+    writing.join(LIMIT)
+    assert full.waited == 0

@@ -51,6 +51,7 @@ from headway.engines.local.shared.frames import (
     MemberEnded,
     MemberSaved,
     MembersRefused,
+    MemberStalled,
     MemberStarted,
     MemberUnreadable,
     Ping,
@@ -60,6 +61,7 @@ from headway.engines.local.shared.frames import (
     Saved,
     Shelf,
     Show,
+    Stalled,
     Standing,
     Stop,
     Suspend,
@@ -86,7 +88,7 @@ _SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
 _WANTED_MAX = 100_000
 _DIGEST = re.compile("[0-9a-f]{64}")
 _UNREADABLE_MAX = 8
-_UNREADABLE_DETAIL_MAX = 2000
+_DETAIL_MAX = 2000
 
 
 def serve(terms: str, listener: int, lock: int) -> NoReturn:
@@ -517,11 +519,16 @@ class Agent:
             self.begin(run)
         self.advance()
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
-        """A run has its inputs, so its time counts from now; or it wants one; or it reports a checkpoint."""
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
+        """A run has its inputs, so its time counts from now; or it wants one, or room; or it reports a checkpoint."""
         match said:
             case Want():
                 self.give(run, said.name)
+            case Stalled():
+                if bool(said.detail) is not run.stalled:
+                    run.stalled = not run.stalled
+                    self.watch.stall(run)
+                    self.outbox.append(frame(MemberStalled(*run.key, said.detail[:_DETAIL_MAX])))
             case Fetched():
                 if run.launch.fetches and not run.started:
                     run.started = True
@@ -535,7 +542,7 @@ class Agent:
             case Unreadable():
                 run.unreadable += 1
                 if run.unreadable <= _UNREADABLE_MAX:
-                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_UNREADABLE_DETAIL_MAX])))
+                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_DETAIL_MAX])))
 
     def give(self, run: Run, name: str) -> None:
         """Open a file of the server for a run that may not: its name, a digest of its bytes, is what allows it."""

@@ -184,6 +184,7 @@ class Run:
         ready: has its slots, waits for `Go` (gangs).
         since: when it was handed to its process; None until then.
         started: it runs, and no longer fetches its inputs.
+        stalled: it waits for room on the disk.
         asked: it has been asked to save and end.
         saved: when a command last changed its checkpoint, in nanoseconds of the clock of files.
         told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
@@ -194,8 +195,8 @@ class Run:
     """
 
     __slots__ = (
-        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "told"),
-        *("unreadable", "until", "verdict", "wanted"),
+        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "stalled", "started"),
+        *("tier", "told", "unreadable", "until", "verdict", "wanted"),
     )
 
     def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
@@ -207,7 +208,7 @@ class Run:
         self.pickled = pickled
         self.ready = False
         self.since: float | None = None
-        self.started = False
+        self.started = self.stalled = False
         self.asked = False
         self.saved = time.time_ns() - _TICK_NS
         self.told = -math.inf

@@ -27,6 +27,7 @@ from headway.engines.local.shared.frames import (
     Fetched,
     Launch,
     Saved,
+    Stalled,
     Unreadable,
     Want,
     decode_command,
@@ -34,7 +35,7 @@ from headway.engines.local.shared.frames import (
 )
 from headway.engines.local.shared.processes import children, close_others, kill_trees
 from headway.engines.local.shared.seal import CLOSED, FOREIGN, Forged, flaw, read
-from headway.engines.local.shared.terms import Account, Terms, dropped_name
+from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, Terms, dropped_name
 from headway.engines.local.slot import slot as slot_process
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -43,6 +44,10 @@ Handlers = dict[int, Callable[[int], None]]
 """Called when a descriptor is ready, with what it is ready for."""
 
 _FORK_AGAIN_SECONDS: Final = 1.0
+
+_ROOM_AGAIN_SECONDS: Final = 0.5
+_NO_ROOM_STATUS: Final = 28
+"""The exit status of a process that brings in outputs, if the disk is full."""
 
 _DEAF_SECONDS: Final = 1.0
 """How long a process may live on after its end of the channel is closed: it is dying, unless it closed that end.
@@ -62,7 +67,7 @@ class StaffOwner(Protocol):
     def on_staffed(self, place: Place) -> None:
         """A place has a new process."""
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
         """The process of a run has reported something about it."""
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
@@ -323,9 +328,19 @@ class Staff:
         """In the forked process: bring in outputs."""
         try:
             self._owner.let_go()
+            until = time.monotonic() + ROOM_SECONDS
             for name in names:
                 source = dropped_name(name, launch.job, launch.task, launch.rank)
-                bring_in(os.path.join(self._terms.dropped, source), self._terms.uploads, name)
+                while True:
+                    try:
+                        bring_in(os.path.join(self._terms.dropped, source), self._terms.uploads, name)
+                        break
+                    except OSError as error:
+                        if error.errno not in NO_ROOM:
+                            raise
+                        if time.monotonic() >= until:
+                            os._exit(_NO_ROOM_STATUS)
+                    time.sleep(_ROOM_AGAIN_SECONDS)
             os._exit(0)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
             traceback.print_exc()
@@ -337,9 +352,12 @@ class Staff:
         if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and ends
             return
         ending = said.ending
-        if status != 0:
+        if os.waitstatus_to_exitcode(status) == _NO_ROOM_STATUS:
+            why = f"outputs cannot be kept: there was no room on the disk for {ROOM_SECONDS:g} s"
+            ending = Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=True)))
+        elif status != 0:
             why = (
-                "outputs cannot be kept: they were changed while they were put, or there is no room; see the node's log"
+                "outputs cannot be kept: they were changed while they were put, or are not readable; see the node's log"
             )
             ending = Raw(encode(Ending(Outcome.REFUSED, detail=why)))
         self._finish(run, ending, said)

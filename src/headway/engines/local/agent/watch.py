@@ -11,6 +11,7 @@ from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Run
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.processes import memory
+from headway.engines.local.shared.terms import ROOM_SECONDS
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
@@ -36,6 +37,7 @@ class Watch:
         self._programs: set[Run] = set()
         self._put: dict[Run, float] = {}
         self._asked: dict[Run, tuple[float, float]] = {}
+        self._stalled: dict[Run, float] = {}
         self._look_at = 0.0
 
     def begin(self, run: Run) -> None:
@@ -76,6 +78,16 @@ class Watch:
         if run.launch.time_limit is not None:
             run.until = time.monotonic() + run.launch.time_limit
 
+    def stall(self, run: Run) -> None:
+        """A run waits for room on the disk, or goes on: the time between does not count."""
+        now = time.monotonic()
+        if run in self._timed and run.until is not None:
+            if run.stalled:
+                self._stalled[run] = now
+                run.until += ROOM_SECONDS
+            elif (since := self._stalled.pop(run, None)) is not None:
+                run.until -= max(0.0, since + ROOM_SECONDS - now)
+
     def ask(self, run: Run, grace: float) -> None:
         """A run was asked to save and end, within this many seconds."""
         self.is_wanted = True
@@ -89,6 +101,7 @@ class Watch:
             self._programs.discard(run)
             self._put.pop(run, None)
             self._asked.pop(run, None)
+            self._stalled.pop(run, None)
             self.is_wanted = bool(self._timed or self._limited or self._programs or self._put or self._asked)
 
     def next_look(self) -> float:

@@ -38,6 +38,7 @@ from headway.engines.base import (
     Noticed,
     Report,
     Saved,
+    Stalled,
     Started,
     TierRefused,
 )
@@ -56,6 +57,7 @@ from headway.engines.local.shared.frames import (
     MemberEnded,
     MemberSaved,
     MembersRefused,
+    MemberStalled,
     MemberStarted,
     MemberUnreadable,
     Ping,
@@ -357,6 +359,12 @@ class LocalEngine:
     def on_unreadable(self, message: MemberUnreadable) -> None:
         """The task continues from an earlier checkpoint, or from its start."""
         self._tell(Noticed("checkpoint_unreadable", f"job {message.job}, task {message.task}", message.detail))
+
+    def on_stalled(self, message: MemberStalled) -> None:
+        """The attempt keeps its slots, and what it has done."""
+        key = (message.job, message.task, message.attempt)
+        if key in self._attempts:
+            self._tell(Stalled(*key, message.detail))
 
     def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
         """The whole attempt stays where it was; this is reported once."""

@@ -32,6 +32,7 @@ from headway.engines.local.shared.frames import (
     MemberEnded,
     MemberSaved,
     MembersRefused,
+    MemberStalled,
     MemberStarted,
     MemberUnreadable,
     Pong,
@@ -85,6 +86,9 @@ class NodeOwner(Protocol):
 
     def on_unreadable(self, message: MemberUnreadable) -> None:
         """A member has a checkpoint that cannot be read."""
+
+    def on_stalled(self, message: MemberStalled) -> None:
+        """A member waits for room on the disk, or goes on."""
 
     def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
         """The members of an attempt cannot change to a tier."""
@@ -443,6 +447,8 @@ class _Line(asyncio.Protocol):
                 self._owner.on_saved(node, message)
             case MemberUnreadable() as message:
                 self._owner.on_unreadable(message)
+            case MemberStalled() as message:
+                self._owner.on_stalled(message)
             case MembersRefused() as message:
                 self._owner.on_refused(node, message)
             case Limited() as message:

@@ -16,7 +16,7 @@ from headway.engines.base import Assignment, Call, Ending, Output
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 7
+VERSION = 8
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -284,6 +284,15 @@ class Limited(Frame, frozen=True, tag=20):
     detail: str
 
 
+class MemberStalled(Frame, frozen=True, tag=27):
+    """Agent to driver: a member waits for room on the disk of its node; without a detail, it goes on."""
+
+    job: int
+    task: int
+    attempt: int
+    detail: str
+
+
 ToDriver = (
     Welcome
     | Taken
@@ -295,6 +304,7 @@ ToDriver = (
     | MemberUnreadable
     | MembersRefused
     | Limited
+    | MemberStalled
 )
 
 
@@ -325,6 +335,16 @@ class Unreadable(Frame, frozen=True, tag=24):
     detail: str
 
 
+class Stalled(Frame, frozen=True, tag=28):
+    """Slot to agent: my run waits, because the disk has no room for its files; its time does not count meanwhile.
+
+    Attributes:
+        detail: what there is no room for; empty: it goes on.
+    """
+
+    detail: str
+
+
 class Want(Frame, frozen=True, tag=25):
     """Slot to agent: open this file of the server for me, I may not. Answered by `Given`."""
 
@@ -335,12 +355,14 @@ class Given(Frame, frozen=True, tag=26):
     """Agent to slot: the descriptor of the file comes with this, if the file exists."""
 
 
+FromSlot = Fetched | Done | Saved | Unreadable | Want | Stalled
+
 encode = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
 decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend | Given).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
-decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable | Want).decode
+decode_from_slot = msgspec.msgpack.Decoder(FromSlot).decode
 
 
 def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:

@@ -19,11 +19,8 @@ from headway.engines.base import TAIL_MAX, Ending, Output
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
     Done,
-    Fetched,
+    FromSlot,
     Launch,
-    Saved,
-    Unreadable,
-    Want,
     decode_ending,
     decode_from_slot,
     encode,
@@ -56,6 +53,9 @@ _OF_A_SLOT: Final = frozenset(
     }
 )
 """The outcomes that a slot's process may report of its run; others may report the rest."""
+
+_MAY_BE_OUTSIDE: Final = frozenset({Outcome.SIGNALLED, Outcome.REFUSED, Outcome.RAISED, Outcome.EXITED})
+"""Those that need not be the task's own doing."""
 
 
 class _Limits(msgspec.Struct, frozen=True, array_like=True):
@@ -155,7 +155,7 @@ class Forged(Exception):
     """A frame cannot come from a slot's process; the text says what it is."""
 
 
-def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable | Want, Ending | None]:
+def read(body: bytes) -> tuple[FromSlot, Ending | None]:
     """What a slot's process says, and the ending in it.
 
     Raises:
@@ -176,7 +176,7 @@ def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
     """
     if ending.outcome not in _OF_A_SLOT or (ending.outcome is Outcome.KILLED and not asked):
         return f"outcome is {ending.outcome.value!r}"
-    if ending.outside and ending.outcome is not Outcome.SIGNALLED:
+    if ending.outside and ending.outcome not in _MAY_BE_OUTSIDE:
         return "outside is true"
     for name, seconds in (("seconds", ending.seconds), ("cpu_seconds", ending.cpu_seconds)):
         if not (math.isfinite(seconds) and seconds >= 0):

@@ -7,11 +7,19 @@ folder, which only root can use.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says where a disk is full, or what a user may have of it."""
+
+ROOM_SECONDS: Final = 60.0
+"""So long an attempt waits in all for room on the disk of its node, before it is given back to be tried again."""
 
 
 class Account(msgspec.Struct, frozen=True):

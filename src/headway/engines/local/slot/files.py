@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headway.engines.local.shared.frames import Launch
-from headway.engines.local.shared.terms import dropped_name
-from headway.errors import FileTrouble
+from headway.engines.local.shared.terms import NO_ROOM, dropped_name
+from headway.errors import FileTrouble, NoRoomForFiles
 from headway.files import KEPT_SCHEME, File, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20
@@ -49,6 +49,10 @@ class _Staged(NamedTuple):
     discard: Callable[[], object]
 
 
+def _at_once(step: Callable[[], None]) -> None:
+    step()
+
+
 class AttemptFiles:
     """The files of one attempt.
 
@@ -62,6 +66,7 @@ class AttemptFiles:
         open_kept: opens a file that the server keeps, by its name; None: it is opened in its place.
         dropped: folder for outputs that the server keeps, if another process brings them in; empty: they are put in
             their places.
+        with_room: does a step that needs room on the disk: at once, or when there is room.
 
     Raises:
         FileTrouble: the folder cannot be made.
@@ -74,7 +79,9 @@ class AttemptFiles:
         launch: Launch,
         open_kept: Callable[[str], int] | None = None,
         dropped: str = "",
+        with_room: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
+        self._with_room = with_room
         self._open_kept = open_kept
         self._dropped = dropped
         self.folder = folder
@@ -84,9 +91,14 @@ class AttemptFiles:
         self._fence = _Fence(os.path.join(fences, f"{launch.job}.{launch.task}.{launch.rank}"), launch.attempt)
         self._answers: dict[File, Path] = {}
         self._outputs: list[_Wanted] = []
+        self._staged: dict[str, _Staged] = {}
+        self._put: dict[str, str] = {}
         self.remove()
+        with_room(self._make)
+
+    def _make(self) -> None:
         with _told("the attempt's folder cannot be made"):
-            os.makedirs(folder, mode=0o700)
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
 
     def answer(self, file: File) -> Path:
         """The path where a function finds an input or writes an output.
@@ -114,12 +126,20 @@ class AttemptFiles:
         Raises:
             FileTrouble: it does not exist, or is not available.
         """
-        target = self._made(path)
         url = self.elsewhere.get(url, url)
         upload = upload_of(url)
-        source: str | int | None
+        source: str | None
         source = local_path(url) if upload is None else os.path.join(self._uploads, upload[0])
-        with _told(f"input URL cannot be fetched: {field} is {url!r}", f"input URL not found: {field} is {url!r}"):
+        read_once = source is not None and upload is None and os.path.exists(source) and not os.path.isfile(source)
+        (_at_once if read_once else self._with_room)(lambda: self._fetch(url, upload, source, path, field))
+
+    def _fetch(self, url: str, upload: tuple[str, str] | None, source: str | int | None, path: str, field: str) -> None:
+        target = os.path.join(self.folder, path)
+        with (
+            _told(f"input URL cannot be fetched: {field} is {url!r}", f"input URL not found: {field} is {url!r}"),
+            _whole(target),
+        ):
+            self._made(path)
             if source is None:
                 system, place = _system_of(url, output=False)
                 system.get_file(place, target)
@@ -143,6 +163,9 @@ class AttemptFiles:
         Raises:
             FileTrouble: nothing can be put there.
         """
+        self._with_room(lambda: self._expect(name, path, url, field))
+
+    def _expect(self, name: str, path: str, url: str, field: str) -> None:
         with _told(f"output URL cannot be used: {field} is {url!r}"):
             if local_path(url) is None and not url.startswith(KEPT_SCHEME):
                 _system_of(url, output=True)
@@ -156,25 +179,32 @@ class AttemptFiles:
         Raises:
             FileTrouble: one was not written or cannot be put, or a later attempt has begun.
         """
-        staged: dict[str, _Staged] = {}
         try:
-            for wanted in self._outputs:
-                said = f"{wanted.field} is {wanted.url!r}"
-                if not os.path.isfile(wanted.path):
-                    raise FileTrouble(f"output was not written: {said}, but there is no file {wanted.path}")
-                with _told(f"output cannot be put: {said}"):
-                    self._own(wanted.path)
-                    staged[wanted.name] = self._staged(wanted)
-            if staged:
-                with _told("outputs cannot be put"), self._fence.passed():
-                    for one in staged.values():
-                        one.publish()
+            self._with_room(self._put_all)
         except FileTrouble:
-            for one in staged.values():
+            for one in self._staged.values():
                 with contextlib.suppress(OSError):  # the first error says what is wrong
                     one.discard()
             raise
-        return {name: one.url for name, one in staged.items()}
+        return self._put
+
+    def _put_all(self) -> None:
+        """Put the outputs; if there is no room for one, this can be called again, and goes on from there."""
+        for wanted in self._outputs:
+            if wanted.name in self._staged:
+                continue
+            said = f"{wanted.field} is {wanted.url!r}"
+            if not os.path.isfile(wanted.path):
+                raise FileTrouble(f"output was not written: {said}, but there is no file {wanted.path}")
+            with _told(f"output cannot be put: {said}"):
+                self._own(wanted.path)
+                self._staged[wanted.name] = self._stage(wanted)
+        if self._staged:
+            with _told("outputs cannot be put"), self._fence.passed():
+                for name, one in self._staged.items():
+                    if name not in self._put:
+                        one.publish()
+                        self._put[name] = one.url
 
     def remove(self) -> None:
         """Remove the folder with everything in it, and the fence if no later attempt has moved it."""
@@ -192,10 +222,11 @@ class AttemptFiles:
         """Replace an output that is a link by a copy: its target belongs to something else, or will be removed."""
         if os.path.islink(path) or os.stat(path).st_nlink > 1:
             copy = os.path.join(self.folder, f".{secrets.token_hex(8)}")
-            shutil.copy(path, copy)
+            with _whole(copy):
+                shutil.copy(path, copy)
             os.replace(copy, path)
 
-    def _staged(self, wanted: _Wanted) -> _Staged:
+    def _stage(self, wanted: _Wanted) -> _Staged:
         """Bring an output as near to its place as possible without being visible there."""
         target = local_path(wanted.url)
         if wanted.url.startswith(KEPT_SCHEME):
@@ -208,7 +239,13 @@ class AttemptFiles:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._draft(target, earlier))
             draft = self._draft(target, self._launch.attempt)
-            shutil.move(wanted.path, draft)
+            try:
+                shutil.move(wanted.path, draft)
+            except OSError:
+                if os.path.lexists(wanted.path):  # what there was room for of its copy
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(draft)
+                raise
             return _Staged(wanted.url, lambda: os.replace(draft, target), lambda: os.unlink(draft))
         system, place = _system_of(wanted.url, output=True)
         if scheme(wanted.url) not in _MOVES:
@@ -324,6 +361,17 @@ def _system_of(url: str, *, output: bool) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
+def _whole(path: str) -> Iterator[None]:
+    """A file that the body writes is there as a whole or not at all: a part of it would take up room."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # there is none yet
+            os.unlink(path)
+        raise
+
+
+@contextlib.contextmanager
 def _told(trouble: str, not_found: str = "") -> Iterator[None]:
     """Turn whatever a file system raises into a `FileTrouble` that says what it is about."""
     try:
@@ -333,4 +381,6 @@ def _told(trouble: str, not_found: str = "") -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileTrouble(not_found or f"{trouble}: {error}") from error
     except Exception as error:
-        raise FileTrouble(f"{trouble}: {str(error) or type(error).__name__}") from error
+        is_full = isinstance(error, OSError) and error.errno in NO_ROOM
+        kind = NoRoomForFiles if is_full else FileTrouble
+        raise kind(f"{trouble}: {str(error) or type(error).__name__}") from error

@@ -44,6 +44,7 @@ from headway.engines.local.shared.frames import (
     Launch,
     Shelf,
     Splitter,
+    Stalled,
     Want,
     decode_call,
     decode_command,
@@ -58,8 +59,8 @@ from headway.engines.local.shared.processes import (
     kill_trees,
 )
 from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed
-from headway.engines.local.shared.terms import Account, Terms
-from headway.errors import FileTrouble
+from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, Terms
+from headway.errors import FileTrouble, NoRoomForFiles
 from headway.files import answering
 from headway.given import results
 from headway.model.outcome import Outcome
@@ -81,6 +82,11 @@ _REHEARSAL: Final = cloudpickle.dumps(lambda: None)
 _NOTHING: Final = encode(CallFrame(pickle.dumps(((), {})), 0))
 _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
 """Why a program cannot be started when the machine, or its user, has too many processes or open files."""
+_DETAIL_OF_ROOM: Final = 1000
+_ROOM_LEAST: Final = 1 << 16
+"""With less than this free, in bytes, a program that fails in a folder of its attempt may have failed for that."""
+_ROOM_AGAIN: Final = 1 << 20
+"""With so much free there is room again."""
 _PAUSES: Final = (0.05, 1.0)
 """The first and the longest pause before it is tried again, in seconds."""
 LEFT = "told to save and end, to go on elsewhere"
@@ -201,6 +207,7 @@ class _Slot:
         os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
         self.spent = False
+        self.patience = ROOM_SECONDS
         self.is_kept = False
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -268,6 +275,7 @@ class _Slot:
     def run(self, launch: Launch) -> None:
         """Run one member and report how it ended."""
         files = None
+        self.patience = ROOM_SECONDS
         try:
             if launch.uploads:
                 files = self.files(launch)
@@ -276,9 +284,13 @@ class _Slot:
             else:
                 ending = self.command(launch, decode_command(launch.work), files)
         except FileTrouble as trouble:
-            ending = Ending(Outcome.REFUSED, detail=str(trouble))
+            ending = _refused(trouble)
         if files:
             files.remove()
+        if ending.outside and ending.outcome in (Outcome.RAISED, Outcome.EXITED):
+            self.wait_for_room(ending)
+        if ending.outside and ending.outcome is not Outcome.SIGNALLED and self.teller.asked():
+            ending = Ending(Outcome.KILLED, detail=LEFT)
         spent = self.spent or self.has_children() or (launch.alone and not self.is_kept)
         done = Done(spent, Raw(encode(ending)), spent or _is_pending(1) or _is_pending(2))
         self.channel.sendall(sealed(self.teller.seal, done))
@@ -287,9 +299,43 @@ class _Slot:
         """The files that a member names."""
         from headway.engines.local.slot.files import AttemptFiles  # most runs name none
 
+        place = (scratch(self.stem), self.terms.fences, launch)
         if self.terms.account is None:
-            return AttemptFiles(scratch(self.stem), self.terms.fences, launch)
-        return AttemptFiles(scratch(self.stem), self.terms.fences, launch, self.wanted, self.terms.dropped)
+            return AttemptFiles(*place, with_room=self.with_room)
+        return AttemptFiles(*place, self.wanted, self.terms.dropped, self.with_room)
+
+    def with_room(self, step: Callable[[], T]) -> T:
+        """Do what needs room on the disk; while there is none, wait and try again.
+
+        That is not the task's doing, so it does not fail for it, and what it has done is kept meanwhile.
+
+        Returns:
+            What `step` returns.
+
+        Raises:
+            NoRoomForFiles: there was none for `ROOM_SECONDS` in all, or it is asked to end.
+            OSError, FileTrouble: `step` cannot be done for another reason.
+        """
+        pause, told = _PAUSES[0], False
+        while True:
+            try:
+                done = step()
+                break
+            except (OSError, NoRoomForFiles) as error:
+                if isinstance(error, OSError) and error.errno not in NO_ROOM:
+                    raise
+                if self.patience <= 0 or self.teller.asked():
+                    raise NoRoomForFiles(f"{error}; there was no room for it for {ROOM_SECONDS:g} s") from error
+                if not told:
+                    told = True
+                    self.channel.sendall(sealed(self.teller.seal, Stalled(str(error)[:_DETAIL_OF_ROOM])))
+            began = time.monotonic()
+            time.sleep(pause)
+            self.patience -= time.monotonic() - began
+            pause = min(2 * pause, _PAUSES[1])
+        if told:
+            self.channel.sendall(sealed(self.teller.seal, Stalled("")))
+        return done
 
     def wanted(self, name: str) -> int:
         """Let the agent open a file that the server keeps.
@@ -312,6 +358,17 @@ class _Slot:
                         raise FileNotFoundError(name)
                     os.set_inheritable(files[0], False)
                     return files[0]
+
+    def wait_for_room(self, ending: Ending) -> None:
+        """The disk was full when a run wrote to it: wait until there is room again, for it is run again at once."""
+        last = ending.detail.strip().rpartition("\n")[2]
+        said = f"the disk was full when it wrote something; it is run again when there is room: {last}"
+        self.channel.sendall(sealed(self.teller.seal, Stalled(said[:_DETAIL_OF_ROOM])))
+        while True:
+            time.sleep(_PAUSES[1])
+            self.patience -= _PAUSES[1]
+            if self.patience <= 0 or self.teller.asked() or _free(os.path.dirname(self.stem)) >= _ROOM_AGAIN:
+                return
 
     def begin(self, launch: Launch) -> None:
         """Its inputs are here: now it runs."""
@@ -340,9 +397,11 @@ class _Slot:
         before = {name: os.environ.get(name) for name in call.env}
         os.environ.update(call.env)
         loaded = _placed(call) or _loaded(function, call, files)
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu, outside = time.perf_counter(), time.process_time(), False
         if isinstance(loaded, str):
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
+        elif isinstance(loaded, NoRoomForFiles):
+            outcome, result, detail, code, outside = Outcome.REFUSED, None, str(loaded), None, True
         else:
             self.begin(launch)
             self.teller.begin()
@@ -350,10 +409,10 @@ class _Slot:
             checkpoints.current = saving = checkpoints.Checkpoints(place, launch.attempt, self.teller)
             if launch.width > 1:
                 os.environ.update(_seat(launch))
-            outcome, result, detail, code = _called(*loaded, call.result_max)
+            outcome, result, detail, code, outside = _called(*loaded, call.result_max)
             checkpoints.current = None
             if saving.has_left:  # even if the function ignored it
-                outcome, result, detail, code = Outcome.KILLED, None, LEFT, None
+                outcome, result, detail, code, outside = Outcome.KILLED, None, LEFT, None, False
             if launch.width > 1:
                 for name in _seat(launch):
                     os.environ.pop(name, None)
@@ -362,7 +421,7 @@ class _Slot:
             os._exit(0)
         _reset(before)
         self.restore()
-        ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu)
+        ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu, outside=outside)
         return _put(files, ending) if files else ending
 
     def import_from(self, paths: tuple[str, ...]) -> None:
@@ -414,11 +473,11 @@ class _Slot:
             **command.env,
         }
         try:
-            saves = places.begin(self.saves, launch)
+            saves = self.with_room(lambda: places.begin(self.saves, launch))
             stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
-                opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) if path else os.dup(number))
+                opened.append(self.with_room(functools.partial(_opened, path)) if path else os.dup(number))
             start = functools.partial(
                 subprocess.Popen,
                 command.argv,
@@ -433,6 +492,9 @@ class _Slot:
             if started is None:
                 places.end(saves)
                 return Ending(Outcome.KILLED, detail=LEFT)
+        except NoRoomForFiles:
+            places.end(saves)
+            raise
         except (OSError, ValueError) as error:
             places.end(saves)
             detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
@@ -460,11 +522,27 @@ class _Slot:
             stderr=stderr,
             seconds=time.perf_counter() - wall,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
-            outside=-code in OUTSIDE,
+            outside=-code in OUTSIDE or (code > 0 and files is not None and _free(files.folder) < _ROOM_LEAST),
         )
         if left:  # ended by itself or not, its folder has what it has done
             return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
+
+
+def _free(folder: str) -> int:
+    """Free bytes of the disk of a folder."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _opened(path: str) -> int:
+    """A file for the output of a program."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+
+def _refused(trouble: FileTrouble) -> Ending:
+    """The ending of an attempt whose files are not available; a full disk is no fault of its task."""
+    return Ending(Outcome.REFUSED, detail=str(trouble), outside=isinstance(trouble, NoRoomForFiles))
 
 
 def _end_as(status: int) -> NoReturn:
@@ -538,7 +616,10 @@ def _put(files: AttemptFiles, ending: Ending) -> Ending:
     try:
         return msgspec.structs.replace(ending, outputs=files.put())
     except FileTrouble as trouble:
-        return msgspec.structs.replace(ending, outcome=Outcome.REFUSED, result=None, detail=str(trouble))
+        refused = _refused(trouble)
+        return msgspec.structs.replace(
+            ending, outcome=refused.outcome, result=None, detail=refused.detail, outside=refused.outside
+        )
 
 
 def _identities() -> list[tuple[int, int]]:
@@ -592,7 +673,9 @@ def _reset(variables: dict[str, str | None]) -> None:
             os.environ[name] = text
 
 
-def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) -> tuple[Any, Any, Any] | str:
+def _loaded(
+    function: _Function, call: CallFrame, files: AttemptFiles | None
+) -> tuple[Any, Any, Any] | str | NoRoomForFiles:
     """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
     try:
         callee = function.read()
@@ -603,6 +686,8 @@ def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) ->
             results(call.results) if call.results else _NOTHING_GIVEN,
         ):
             args, kwargs = pickle.loads(call.arguments)
+    except NoRoomForFiles as full:
+        return full
     except FileTrouble as trouble:
         return str(trouble)
     except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
@@ -610,28 +695,33 @@ def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) ->
     return callee, args, kwargs
 
 
-def _called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outcome, bytes | None, str, int | None]:
-    """Outcome, result, detail and exit code of a call."""
+def _called(
+    callee: Any, args: Any, kwargs: Any, result_max: int
+) -> tuple[Outcome, bytes | None, str, int | None, bool]:
+    """Outcome, result, detail and exit code of a call; and whether that was because a disk was full."""
     try:
         value = callee(*args, **kwargs)
     except SystemExit as error:
         code = _exit_code(error)
-        return Outcome.EXITED, None, f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}", code
+        said = f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}"
+        return Outcome.EXITED, None, said, code, False
+    except OSError as error:
+        return *_failed(error, result_max), error.errno in NO_ROOM
     except BaseException as error:  # noqa: BLE001 - a task may raise anything
-        return _failed(error, result_max)
+        return *_failed(error, result_max), False
     if value is None:
-        return Outcome.SUCCEEDED, _NONE, "", None
+        return Outcome.SUCCEEDED, _NONE, "", None, False
     try:
         result = _pickled(value)
     except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
         name, kind = getattr(callee, "__qualname__", None) or repr(callee), type(value)
         where = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         said = f"the result of {name}, of type {where}{kind.__qualname__}, cannot be pickled: {error}"
-        return _failed(_caused(pickle.PicklingError(said), error), result_max)
+        return *_failed(_caused(pickle.PicklingError(said), error), result_max), False
     if len(result) > result_max:
         said = f"the result is {len(result)} bytes; allowed: {result_max}. Write it to a file: take a headway.Output."
-        return Outcome.TOO_LARGE, None, said, None
-    return Outcome.SUCCEEDED, result, "", None
+        return Outcome.TOO_LARGE, None, said, None, False
+    return Outcome.SUCCEEDED, result, "", None, False
 
 
 def _caused(error: Exception, cause: BaseException) -> Exception:
