@@ -150,10 +150,6 @@ class FileTrouble(HeadwayError):
     """An input is not available, or an output cannot be put in its place."""
 
 
-class NoRoomForFiles(FileTrouble):
-    """The disk of a node is full, so that a task cannot get its files or give them: no fault of the task."""
-
-
 class HandlerFailed(HeadwayError):
     """The handler of a service raised, ended with an error, or gave an answer that cannot be sent."""
 

@@ -245,7 +245,7 @@ def test_a_file_is_submitted_and_looked_at_task_by_task(two_sites: Up, client: C
     assert by_name["end"]["node"] in ("e", "w")  # promised there
     told = headway("explain", *data, job, "--task", "end").stdout
     assert f"Task {by_name['end']['task']} end of job {job} waits for {by_name['wait']['task']} wait (running)." in told
-    assert f"is promised on {by_name['end']['node']} at" in told
+    assert f"Its start on {by_name['end']['node']} is promised " in told
     assert headway("change", *data, job, "--due", "2h").returncode == 0
     assert client.results(job, task=by_name["sort"]["task"])[0].ending.stdout == b"given\n"
     unknown = headway("logs", *data, job, "--task", "sord")
@@ -256,6 +256,8 @@ def test_a_file_is_submitted_and_looked_at_task_by_task(two_sites: Up, client: C
     mark.touch()
     assert headway("wait", *data, job, job + 1).returncode == 1
     assert "never ran" in headway("job", *data, job, "--tasks").stdout
+    told = headway("explain", *data, job, "--task", "end").stdout
+    assert told.endswith(f"end of job {job} never ran, because task {by_name['wait']['task']} (wait) failed.\n")
     again = headway("retry", *data, job)
     assert again.returncode == 0, again.stderr
     assert client.job(job + 1).job.status is JobStatus.CANCELLED

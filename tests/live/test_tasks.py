@@ -14,6 +14,7 @@ from headway.given import GIVEN_MAX
 from headway.live import reports, tasks
 from headway.live.sweep import Keep
 from headway.live.work import gift_of
+from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.testing import FakeEngine, new_job
@@ -87,6 +88,54 @@ def test_states_follow_what_happens(tmp_path: Path) -> None:
             assert [(name, state) for name, state, _ in await states(live, 2)] == [
                 *(("", "running"), ("", "running"), ("", "ready"))
             ]
+
+    run(scenario)
+
+
+async def reasons(live: Rig, job: int = 1) -> dict[str, str]:
+    """Why tasks never run, by name."""
+    found = await tasks.task_list(live.driver, reports.row(live.driver, job), 0, 100)
+    return {one.name: one.why for one in found.tasks if one.why}
+
+
+def test_a_task_that_never_runs_says_because_of_which_one_at_whatever_distance(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            job, blobs = flow(((), (), (0,), (2,), (1,), (3, 4)))
+            await live.submit(job, blobs=blobs)
+            await live.end(1, 0, 1, Outcome.EXITED)
+            because = dict.fromkeys("cdf", "task 0 (a) failed")
+            assert await reasons(live) == because
+            await live.driver.cancel_tasks(1, (4,))
+            await live.settle()
+            assert await reasons(live) == because
+            await live.end(1, 1)
+            assert live.status(1) is JobStatus.FAILED
+            assert await reasons(live) == because, "the same when the job has ended"
+
+    run(scenario)
+
+
+def test_a_task_after_a_cancelled_one_says_so_and_one_of_a_cancelled_job_too(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            job, blobs = flow(((), (0,), (1,), ()))
+            await live.submit(job, job, blobs=blobs)
+            await live.driver.cancel_tasks(1, (1,))
+            await live.settle()
+            assert await reasons(live) == {"c": "task 1 (b) was cancelled"}
+            await live.driver.cancel([1])
+            await live.settle()
+            assert (await reasons(live))["d" if live.running[0][1] != 3 else "a"] == "its job was cancelled"
+            await live.end(*live.running[0], Outcome.KILLED)
+            assert live.status(1) is JobStatus.CANCELLED
+            told = await reasons(live)
+            assert told["c"] == "task 1 (b) was cancelled"
+            await live.driver.cancel([2])
+            await live.settle()
+            for one in list(live.running):
+                await live.end(*one, Outcome.KILLED)
+            assert set((await reasons(live, 2)).values()) <= {"its job was cancelled", "task 0 (a) was cancelled"}
 
     run(scenario)
 

@@ -64,11 +64,13 @@ class Files:
         if self.wfformat is not None and not workflows:
             raise InvalidInput("--wfformat", self.wfformat, "an option for workflows, and no job is one")
 
-    def write(self, done: Schedule, policy: str = "") -> list[Path]:
+    def write(self, done: Schedule, policy: str = "", workflow: int | None = None) -> list[Path]:
         """Write what is wanted of a run.
 
         Args:
             policy: stands before the endings of the files; empty: nothing does.
+            workflow: the position of the only one that is wanted as WfFormat; None: all. One alone has the name that
+                was given.
 
         Returns:
             The names of the files.
@@ -87,8 +89,9 @@ class Files:
         if self.wfformat is not None:
             from headway.traces.wfformat_ran import write_wfformat
 
-            for job in done.workflows:
-                written.append(_named(self.wfformat, policy, str(done.label[job]) if len(done.workflows) > 1 else ""))
+            wanted = list(done.workflows) if workflow is None else [workflow]
+            for job in wanted:
+                written.append(_named(self.wfformat, policy, str(done.label[job]) if len(wanted) > 1 else ""))
                 write_wfformat(done, job, written[-1])
         return written
 

@@ -32,8 +32,8 @@ def write_wfformat(schedule: Schedule, job: int, path: str | Path) -> None:
 
     - An edge that carries bytes is a file, which the one task writes and the other reads.
     - The run time of a task is that from its start to its end, on the node that is named, with what it waited there for
-      its inputs; of a task that moved with its work, in all places together. Tasks of which nothing ran are missing
-      among those executed.
+      its inputs; of a task that moved with its work, in all places together. A task that failed or did not run
+      has its estimate, but no point in time and no machine; the description says how many there are.
     - Points in time are on the clock of the schedule, whose zero is written as 1970. The makespan counts from the
       release.
     - Ids have only letters, digits and `._-`, as the format wants; a task keeps its label as its name.
@@ -67,21 +67,23 @@ def instance(schedule: Schedule, job: int) -> Written:
     runs = task_runs(schedule, job)
     ended = int(schedule.end[job])
     until = schedule.until if ended == NOT_YET else ended
-    workflow: Written = {"specification": _specification(tasks, labels, ids)}
+    release = int(schedule.release[job])
+    execution: Written = {
+        "makespanInSeconds": to_seconds(max(0, until - release)),
+        "executedAt": _at(min([run.start for run in runs], default=release)),
+        "tasks": list(_executed(runs, tasks, ids)),
+    }
     if runs:
-        workflow["execution"] = {
-            "makespanInSeconds": to_seconds(until - int(schedule.release[job])),
-            "executedAt": _at(min(run.start for run in runs)),
-            "tasks": list(_executed(runs, tasks, ids)),
-            "machines": _machines(runs, schedule),
-        }
+        execution["machines"] = _machines(runs, schedule)
+    never = len(tasks) - len({run.task for run in runs})
+    aside = f"; {never} of {len(tasks)} tasks did not succeed: their run times are estimates" if never else ""
     return {
         "name": label or "workflow",
-        "description": f"What Headway {__version__} ran",
+        "description": f"What Headway {__version__} ran{aside}",
         "createdAt": _at(until),
         "schemaVersion": VERSION,
         "runtimeSystem": {"name": "Headway", "version": __version__},
-        "workflow": workflow,
+        "workflow": {"specification": _specification(tasks, labels, ids), "execution": execution},
     }
 
 
@@ -136,15 +138,19 @@ def _specification(tasks: Sequence[TaskSpec], labels: Sequence[str], ids: Sequen
 
 
 def _executed(runs: Sequence[TaskRun], tasks: Sequence[TaskSpec], ids: Sequence[str]) -> Iterator[Written]:
-    """The tasks of which something ran, in the order of their numbers."""
+    """The tasks in the order of their numbers: those that succeeded, and the others with their estimates."""
     by_task: dict[int, list[TaskRun]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
-    for number, parts in by_task.items():
+    for number, task in enumerate(tasks):
+        parts = by_task.get(number)
+        if parts is None:
+            yield {"id": ids[number], "runtimeInSeconds": to_seconds(task.estimate), "coreCount": task.cores}
+            continue
         yield {
             "id": ids[number],
             "runtimeInSeconds": to_seconds(sum(part.end - part.start for part in parts)),
-            "coreCount": tasks[number].cores,
+            "coreCount": task.cores,
             "executedAt": _at(parts[0].start),
             "machines": list(dict.fromkeys(node for part in parts for node in part.nodes)),
         }

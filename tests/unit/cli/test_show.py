@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from headway import InvalidInput, wire
-from headway.cli.show import bytes_in, instant_in, plain, print_table, seconds_in, span, when
+from headway.cli.live import print_tasks, promise_line
+from headway.cli.show import bytes_in, instant_in, plain, print_table, promised, seconds_in, span, when
 from headway.model.events import Outcome
 
 MIDNIGHT = datetime(2030, 1, 31).timestamp()
@@ -191,3 +194,28 @@ def test_control_characters_in_a_table_are_written_out(capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert r"\x1b[31mred\x07\x9b" in printed
     assert not {"\x1b", "\a", "\x9b"} & set(printed)
+
+
+def test_a_promise_that_has_passed_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    assert promised(None) == ""
+    assert promised(1_000_120.0) == "in 2 min 00 s"
+    assert promised(999_999.5) == "any moment now"
+    assert promised(999_880.0) == "late, by 2 min 00 s"
+    assert promise_line("Its start on a", 1_000_120.0).startswith("Its start on a is promised at ")
+    assert promise_line("Its start", 999_999.5) == "Its start is promised any moment now."
+    assert promise_line("Its start", 999_880.0).endswith(", 2 min 00 s ago: it is late.")
+
+
+def test_tasks_are_listed_with_late_starts_and_what_hinders_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    waits = wire.TaskState(0, "ready", node="a", start=999_880.0)
+    runs = wire.TaskState(1, "running", number=1, slots=("a/0",), start=999_880.0)
+    print_tasks([waits, runs], as_json=False)
+    first, second = capsys.readouterr().out.splitlines()[2:4]
+    assert "late, by 2 min 00 s" in first
+    assert second.rstrip().endswith("2 min 00 s ago")
+    print_tasks([msgspec.structs.replace(runs, hindered="it waits for room")], as_json=False)
+    assert "it waits for room" in capsys.readouterr().out

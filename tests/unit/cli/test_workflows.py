@@ -11,9 +11,9 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.live.store.journal import Batch, Journal
-from headway.model.events import Event
+from headway.model.events import Event, JobSubmitted, NodeJoined, Outcome, TaskEnded
 from headway.model.instant import SECOND
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec
 from headway.model.workload import workload_us
 from headway.policies import registry
@@ -186,6 +186,42 @@ def test_the_history_of_a_server_is_measured_and_written(headway: Any, data: Pat
     ]
     again = read_workload(tmp_path / "out.json").workflows[0]
     assert again == (TaskSpec(2 * SECOND), TaskSpec(3 * SECOND, 1, (0,), (5,)))
+
+
+def test_a_workflow_that_failed_is_written_under_the_name_given_and_simulated_again(
+    headway: Any, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    tasks = (TaskSpec(2 * SECOND), TaskSpec(3 * SECOND, 1, (0,), (5,)), TaskSpec(SECOND, 1, (1,)))
+    events: list[Event] = [
+        NodeJoined(0, NodeSpec("a", 2)),
+        *(JobSubmitted(0, Workflow(number, graph=tasks)) for number in (1, 2)),
+        TaskEnded(2 * SECOND, 1, 0, 1),
+        TaskEnded(2 * SECOND, 2, 0, 1, Outcome.EXITED),
+        TaskEnded(4 * SECOND, 1, 1, 1, Outcome.EXITED),
+    ]
+    data.mkdir()
+    journal = Journal(data)
+    journal.store_snapshot(0, Scheduler(registry.find, "fcfs").dump(), ())
+    rows = [event_row(seq, event.at, event) for seq, event in enumerate(events, 1)]
+    journal.write(Batch(events=rows))
+    journal.close()
+    out = tmp_path / "ran.json"
+    both = headway("history", data, "--wfformat", out)
+    assert (both.status, both.err) == (0, "")
+    names = [tmp_path / f"ran-{job}.json" for job in (1, 2)]
+    said = "Each workflow has a file of its own; --job ID writes one under the name given."
+    assert both.out.splitlines()[-1] == f"Written: {names[0]}, {names[1]}. {said}"
+    assert not out.exists()
+    one = headway("history", data, "--wfformat", out, "--job", "1", "--json")
+    assert json.loads(one.out)["written"] == [str(out)]
+    assert out.read_bytes() == names[0].read_bytes()
+    for path in (out, *names):
+        assert headway("simulate", path, "--slots", "2").status == 0
+    assert read_workload(out).workflows[0] == tasks
+    refused = headway("history", data, "--wfformat", out, "--job", "3")
+    assert (refused.status, "--job is 3; allowed: the id of a workflow: 1, 2" in refused.err) == (2, True)
+    assert headway("history", data, "--job", "1").status == 2
 
 
 def test_the_history_of_a_server_as_json(headway: Any, data: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headway import __version__
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import write_tasks
-from headway.model.instant import SECOND
+from headway.model.instant import SECOND, to_seconds
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule, task_runs
@@ -160,15 +160,29 @@ def test_the_same_run_is_written_alike(tmp_path: Path) -> None:
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
-def test_tasks_that_did_not_run_are_missing_among_those_executed() -> None:
+def test_tasks_that_did_not_succeed_have_their_estimates_and_are_read_again(tmp_path: Path) -> None:
     stuck = ran(flow(release=0), outages=[Outage("b c", 0, None), Outage("a", 3, None)])
-    written = instance(stuck, 1)["workflow"]
-    assert len(written["specification"]["tasks"]) == 4
-    assert "execution" not in written
+    written = instance(stuck, 1)
+    assert written["description"].endswith("; 4 of 4 tasks did not succeed: their run times are estimates")
+    assert written["workflow"]["execution"] == {
+        "makespanInSeconds": to_seconds(stuck.until),
+        "executedAt": "1970-01-01T00:00:00+00:00",
+        "tasks": [
+            {"id": task, "runtimeInSeconds": seconds, "coreCount": cores}
+            for task, seconds, cores in (("split", 4, 1), ("a_b", 2, 1), ("a_b-2", 6, 2), ("join", 1, 1))
+        ],
+    }
     unfinished = ran(outages=[Outage("a", 5, None), Outage("b c", 6, None)])
-    written = instance(unfinished, 1)["workflow"]["execution"]
-    assert [task["id"] for task in written["tasks"]] == ["split", "a_b"]
-    assert [machine["nodeName"] for machine in written["machines"]] == ["b c"]
+    written = instance(unfinished, 1)
+    assert "; 2 of 4 tasks" in written["description"]
+    execution = written["workflow"]["execution"]
+    assert [task["id"] for task in execution["tasks"] if "machines" in task] == ["split", "a_b"]
+    assert [machine["nodeName"] for machine in execution["machines"]] == ["b c"]
+    for name, done in (("stuck", stuck), ("unfinished", unfinished)):
+        write_wfformat(done, 1, tmp_path / f"{name}.json")
+        again = read_workload(tmp_path / f"{name}.json").workflows[0]
+        assert [task.after for task in again] == [task.after for task in TASKS]
+        assert again[2:] == (TaskSpec(6 * S, 2, (0,)), TaskSpec(S, 1, (1, 2), (0, 7)))
 
 
 def test_only_workflows_are_written() -> None:

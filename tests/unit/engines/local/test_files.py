@@ -20,8 +20,9 @@ from fsspec.implementations.local import LocalFileSystem
 from msgspec import Raw
 
 from headway.engines.local.shared.frames import Launch
+from headway.engines.local.shared.terms import NoRoomForFiles
 from headway.engines.local.slot.files import AttemptFiles
-from headway.errors import FileTrouble, NoRoomForFiles
+from headway.errors import FileTrouble
 from headway.files import Input, Output
 
 from ....waiting import LIMIT

@@ -15,11 +15,17 @@ from typing import Final
 
 import msgspec
 
+from headway.errors import FileTrouble
+
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the system says where a disk is full, or what a user may have of it."""
 
 ROOM_SECONDS: Final = 60.0
 """So long an attempt waits in all for room on the disk of its node, before it is given back to be tried again."""
+
+
+class NoRoomForFiles(FileTrouble):
+    """The disk is full, so that a task cannot get its files or give them: no fault of the task."""
 
 
 class Account(msgspec.Struct, frozen=True):

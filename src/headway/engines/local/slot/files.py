@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headway.engines.local.shared.frames import Launch
-from headway.engines.local.shared.terms import NO_ROOM, dropped_name
-from headway.errors import FileTrouble, NoRoomForFiles
+from headway.engines.local.shared.terms import NO_ROOM, NoRoomForFiles, dropped_name
+from headway.errors import FileTrouble
 from headway.files import KEPT_SCHEME, File, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20

@@ -59,8 +59,8 @@ from headway.engines.local.shared.processes import (
     kill_trees,
 )
 from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed
-from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, Terms
-from headway.errors import FileTrouble, NoRoomForFiles
+from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, NoRoomForFiles, Terms
+from headway.errors import FileTrouble
 from headway.files import answering
 from headway.given import results
 from headway.model.outcome import Outcome
