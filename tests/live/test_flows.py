@@ -118,6 +118,45 @@ def test_a_workflow_is_awaited_in_an_event_loop(client: Client) -> None:
     assert asyncio.run(scenario()) == [[0, 1, 2, 3], 6]
 
 
+def test_a_wait_that_is_given_up_cancels_nothing_and_the_loop_goes_on(client: Client, tmp_path: Path) -> None:
+    async def scenario() -> list[Any]:
+        flow = Workflow()
+        door = flow.command(
+            ["sh", "-c", f"while [ ! -e {tmp_path}/door ]; do sleep 0.02; done; echo open"], name="door"
+        )
+        flow.task(str, door, name="after")
+        going = await client.submit_async(flow)
+        for waits in (going, going[door], asyncio.gather(going)):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waits, 0.05)
+        assert not going.done()
+        report = await asyncio.to_thread(client.job, going.job)
+        assert report.job.status is JobStatus.RUNNING
+        (tmp_path / "door").touch()
+        assert await going[door] == "open\n"
+        return list(await asyncio.wait_for(going, LIMIT))
+
+    assert asyncio.run(scenario()) == ["open\n", "open\n"]
+
+
+def test_a_job_is_cancelled_from_an_event_loop_that_goes_on(client: Client) -> None:
+    async def scenario() -> None:
+        flow = Workflow()
+        flow.command(["sleep", "600"])
+        going = await client.submit_async(flow)
+        assert going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        assert going.cancelled()
+        again = await client.submit_async(flow)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(again), 0.05)
+        with pytest.raises(asyncio.CancelledError):
+            await again
+
+    asyncio.run(scenario())
+
+
 def test_a_branch_fails_the_others_go_on_and_only_what_lacks_is_run_again(client: Client, tmp_path: Path) -> None:
     marker = tmp_path / "there"
     flow = Workflow("branches")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from threading import Condition
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headway.client.pickling import End, ends
-from headway.errors import TaskFailed
+from headway.errors import HeadwayError, TaskFailed
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
 from headway.wire import TaskResult
 
 log = logging.getLogger("headway.client")
+
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -47,8 +51,48 @@ class Sink(Protocol):
         ...
 
 
-class _TaskFuture(Future[Any]):
+def awaited(future: Future[T]) -> Generator[Any, None, T]:
+    """Wait for a future in an event loop. Who gives up waiting cancels nothing, unlike with `asyncio.wrap_future`."""
+    loop = asyncio.get_running_loop()
+    here: asyncio.Future[T] = loop.create_future()
+
+    def end() -> None:
+        if here.done():
+            return
+        if future.cancelled():
+            here.cancel()
+            return
+        error = future.exception()
+        if error is None:
+            here.set_result(future.result())
+        elif isinstance(error, StopIteration):  # a coroutine cannot raise it
+            here.set_exception(_caused(RuntimeError(f"the task raised {error!r}"), error))
+        else:
+            here.set_exception(error)
+
+    def tell(_: Future[T]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(end)
+
+    future.add_done_callback(tell)
+    try:
+        return (yield from here)
+    finally:  # a wait that is given up, perhaps one of many, leaves nothing behind
+        with contextlib.suppress(ValueError):
+            future._done_callbacks.remove(tell)  # type: ignore[attr-defined]  # typeshed keeps it to itself
+
+
+def _caused(error: RuntimeError, cause: BaseException) -> RuntimeError:
+    error.__cause__ = cause
+    return error
+
+
+class TaskFuture(Future[Any]):
     """The future of one task of a job."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """In an event loop: wait for the result, without stopping the loop."""
+        return awaited(self)
 
     def cancel(self) -> bool:
         """Nothing is cancelled, and nothing is said to be: the task goes on."""
@@ -83,7 +127,7 @@ class Waiter(Future[list[Any]]):
         self._left = tasks
         self._failed = 0
         self._concluded = False
-        self._futures: tuple[Future[Any], ...] = ()
+        self._futures: tuple[TaskFuture, ...] = ()
 
     def __len__(self) -> int:
         """How many tasks the job has; for a rigid job, how many slots."""
@@ -109,11 +153,11 @@ class Waiter(Future[list[Any]]):
         return len(self._ends) - self._left, self._failed
 
     @property
-    def tasks(self) -> tuple[Future[Any], ...]:
+    def tasks(self) -> tuple[TaskFuture, ...]:
         """A future for each task, in their order. `Client.cancel_task` cancels single tasks; these futures do not."""
         with self._news:
             if not self._futures:
-                self._futures = tuple(_TaskFuture() for _ in self._ends)
+                self._futures = tuple(TaskFuture() for _ in self._ends)
                 for future, end in zip(self._futures, self._ends, strict=True):
                     if end is not None:
                         fulfil(future, end)
@@ -135,17 +179,29 @@ class Waiter(Future[list[Any]]):
             return list(self._ends)
 
     def __await__(self) -> Generator[Any, None, list[Any]]:
-        """In an event loop: wait for the result, without stopping the loop."""
-        return asyncio.wrap_future(self).__await__()
+        """In an event loop: wait for the result, without stopping the loop.
+
+        To give up waiting (`asyncio.wait_for`, a cancelled asyncio task) does not cancel the job.
+        """
+        return awaited(self)
 
     def cancel(self) -> bool:
         """Ask the server to end the job and to kill its running tasks; returns whether it was still open.
 
-        Results that have arrived are kept.
+        Results that have arrived are kept. In a thread with a running event loop the server is asked in another thread,
+        so that the loop goes on, and this returns at once whether the job was not known to have ended.
         """
-        if not self.done() and self._ask_cancel(self.job):
+        if self.done():
+            return self.cancelled()
+        if asyncio._get_running_loop() is None:
+            self.ask_to_cancel()
+            return self.cancelled()
+        return _cancel_aside([self])
+
+    def ask_to_cancel(self) -> None:
+        """Ask the server, and end with its answer if the job was still open."""
+        if self._ask_cancel(self.job):
             self.concluded(JobStatus.CANCELLED)
-        return self.cancelled()
 
     def accepted(self, job: JobId) -> None:
         """The job has this id (`Sink`)."""
@@ -258,10 +314,15 @@ class Waiters(Future[list[list[Any]]]):
             raise TimeoutError(f"{self._left} of {len(self)} jobs did not end within {timeout} s")
         return [waiter.outcomes() for waiter in self]
 
+    def __await__(self) -> Generator[Any, None, list[list[Any]]]:
+        """In an event loop: wait for all results. To give up waiting cancels nothing."""
+        return awaited(self)
+
     def cancel(self) -> bool:
-        """Cancel each job that is still open; returns whether any was cancelled."""
-        cancelled = [waiter.cancel() for waiter in self]
-        return any(cancelled)
+        """Cancel each job that is still open, as `Waiter.cancel`; returns whether any was cancelled."""
+        if asyncio._get_running_loop() is None:
+            return any([waiter.cancel() for waiter in self])
+        return _cancel_aside([waiter for waiter in self if not waiter.done()])
 
     def _one_ended(self, _: Future[Any]) -> None:
         with self._news:
@@ -271,6 +332,22 @@ class Waiters(Future[list[list[Any]]]):
         errors = (CancelledError() if waiter.cancelled() else waiter.exception() for waiter in self)
         error = next(filter(None, errors), None)
         fulfil(self, ([] if error else [waiter.result() for waiter in self], error))
+
+
+def _cancel_aside(waiters: Iterable[Waiter]) -> bool:
+    """Cancel these jobs in another thread; returns whether there are any."""
+    wanted = tuple(waiters)
+
+    def cancel() -> None:
+        for waiter in wanted:
+            try:
+                waiter.ask_to_cancel()
+            except HeadwayError as error:
+                log.warning("job %d was not cancelled: %s", waiter.job, error)
+
+    if wanted:
+        threading.Thread(target=cancel, name="cancels jobs").start()
+    return bool(wanted)
 
 
 def fulfil(future: Future[Any], end: End) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from pathlib import PurePath
 from typing import Any
 
@@ -21,7 +21,7 @@ from headway.client.job import (
     title_of,
     variables,
 )
-from headway.client.waiters import Waiter, still_open
+from headway.client.waiters import TaskFuture, Waiter, still_open
 from headway.errors import InvalidInput, TaskFailed
 from headway.files import KEPT_SCHEME, Input, Output
 from headway.given import task_file
@@ -220,7 +220,7 @@ class Flow(Waiter):
         """Which tasks each one comes after."""
         self._before = list(before)
 
-    def __getitem__(self, task: Task | str | int) -> Future[Any]:
+    def __getitem__(self, task: Task | str | int) -> TaskFuture:
         """The future of one task: the task itself, its name or its number.
 
         Raises:
@@ -258,13 +258,17 @@ class Flow(Waiter):
 
     def _never_ran(self, task: int) -> TaskFailed:
         cause = self._cause_of(task)
-        said = "a task before it failed" if cause is None else f"task {cause} ({self.names[cause]}) failed"
+        said = "a task before it failed"
+        if cause is not None:
+            end = self.ended()[cause]
+            word = "was cancelled" if end is not None and isinstance(end[1], CancelledError) else "failed"
+            said = f"task {cause} ({self.names[cause]}) {word}"
         return TaskFailed(
             f"task {task} ({self.names[task]}) of job {self.job} did not run, because {said}", job=self.job, task=task
         )
 
     def _cause_of(self, task: int) -> int | None:
-        """The first task before this one that failed itself."""
+        """The first task before this one that failed itself, or was cancelled."""
         ends = self.ended()
         seen, left = {task}, list(self._before[task])
         found: list[int] = []

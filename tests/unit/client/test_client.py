@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import threading
 from concurrent.futures import CancelledError, Future
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from headway import Client, HeadwayError, InvalidInput, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
+from headway.client.waiters import Waiter
 
 from ...waiting import LIMIT
 
@@ -195,6 +197,38 @@ def test_cancelling_a_job(server: Any, client: Client) -> None:
     done.result(LIMIT)
     assert not done.cancel()
     assert server.cancelled == [waiter.job]
+
+
+def test_a_server_that_is_slow_to_cancel_does_not_stop_an_event_loop() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask(job: int) -> bool:
+        asked.set()
+        return answer.wait(LIMIT)
+
+    async def scenario() -> None:
+        waiter = Waiter("slow", 1, ask)
+        assert waiter.cancel()
+        assert await asyncio.to_thread(asked.wait, LIMIT)
+        assert not waiter.done(), "nothing is said before the server has answered"
+        answer.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+
+    asyncio.run(scenario())
+
+
+def test_given_up_waits_leave_nothing_behind() -> None:
+    waiter = Waiter("waits", 1, lambda job: pytest.fail("nobody asked to cancel it"))
+
+    async def scenario() -> None:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiter, 0.001)
+
+    asyncio.run(scenario())
+    assert not waiter.done()
+    assert waiter._done_callbacks == []  # type: ignore[attr-defined]
 
 
 def test_a_callback_may_submit(client: Client) -> None:
