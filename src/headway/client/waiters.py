@@ -321,7 +321,8 @@ class Waiters(Future[list[list[Any]]]):
     def cancel(self) -> bool:
         """Cancel each job that is still open, as `Waiter.cancel`; returns whether any was cancelled."""
         if asyncio._get_running_loop() is None:
-            return any([waiter.cancel() for waiter in self])
+            cancelled = [waiter.cancel() for waiter in self]
+            return any(cancelled)
         return _cancel_aside([waiter for waiter in self if not waiter.done()])
 
     def _one_ended(self, _: Future[Any]) -> None:
