@@ -45,6 +45,9 @@ TOKEN: Final = "t0ken"
 SLOTS: Final = 4
 UPLOAD: Final = 256 << 20
 CLEARED: Final = 1000
+LARGE: Final = 100_000
+"""Tasks of the large workflow."""
+
 WANTED: Final = 20.0
 
 
@@ -81,7 +84,7 @@ class Caller:
     def __init__(self, host: str, port: int) -> None:
         self._place = (host, port)
 
-    async def ask(self, method: str, path: str, body: bytes = b"") -> None:
+    async def ask(self, method: str, path: str, body: bytes = b"", form: str = wire.JSON) -> None:
         """Send a request and read the whole answer.
 
         Raises:
@@ -92,7 +95,7 @@ class Caller:
 
         def run() -> None:
             with closing(HTTPConnection(*self._place, timeout=600)) as line:
-                line.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", "Content-Type": wire.JSON})
+                line.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", "Content-Type": form})
                 answer = line.getresponse()
                 said = (answer.status, answer.read())
             loop.call_soon_threadsafe(done.set_result, said)
@@ -101,6 +104,17 @@ class Caller:
         status, said = await done
         if status != 200:
             raise SystemExit(f"{method} {path}: {status} {said[:500]!r}")
+
+
+def workflow(tasks: int) -> wire.NewJob:
+    """A workflow of commands in layers of a hundred, each after three of the layer before."""
+    plan = tuple(
+        wire.PlannedTask(10.0, after=tuple(range(max(0, task - 100), max(0, task - 97)))) for task in range(tasks)
+    )
+    commands = tuple(wire.Command(("sh", "-c", f"echo {task} > out")) for task in range(tasks))
+    names = tuple(f"task-{task}" for task in range(tasks))
+    work = wire.Steps(wire.Calls((), ()), commands, tuple(range(tasks)), names=names)
+    return wire.NewJob(work, kind="workflow", tasks=tasks, plan=plan)
 
 
 async def fill(driver: Driver, jobs: int) -> None:
@@ -180,6 +194,10 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, float, fl
             await measured(f"`{policy}` is chosen", partial(caller.ask, "PUT", wire.CHOOSE.path, chosen))
             await end(driver, engine, all_anew)
             await measured(f"nothing but tasks that end (`{policy}`)", lambda: end(driver, engine, 200))
+        await caller.ask("PUT", wire.CHOOSE.path, b'{"policy": "fcfs"}')
+        large = wire.encode(submission(workflow(LARGE), client="client 1", key="large"))
+        sending = partial(caller.ask, "POST", wire.SUBMIT.path, large, wire.MSGPACK)
+        await measured(f"a workflow of {LARGE:,} tasks is submitted (`fcfs`)", sending)
         over.set()
         driver.take_no_more()
         await serving

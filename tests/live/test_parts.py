@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -14,17 +15,20 @@ import pytest
 from headway import wire
 from headway.core import sorting
 from headway.core.scheduler import Scheduler
+from headway.engines import base
 from headway.errors import Conflict, HeadwayError, Unavailable
 from headway.live import driver, intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
 from headway.live.leases import PART
+from headway.live.parts import Parts
 from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
-from headway.live.store.verification import check_whole
+from headway.live.store.verification import check_whole, flaws
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
 from headway.model.job import TaskSpec
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+from headway.wire.by_parts import ENCODED_AT_ONCE
 
 from .test_driver import ONE, Rig, crash, rig, run
 
@@ -127,6 +131,68 @@ def test_a_large_submission_is_checked_part_by_part_and_others_pass_it(tmp_path:
             assert live.driver.open.keys() == set(range(1, count + 2))
 
     run(scenario)
+
+
+def workflow(tasks: int, **terms: Any) -> wire.NewJob:
+    """A workflow of commands, each after the one before."""
+    plan = tuple(wire.PlannedTask(5, after=(task - 1,) if task else ()) for task in range(tasks))
+    commands = tuple(wire.Command(("echo", str(task))) for task in range(tasks))
+    return wire.NewJob(wire.Commands(commands), kind="workflow", tasks=tasks, plan=plan, **terms)
+
+
+def test_a_large_workflow_is_stored_small_and_survives_a_crash(tmp_path: Path) -> None:
+    tasks = intake.TASKS_ASIDE + 1
+    new = workflow(tasks, name="large")
+
+    async def before() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.driver.submit("me", submission(new, key="once"))
+            assert (await live.driver.submit("me", submission(new, key="once"))).repeated
+            with pytest.raises(Conflict):
+                await live.driver.submit("me", submission(workflow(tasks + 1), key="once"))
+            whole = wire.encode(live.driver.open[1].spec)
+            for query in ("SELECT spec FROM jobs", "SELECT body FROM events WHERE kind = 'JobSubmitted'"):
+                ((body,),) = live.journal._db.execute(query).fetchall()
+                assert len(body) < len(whole) / 3
+            await live.end(1, 0)
+            crash(live)
+
+    async def after() -> None:
+        async with rig(tmp_path, ONE) as live:
+            assert live.driver.open[1].spec == new.spec(1, 0, "me")
+            assert live.running == [(1, 1, 2)]
+            assert live.engine.launched[-1].members[0].work == base.Command(("echo", "1"))
+            assert live.journal.work(1) == new.work
+
+    run(before)
+    assert list(flaws(tmp_path)) == []
+    run(after)
+
+
+def test_many_commands_are_looked_at_beside_the_loop_whatever_job_they_are_of(tmp_path: Path) -> None:
+    tasks = intake.TASKS_ASIDE + 1
+    bag = wire.NewJob(wire.Commands(tuple(wire.Command(("echo", str(task))) for task in range(tasks))), tasks=tasks)
+    assert not intake.is_short(submission(bag))
+    assert intake.is_short(submission(new_job(tasks=tasks))), "one command is looked at once"
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.driver.submit("me", submission(bag))
+            assert live.engine.launched[-1].members[0].work == base.Command(("echo", "0"))
+            await live.end(1, 0)
+            assert live.running == [(1, 1, 1)]
+
+    run(scenario)
+
+
+def test_the_digest_of_a_large_job_is_that_of_its_encoded_form_and_is_computed_part_by_part() -> None:
+    sent = submission(workflow(intake.TASKS_ASIDE + 1), new_job(), key="once")
+    digesting = Parts(intake.digest(sent))
+    parts = 0
+    while not digesting.step():
+        parts += 1
+    assert digesting.whole() == hashlib.sha256(wire.encode(sent.jobs)).digest()
+    assert parts > 2 * intake.TASKS_ASIDE // ENCODED_AT_ONCE
 
 
 def test_a_large_submission_is_refused_whole_and_its_numbers_are_given_again(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from headway import wire
 from headway.errors import InvalidInput
+from headway.live.parts import Parts
 from headway.model.events import JobSubmitted
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, Service, TaskSpec, Workflow, flaw
-from headway.wire.reading import any_form
+from headway.wire.by_parts import ENCODED_AT_ONCE, by_parts
+from headway.wire.reading import any_form, packed
 
 COMMAND = wire.Command(("true",))
 HANDLING = wire.Handling("module:function")
@@ -216,3 +218,29 @@ def test_work_that_was_stored_before_calls_had_folders_is_read_and_written_as_it
     assert work == wire.Calls(("f",), (b"a",), warm="w", paths=("/p",))
     assert (work.cwd, work.anywhere, work.env, work.fresh) == ("", False, {}, False)
     assert msgspec.msgpack.encode(work) == stored, "a submission that is repeated counts as the same"
+
+
+def of_many_tasks(tasks: int) -> wire.NewJob:
+    """A workflow whose tasks and terms need arrays and maps of each size that MessagePack tells apart."""
+    commands = tuple(wire.Command(("echo", str(task)), outputs={"out": "headway:"}) for task in range(tasks))
+    calls = wire.Calls((), ())
+    gifts = {str(task): wire.Gift(b"value", {"out": "url"}) for task in range(tasks)}
+    work = wire.Steps(calls, commands, tuple(range(tasks)), names=tuple(map(str, range(tasks))), given=gifts)
+    plan = tuple(wire.PlannedTask(task, after=(task - 1,) if task else ()) for task in range(tasks))
+    return wire.NewJob(work, kind="workflow", tasks=tasks, plan=plan, due=9, shape=PenaltyShape.SQUARE)
+
+
+@pytest.mark.parametrize("tasks", [1, ENCODED_AT_ONCE, 2 * ENCODED_AT_ONCE + 1, 70_000])
+def test_what_is_encoded_part_by_part_has_the_same_bytes(tasks: int) -> None:
+    new = of_many_tasks(tasks)
+    spec = new.spec(7, 5, "me")
+    assert Parts(by_parts(new)).whole() == wire.encode(new)
+    assert Parts(by_parts(spec)).whole() == wire.encode(spec)
+    parts = sum(1 for _ in by_parts(spec))
+    assert parts == (tasks - 1) // ENCODED_AT_ONCE, "one pause between two parts of the only long field"
+
+
+def test_a_job_that_is_written_compressed_is_read_as_it_was() -> None:
+    spec = of_many_tasks(3).spec(7, 5, "me")
+    decode = msgspec.msgpack.Decoder(AnyJob, dec_hook=any_form).decode
+    assert decode(packed(wire.encode(spec))) == spec == decode(wire.encode(spec))

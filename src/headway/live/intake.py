@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -14,12 +14,15 @@ from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
 from headway.live.aside import aside
-from headway.live.store.journal import Journal, encode
+from headway.live.parts import Parts
+from headway.live.store.journal import Journal, encode, work_body
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind, flaw
 from headway.model.snapshot import JobView
 from headway.wire.base import array_head
+from headway.wire.by_parts import by_parts
+from headway.wire.reading import packed
 
 CHECKED_AT_ONCE: Final = 100
 """Jobs of a submission that are checked in one go; then other requests are served."""
@@ -36,12 +39,42 @@ TASKS_ASIDE: Final = 2_000
 ASIDE_LEAST: Final = 1 << 20
 """A blob of this many bytes is hashed beside the event loop."""
 
+URLS_AT_ONCE: Final = 500
+"""URLs of a job's files that are checked in one go."""
+
 T = TypeVar("T")
 
 Pausing = Generator[Callable[[], object] | None, Any, T]
 """Work that pauses wherever others may be served: at None, or at a step that is long, whose result it wants."""
 
 _UPLOAD_AGAIN: Final = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
+
+
+@dataclass(frozen=True, slots=True)
+class LargeJob:
+    """A job of many tasks, with what takes time done before it is accepted.
+
+    Attributes:
+        view: the job as the core will have it.
+        work: as its launches need it.
+        names_files: whether it has inputs or outputs.
+        spec: its terms as rows have them.
+    """
+
+    view: JobView
+    work: wire.Work
+    names_files: bool
+    spec: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What was found out of a large job beside the event loop: also what is wrong with it, its URLs, and its work."""
+
+    job: LargeJob
+    flaw: str | None
+    urls: tuple[Collection[str], Collection[str]]
+    body: bytes
 
 
 @dataclass(slots=True)
@@ -54,7 +87,7 @@ class CheckedSubmission:
         replaces: ids of services that take the place of one of their name.
         key: caller, idempotency key, digest of the jobs.
         answer: where the answer goes.
-        large: jobs of many tasks, as the core will have them, with their work; what takes time was done before.
+        large: jobs of many tasks.
     """
 
     specs: list[JobSpec]
@@ -66,7 +99,7 @@ class CheckedSubmission:
     replaces: set[JobId]
     key: tuple[str, str, bytes]
     answer: asyncio.Future[wire.Submitted]
-    large: dict[JobId, tuple[JobView, wire.Work]] = field(default_factory=dict)
+    large: dict[JobId, LargeJob] = field(default_factory=dict)
 
     @property
     def is_large(self) -> bool:
@@ -92,15 +125,20 @@ async def with_pauses(work: Pausing[T]) -> T:
 
 
 def at_once(work: Pausing[T]) -> T:
-    """Do work that pauses without any pause: for work that is short."""
-    found: object = None
+    """Do work that pauses without any pause: for work that is short. Errors of its steps are raised within it."""
+    go_on = partial(work.send, None)
     while True:
         try:
-            step = work.send(found)
+            step = go_on()
         except StopIteration as end:
             result: T = end.value
             return result
-        found = None if step is None else step()
+        try:
+            found = None if step is None else step()
+        except BaseException as error:  # noqa: BLE001 - it is the work's
+            go_on = partial(work.throw, error)
+        else:
+            go_on = partial(work.send, found)
 
 
 def is_short(submission: wire.Submission) -> bool:
@@ -113,8 +151,10 @@ def is_short(submission: wire.Submission) -> bool:
 
 
 def _is_aside(job: wire.NewJob) -> bool:
-    """Whether a job is made ready beside the event loop."""
-    return bool(job.plan) and job.tasks > TASKS_ASIDE
+    """Whether a job is made ready beside the event loop: there is something to look at for each of many tasks."""
+    work = job.work
+    commands = () if isinstance(work, wire.Calls | wire.Handling) else work.commands
+    return max(len(job.plan), len(commands)) > TASKS_ASIDE
 
 
 def digest(submission: wire.Submission) -> Pausing[bytes]:
@@ -129,7 +169,15 @@ def digest(submission: wire.Submission) -> Pausing[bytes]:
     for first in range(0, len(jobs), DIGESTED_AT_ONCE):
         if first:
             yield None
-        found.update(b"".join(map(encode, jobs[first : first + DIGESTED_AT_ONCE])))
+        some = jobs[first : first + DIGESTED_AT_ONCE]
+        if any(map(_is_aside, some)):
+            for job in some:
+                body = memoryview((yield from by_parts(job)))
+                for start in range(0, len(body), ASIDE_LEAST):
+                    yield None
+                    found.update(body[start : start + ASIDE_LEAST])
+        else:
+            found.update(b"".join(map(encode, some)))
     return found.digest()
 
 
@@ -159,7 +207,9 @@ def check_same(submission: wire.Submission, digest: bytes, before: bytes) -> Non
         )
 
 
-def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
+def _uploads(
+    work: wire.Work, urls: tuple[Collection[str], Collection[str]], field: str, journal: Journal
+) -> Pausing[set[str]]:
     """Check that tasks can open the URLs that work names, as far as is known now; returns the uploads among them.
 
     Raises:
@@ -168,8 +218,10 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
     names, alike = set[str](), dict[tuple[str, ...], str | None]()
     if isinstance(work, wire.Steps):
         names.update(_given(work, field, journal))
-    for kind, urls in zip(("inputs", "outputs"), wire.urls_of(work), strict=True):
-        for url in urls:
+    for kind, named in zip(("inputs", "outputs"), urls, strict=True):
+        for place, url in enumerate(named, 1):
+            if place % URLS_AT_ONCE == 0:
+                yield None
             if isinstance(work, wire.Steps) and task_file_of(url) is not None:
                 continue  # known when that task has ended
             schemes = tuple(map(files.scheme, url.split("::")))  # looked for once, among what is installed
@@ -306,18 +358,19 @@ def look_at(
     functions: set[str] = set()
     uploads: set[str] = set()
     replaces: set[JobId] = set()
-    large: dict[JobId, tuple[JobView, wire.Work]] = {}
+    large: dict[JobId, LargeJob] = {}
     for place, job in enumerate(submission.jobs):
         if place and place % CHECKED_AT_ONCE == 0:
             yield None
         look = partial(_spec_of, job, first + place, place, now, caller)
         body = b""
         if _is_aside(job):
-            spec, view, wrong, body = yield partial(_large, job, look, fit(), estimate_default)
-            large[spec.id] = view, job.work
+            looked = yield partial(_look_at_large, job, look, fit(), estimate_default)
+            spec, wrong, urls, body = looked.job.view.spec, looked.flaw, looked.urls, looked.body
+            large[spec.id] = looked.job
         else:
             spec = look()
-            wrong = flaw_of(spec)
+            wrong, urls = flaw_of(spec), wire.urls_of(job.work)
         check_after(spec, f"jobs[{place}]", end_of)
         check_retried(spec, f"jobs[{place}]", end_of)
         if wrong is not None:
@@ -325,7 +378,7 @@ def look_at(
         if job.service is not None and job.service.replace:
             replaces.add(spec.id)
         names = wire.functions_of(job.work)
-        given = _uploads(job.work, f"jobs[{place}].work", journal)
+        given = yield from _uploads(job.work, urls, f"jobs[{place}].work", journal)
         functions.update(names)
         uploads |= given
         specs.append(spec)
@@ -357,10 +410,13 @@ def _spec_of(job: wire.NewJob, number: JobId, place: int, now: Instant, caller: 
         raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
 
 
-def _large(
+def _look_at_large(
     job: wire.NewJob, look: Callable[[], JobSpec], fit: Callable[[JobSpec], str | None], estimate_default: Duration
-) -> tuple[JobSpec, JobView, str | None, bytes]:
-    """A workflow of many tasks: as the core learns of it, as it will have it, what is wrong with it, and its work."""
+) -> _Looked:
+    """Look at a job of many tasks. Nothing takes long at a time here: the event loop waits for whatever does."""
     spec = look()
-    wrong = flaw(spec) or fit(spec)
-    return spec, view_of(spec, estimate_default), wrong, encode(job.work)
+    wrong = flaw(spec) or (None if spec.kind is Kind.BAG else fit(spec))
+    urls = wire.urls_of(job.work)
+    terms = packed(Parts(by_parts(spec)).whole())
+    large = LargeJob(view_of(spec, estimate_default), job.work, any(urls), terms)
+    return _Looked(large, wrong, urls, work_body(Parts(by_parts(job.work)).whole()))

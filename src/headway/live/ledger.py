@@ -305,16 +305,17 @@ class Ledger:
         for place, (spec, (functions, body)) in enumerate(zip(offer.specs, offer.works, strict=True), 1):
             kept = self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
-            view, kept.work = offer.large.get(spec.id, (None, None))
+            large = offer.large.get(spec.id)
+            terms = encode(spec) if large is None else large.spec
             self._need(kept, functions)
             if spec.leased:
                 self.leased.setdefault(offer.client, {})[spec.id] = None
-            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
-            if view is not None:
-                kept.names_files = any(wire.urls_of(kept.work)) if kept.work is not None else False
+            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, terms, functions, body))
+            if large is not None:
+                kept.work, kept.names_files = large.work, large.names_files
                 yield
-                self.core.expect(view)
-            self.feed(entry, JobSubmitted(now, spec, caller))
+                self.core.expect(large.view)
+            self.feed(entry, JobSubmitted(now, spec, caller), job=terms)
             kept.view = self.core.state.jobs.get(spec.id)
             if spec.kind is SERVICE:
                 self._add_service(spec)
@@ -333,18 +334,19 @@ class Ledger:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor, now))
         return answer
 
-    def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None) -> bool:
+    def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None, job: bytes = b"") -> bool:
         """Let the core handle an event and record what follows; returns whether it settled a task.
 
         Args:
             ended: what a `TaskEnded` was made from; kept as the result if it settles the task.
+            job: the job of a `JobSubmitted` as rows have it, where it was encoded before.
         """
         batch, now = entry.batch, entry.now
         self.event += 1
         settled = False
         slots = () if ended is None else self._slots(ended)
         actions = self._handle(event)
-        batch.events.append(decided_row(self.event, now, event, self.core.decided))
+        batch.events.append(decided_row(self.event, now, event, self.core.decided, job))
         for action in actions:
             match action:
                 case Launch():

@@ -72,8 +72,10 @@ async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
     if len(body) <= WHOLE_MAX:
         found: wire.Submission = _WHOLE[is_json](body)
         return found
+    await asyncio.sleep(0)  # each look at the whole is a step of its own
     pieces, decode = _PIECES[is_json](body), _JOB[is_json]
     jobs: list[wire.NewJob] = []
+    await asyncio.sleep(0)
     until = time.perf_counter() + SLICE_SECONDS
     for place, piece in enumerate(pieces.jobs):
         try:
@@ -83,11 +85,11 @@ async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
                 reading = _LARGE[is_json].read(piece)
                 while True:
                     try:
-                        next(reading)
+                        is_long = next(reading)
                     except StopIteration as end:
                         jobs.append(end.value)
                         break
-                    if time.perf_counter() > until:
+                    if is_long or time.perf_counter() > until:
                         await asyncio.sleep(0)
                         until = time.perf_counter() + SLICE_SECONDS
         except msgspec.ValidationError as error:

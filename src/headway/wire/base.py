@@ -94,6 +94,17 @@ def array_head(length: int) -> bytes:
     return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
 
 
+def map_head(length: int) -> bytes:
+    """What comes before the keys and values of a map in MessagePack.
+
+    >>> map_head(3).hex(), map_head(1000).hex(), map_head(70000).hex()
+    ('83', 'de03e8', 'df00011170')
+    """
+    if length < 1 << 4:
+        return bytes((0x80 | length,))
+    return b"\xde" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdf" + length.to_bytes(4, "big")
+
+
 def microseconds(seconds: float, field: str) -> int:
     """A time that came over HTTP, as the core counts it.
 

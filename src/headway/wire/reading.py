@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, get_type_hints
 
@@ -39,42 +40,64 @@ class LargeJobs:
     """Decodes jobs of many tasks a piece at a time: their plans, and their commands, one by one."""
 
     def __init__(self, *, is_json: bool) -> None:
-        self._job = decoder(_raw(NewJob, "plan", work=msgspec.Raw), is_json=is_json)
+        self._job = decoder(_raw(NewJob, ("plan", "work")), is_json=is_json)
+        self._array = decoder(tuple[msgspec.Raw, ...], is_json=is_json)
         self._tag = decoder(_Tagged, is_json=is_json)
         self._task = decoder(PlannedTask, is_json=is_json)
         self._command = decoder(Command, is_json=is_json)
         self._work = decoder(Work, is_json=is_json)
-        self._of_commands = {
-            kind.__struct_config__.tag: (kind, decoder(_raw(kind, "commands"), is_json=is_json))
+        self._of_commands = {kind.__struct_config__.tag: kind for kind in (Commands, Steps)}
+        self._parts = {kind: decoder(_raw(kind, kind.__struct_fields__), is_json=is_json) for kind in (Commands, Steps)}
+        self._fields = {
+            kind: {field.name: decoder(field.type, is_json=is_json) for field in msgspec.structs.fields(kind)}
             for kind in (Commands, Steps)
         }
 
-    def read(self, body: Any) -> Generator[None, None, NewJob]:
-        """A job; yields after each piece.
+    def read(self, body: Any) -> Generator[bool, None, NewJob]:
+        """A job; yields after each piece, whether the next one is long: it looks at all tasks, though not closely.
 
         Raises:
             msgspec.MsgspecError: it is none.
         """
         given = _given(self._job(body))
-        given["plan"] = yield from self._each("plan", given["plan"], self._task)
-        work = given["work"]
+        yield True
+        if isinstance(given["plan"], msgspec.Raw):
+            given["plan"] = yield from self._each(".plan", given["plan"], self._task)
         with _within(".work"):
-            tag = self._tag(work).type
-            kind, decode = self._of_commands.get(tag, (None, self._work))
-            given["work"] = found = decode(work)
-        if kind is not None:
-            parts = _given(found)
-            parts["commands"] = yield from self._each("work.commands", parts["commands"], self._command)
-            given["work"] = kind(**parts)
+            tag = self._tag(given["work"]).type
+        yield True
+        kind = self._of_commands.get(tag)
+        if kind is None:
+            with _within(".work"):
+                given["work"] = self._work(given["work"])
+        else:
+            given["work"] = yield from self._read_work(kind, given["work"])
         return NewJob(**given)
 
-    @staticmethod
-    def _each(name: str, raws: Iterable[msgspec.Raw], decode: Decode) -> Generator[None, None, tuple[Any, ...]]:
+    def _read_work(self, kind: type[Commands | Steps], body: msgspec.Raw) -> Generator[bool, None, Commands | Steps]:
+        with _within(".work"):
+            given = _given(self._parts[kind](body))
+        for name, decode in self._fields[kind].items():
+            yield True
+            if not isinstance(given[name], msgspec.Raw):
+                continue  # it is not given
+            place = f".work.{name}"
+            if name == "commands":
+                given[name] = yield from self._each(place, given[name], self._command)
+                continue
+            with _within(place):
+                given[name] = decode(given[name])
+        return kind(**given)
+
+    def _each(self, where: str, body: msgspec.Raw, decode: Decode) -> Generator[bool, None, tuple[Any, ...]]:
+        with _within(where):
+            raws = self._array(body)
+        yield True
         found = []
         for place, raw in enumerate(raws):
-            with _within(f".{name}[{place}]"):
+            with _within(f"{where}[{place}]"):
                 found.append(decode(raw))
-            yield
+            yield False
         return tuple(found)
 
 
@@ -82,9 +105,8 @@ class _Tagged(msgspec.Struct):
     type: str = ""
 
 
-def _raw(kind: type[msgspec.Struct], name: str, **others: Any) -> type[msgspec.Struct]:
-    """A type whose list of this name is not decoded yet, nor what `others` say."""
-    types = {name: tuple[msgspec.Raw, ...], **others}
+def _raw(kind: type[msgspec.Struct], names: Collection[str]) -> type[msgspec.Struct]:
+    """A type whose fields of these names are not decoded yet."""
     fields: list[Any] = []
     for known in msgspec.structs.fields(kind):
         default = (
@@ -92,7 +114,7 @@ def _raw(kind: type[msgspec.Struct], name: str, **others: Any) -> type[msgspec.S
             if known.default_factory is not msgspec.NODEFAULT
             else known.default
         )
-        named = (known.name, types.get(known.name, known.type))
+        named = (known.name, msgspec.Raw if known.name in names else known.type)
         fields.append(named if known.required else (*named, default))
     config = kind.__struct_config__
     return msgspec.defstruct(kind.__name__, fields, tag=config.tag, forbid_unknown_fields=True)
@@ -112,11 +134,19 @@ def _within(place: str) -> Iterator[None]:
         raise msgspec.ValidationError(f"{what} - at `${place}{where or '`'}") from None
 
 
+def packed(body: bytes) -> bytes:
+    """An encoded job of many tasks, as it is written: as bytes, compressed to about a tenth."""
+    return msgspec.msgpack.encode(zlib.compress(body, 1))
+
+
 def any_form(kind: Any, plain: Any) -> JobSpec:
     """The job of a record or an event: what decoders call for the type `AnyJob`, as their `dec_hook`.
 
-    Before jobs had forms, each was written with the terms of all kinds, and the graph of a workflow as `plan`.
+    A job of many tasks is written compressed (`packed`). Before jobs had forms, each was written with the terms of all
+    kinds, and the graph of a workflow as `plan`.
     """
+    if kind is AnyJob and isinstance(plain, bytes):
+        plain = msgspec.msgpack.decode(zlib.decompress(plain))
     if kind is not AnyJob or not isinstance(plain, dict):
         raise NotImplementedError(f"{kind} cannot be read")
     written = Kind(plain.get("kind", Kind.BAG))

@@ -13,7 +13,7 @@ import msgspec
 
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action
-from headway.model.events import Event
+from headway.model.events import Event, JobSubmitted
 from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Switch
@@ -83,10 +83,17 @@ class _InPools(_Decided, array_like=True, frozen=True):
 _decided = msgspec.msgpack.Decoder(_InPools)
 
 
-def decided_row(seq: int, at: Instant, event: Event, decision: Decision | None) -> EventRow:
-    """An event as the table has it, with what its round decided; None: there was no round."""
+def decided_row(seq: int, at: Instant, event: Event, decision: Decision | None, job: bytes = b"") -> EventRow:
+    """An event as the table has it, with what its round decided; None: there was no round.
+
+    Args:
+        job: the job of a `JobSubmitted` as it is written, where it was encoded before.
+    """
     decided = _NONE if decision is None else _encode(_record(decision))
-    return (seq, at, type(event).__name__, b"".join((_PAIR, _encode(event), decided)))
+    told: Any = event
+    if job and isinstance(event, JobSubmitted):
+        told = {name: getattr(event, name) for name in event.__dataclass_fields__} | {"job": msgspec.Raw(job)}
+    return (seq, at, type(event).__name__, b"".join((_PAIR, _encode(told), decided)))
 
 
 def event_of(kind: str, body: bytes) -> Event:

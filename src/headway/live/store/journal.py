@@ -47,7 +47,10 @@ from headway.wire import TaskRange, TaskResult, Work
 from headway.wire.reading import any_form
 
 _PLAIN_MAX: Final = 1 << 16
-"""A state of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
+"""A state or work of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
+
+_COMPRESSED: Final = b"\x78"
+"""How what zlib has compressed begins; no work begins so."""
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
@@ -608,7 +611,12 @@ def state_of(body: bytes) -> StateRecord:
 
 def work_of(body: bytes) -> Work:
     """The work of a job from the column `work` of the table."""
-    return _work.decode(body)
+    return _work.decode(body if body[:1] != _COMPRESSED else zlib.decompress(body))
+
+
+def work_body(body: bytes) -> bytes:
+    """Encoded work as the table has it: if it is long, compressed."""
+    return body if len(body) < _PLAIN_MAX else zlib.compress(body, 1)
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:

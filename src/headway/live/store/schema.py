@@ -11,7 +11,7 @@ from headway.live.store import checks, retained
 from headway.live.store.vouching import Vouching, define, sum_of, triggers
 from headway.model.events import Asked
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
 
 FILE: Final = "journal.sqlite"
