@@ -12,12 +12,17 @@ from headway import wire
 from headway.engines import base
 from headway.given import GIVEN_MAX
 from headway.live import reports, tasks
+from headway.live.intake import TASKS_ASIDE
+from headway.live.ledger import OpenJob
+from headway.live.store import specs
+from headway.live.store.journal import Journal
 from headway.live.sweep import Keep
 from headway.live.work import gift_of
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
-from headway.testing import FakeEngine, new_job
+from headway.model.job import TaskSpec
+from headway.testing import FakeEngine, job, new_job
 
 from .test_driver import ONE, TWO, Rig, crash, rig, run
 
@@ -214,3 +219,58 @@ def test_a_task_of_a_workflow_is_tried_as_often_as_it_says_or_else_its_job(
             assert (1, 0, tries + 1) not in live.engine.running
 
     run(scenario)
+
+
+def test_the_tasks_of_a_large_workflow_are_listed_with_few_looks_at_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = TASKS_ASIDE + 1
+    chain = wire.NewJob(
+        wire.Commands((wire.Command(("true",)),)),
+        kind="workflow",
+        tasks=count,
+        plan=tuple(wire.PlannedTask(1, after=tuple(range(max(0, task - 3), task))) for task in range(count)),
+    )
+    read, looked = list[int](), list[int]()
+    decode, outcomes = specs._decode, Journal.outcomes
+    monkeypatch.setattr(specs, "_decode", lambda body: (read.append(len(body)), decode(body))[1])
+
+    def looking(journal: Journal, job: int, first: int, last: int, **how: bool) -> list[tuple[int, str]]:
+        looked.append(last - first)
+        return outcomes(journal, job, first, last, **how)
+
+    monkeypatch.setattr(Journal, "outcomes", looking)
+
+    async def pages(live: Rig, page: int = 500) -> list[wire.TaskState]:
+        found: list[wire.TaskState] = []
+        for first in range(0, count, page):
+            found += (await tasks.task_list(live.driver, reports.row(live.driver, 1), first, page)).tasks
+        return found
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(chain)
+            for task in range(3):
+                await live.end(1, task)
+            looked.clear()
+            found = await pages(live)
+            assert [(one.state, one.after) for one in found[2:6]] == [
+                ("succeeded", ()),
+                ("running", ()),
+                ("waits", (3,)),
+                ("waits", (3, 4)),
+            ]
+            assert len(looked) <= count / tasks.LOOKED_AT_ONCE + 5
+            await live.driver.cancel([1])
+            await live.end(1, 3, 1, Outcome.KILLED)
+            assert {one.state for one in (await pages(live))[4:]} == {"never ran"}
+        assert not read, "its terms are remembered since it was accepted"
+
+    run(scenario)
+
+
+def test_a_retried_task_gets_what_others_give_by_their_numbers_without_a_search(tmp_path: Path) -> None:
+    kept = OpenJob(job(1, graph=(TaskSpec(1),) * 3, numbers=(9, 4, 7)), 1, 0)
+    assert [kept.place(number) for number in (4, 7, 9)] == [1, 2, 0]
+    assert kept.places == {9: 0, 4: 1, 7: 2}, "one walk for all of them"
+    assert OpenJob(job(1, tasks=3), 1, 0).place(2) == 2

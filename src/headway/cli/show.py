@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -58,6 +59,9 @@ FOLDED: Final = (20, 8)
 
 GAP: Final = 2
 """Columns between those of a table."""
+
+LAID_OUT_MAX: Final = 200
+"""Rows of a table that Rich lays out; of the others only those that take several lines, because it takes 1 ms a row."""
 
 
 def print_json(value: Any) -> None:
@@ -131,13 +135,11 @@ def print_table(
         turn: if the table is too wide, rows become columns under the texts of the first column.
         spare: columns that may be left out, those first that are missed least.
     """
-    from rich.cells import cell_len
-
     kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
     columns, rows = [columns[place] for place in kept], [[shown(row[place]) for place in kept] for row in rows]
     texts = [[name, *(row[place] for row in rows)] for place, name in enumerate(columns)]
-    natural = [max(map(cell_len, column)) for column in texts]
-    words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    natural = [max(map(_cells, column)) for column in texts]
+    words = [max(_cells(word) for text in column for word in text.split() or [""]) for column in texts]
     room, missed = _room(), [name for name in spare if name in columns]
     for folded_to in FOLDED:
         least = [
@@ -188,6 +190,15 @@ def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]
     return widths
 
 
+def _cells(text: str) -> int:
+    """How many places of a line a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def _print_columns(
     columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], title: str, right: Sequence[str]
 ) -> None:
@@ -196,22 +207,45 @@ def _print_columns(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        show_header=any(name.strip() for name in columns),
-    )
-    for name, width in zip(columns, widths, strict=True):
-        justify: Literal["right", "left"] = "right" if name in right else "left"
-        table.add_column(name, justify=justify, overflow="fold", width=width)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console(width=sum(widths) + GAP * len(columns), highlight=False).print(table, crop=False)
+    def print_part(part: Sequence[Sequence[str]], *, is_first: bool) -> None:
+        table = Table(
+            title=title or None if is_first else None,
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+            show_header=is_first and any(name.strip() for name in columns),
+        )
+        for name, width in zip(columns, widths, strict=True):
+            justify: Literal["right", "left"] = "right" if name in right else "left"
+            table.add_column(name, justify=justify, overflow="fold", width=width)
+        for row in part:
+            table.add_row(*map(Text, row))
+        Console(width=sum(widths) + GAP * len(columns), highlight=False).print(table, crop=False)
+
+    print_part(rows[:LAID_OUT_MAX], is_first=True)
+    for fits, part in groupby(rows[LAID_OUT_MAX:], lambda row: _fits(row, widths)):
+        if not fits:
+            print_part(list(part), is_first=False)
+            continue
+        to_right = [name in right for name in columns]
+        click.echo("\n".join(_line(row, widths, to_right) for row in part))
+
+
+def _fits(row: Sequence[str], widths: Sequence[int]) -> bool:
+    """Whether a row takes one line."""
+    return all(_cells(text) <= width and "\n" not in text for text, width in zip(row, widths, strict=True))
+
+
+def _line(row: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
+    """A row that takes one line, as Rich lays it out."""
+    cells = []
+    for text, width, is_right in zip(row, widths, to_right, strict=True):
+        space = " " * (width - _cells(text))
+        cells.append(space + text if is_right else text + space)
+    return (" " * GAP).join(cells)
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, room: int) -> None:

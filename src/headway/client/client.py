@@ -63,6 +63,7 @@ from headway.wire import (
     TasksNamed,
     TaskState,
 )
+from headway.wire.base import LIMIT_MAX
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a request is repeated while no server answers, because it may be starting again."""
@@ -292,7 +293,7 @@ class Client(Operation):
         found: list[TaskState] = []
         first = task or 0
         while True:
-            query = (("first", first + len(found)), ("limit", None if task is None else 1))
+            query = (("first", first + len(found)), ("limit", LIMIT_MAX if task is None else 1))
             part: TaskList = self._server.ask(TASKS, job=job_id(job), query=query)
             found += part.tasks
             if task is not None or not part.more:

@@ -85,6 +85,7 @@ class OpenJob:
         names_files: whether it has inputs or outputs; known with `work`.
         view: the job as the core has it.
         needs: names of the functions and uploads that it needs, with spaces between them.
+        places: of its tasks by their numbers, where these are others; made when they are first looked for.
     """
 
     spec: JobSpec
@@ -98,6 +99,15 @@ class OpenJob:
     names_files: bool = False
     view: JobView | None = None
     needs: str = ""
+    places: dict[int, int] = field(default_factory=dict)
+
+    def place(self, number: int) -> int:
+        """Which of its tasks has this number for its work; see `JobSpec.numbers`."""
+        if not self.spec.numbers:
+            return number
+        if not self.places:
+            self.places = {each: place for place, each in enumerate(self.spec.numbers)}
+        return self.places[number]
 
 
 @dataclass(slots=True)
@@ -280,10 +290,10 @@ class Ledger:
                     return JobStatus(word)
         if job in self.open:
             return None
-        row = self.journal.job(job)
-        if row is None:
+        found = self.journal.end_of(job)
+        if found is None:
             raise NoSuchJob(job)
-        return row.status
+        return found[0]
 
     def check(self, entry: Entry, offer: CheckedSubmission) -> None:
         """Check a submission beside what is there at the last moment: names, and that no job comes after one that has
@@ -313,6 +323,7 @@ class Ledger:
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, terms, functions, body))
             if large is not None:
                 kept.work, kept.names_files = large.work, large.names_files
+                self.journal.specs.remember(terms, spec)
                 yield
                 self.core.expect(large.view)
             self.feed(entry, JobSubmitted(now, spec, caller), job=terms)

@@ -19,7 +19,7 @@ from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.intake import TAKEN_AT_ONCE
-from headway.live.ledger import Ledger
+from headway.live.ledger import Ledger, OpenJob
 from headway.live.store.journal import Journal, work_of
 from headway.live.switches import Switches
 from headway.live.troubles import Troubles, raised_by, said
@@ -205,12 +205,12 @@ class Performer:
             self._instance,
             self._result_max,
             kept.names_files,
-            self._gifts(launch, kept.spec, kept.work),
+            self._gifts(launch, kept, kept.work),
         )
         self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)
 
-    def _gifts(self, launch: Launch, spec: JobSpec, found: wire.Work) -> dict[int, wire.Gift]:
+    def _gifts(self, launch: Launch, kept: OpenJob, found: wire.Work) -> dict[int, wire.Gift]:
         """What the tasks before it gave to a task, by their numbers, if it gets anything of them.
 
         Raises:
@@ -222,8 +222,7 @@ class Performer:
         for number in found.needs[launch.task]:
             gift = found.given.get(str(number))
             if gift is None:
-                other = spec.numbers.index(number) if spec.numbers else number
-                gift = work.gift_of(self._journal.result(launch.job, other))
+                gift = work.gift_of(self._journal.result(launch.job, kept.place(number)))
             gifts[number] = gift
         size = sum(len(gift.value) for gift in gifts.values())
         if size > GIVEN_MAX and not found.place(launch.task)[0]:

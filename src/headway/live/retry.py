@@ -64,7 +64,10 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
     None of them if they are not all known any more, because results have been cleared.
     """
     if isinstance(row.spec, Workflow):
-        words = dict(journal.outcomes(row.id, 0, row.spec.tasks))
+        words: dict[int, str] = {}
+        for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
+            words |= journal.outcomes(row.id, first, first + LOOKED_AT_ONCE)
+            await asyncio.sleep(0)
         known = sum(word != Outcome.CANCELLED.value for word in words.values())
         return _with_followers(row.spec, words) if known == row.done else []
     found: list[int] = []

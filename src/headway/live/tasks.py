@@ -65,9 +65,12 @@ class _Looking:
 
     def states(self, first: int, last: int) -> list[wire.TaskState]:
         """The states of these tasks."""
-        self.ended |= dict.fromkeys(range(first, last), "") | dict(self.driver.journal.outcomes(self.job, first, last))
+        self._look(first, last)
         view = self.driver.core.state.jobs.get(self.job)
         return [self._state(task, view) for task in range(first, last)]
+
+    def _look(self, first: int, last: int) -> None:
+        self.ended |= dict.fromkeys(range(first, last), "") | dict(self.driver.journal.outcomes(self.job, first, last))
 
     def _state(self, task: int, view: JobView | None) -> wire.TaskState:
         name = self.names[task] if self.names else ""
@@ -99,7 +102,7 @@ class _Looking:
         if (view.failed or view.dropped) and self._cause(task) != _NOBODY:
             culprits = tuple(other for other in before if self._is_over(other))
             return wire.TaskState(task, "never runs", name, number, culprits, why=self._why(task))
-        waits = tuple(other for other in before if self._word(other) != _SUCCEEDED) if before else ()
+        waits = self._awaited(before, view.missing[task]) if before else ()
         start, node = view.planned.get(task, (view.promise, ""))
         return wire.TaskState(
             task,
@@ -112,6 +115,14 @@ class _Looking:
             hindered=hindrance(self.driver, view, task),
         )
 
+    def _awaited(self, before: tuple[int, ...], missing: int) -> tuple[int, ...]:
+        """Those tasks before one that have not succeeded; `missing` says how many: mostly none or all of them."""
+        if not missing:
+            return ()
+        if missing == len(set(before)):
+            return before
+        return tuple(other for other in before if self._word(other) != _SUCCEEDED)
+
     @staticmethod
     def _failed(word: str) -> wire.TaskStateWord:
         return "cancelled" if word == Outcome.CANCELLED.value else "failed"
@@ -119,7 +130,8 @@ class _Looking:
     def _word(self, task: int) -> str:
         """The outcome of a task, empty if it has none."""
         if task not in self.ended:
-            self.ended[task] = dict(self.driver.journal.outcomes(self.job, task, task + 1)).get(task, "")
+            first = task - task % LOOKED_AT_ONCE  # who asks for one asks for its neighbours too
+            self._look(first, first + LOOKED_AT_ONCE)
         return self.ended[task]
 
     def _is_over(self, task: int) -> bool:

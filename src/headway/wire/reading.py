@@ -139,6 +139,11 @@ def packed(body: bytes) -> bytes:
     return msgspec.msgpack.encode(zlib.compress(body, 1))
 
 
+def is_packed(body: bytes) -> bool:
+    """Whether a job was written compressed."""
+    return body[:1] in (b"\xc4", b"\xc5", b"\xc6")  # how bytes begin
+
+
 def any_form(kind: Any, plain: Any) -> JobSpec:
     """The job of a record or an event: what decoders call for the type `AnyJob`, as their `dec_hook`.
 
@@ -146,17 +151,28 @@ def any_form(kind: Any, plain: Any) -> JobSpec:
     kinds, and the graph of a workflow as `plan`.
     """
     if kind is AnyJob and isinstance(plain, bytes):
-        plain = msgspec.msgpack.decode(zlib.decompress(plain))
+        body = zlib.decompress(plain)
+        form = _kind.decode(body).kind
+        return _job_of(form, _TERMS_OF[form].decode(body))
     if kind is not AnyJob or not isinstance(plain, dict):
         raise NotImplementedError(f"{kind} cannot be read")
     written = Kind(plain.get("kind", Kind.BAG))
     if "plan" in plain:
         plain = {**plain, "graph": plain["plan"]}
-    terms = msgspec.convert(plain, _TERMS[written])
+    return _job_of(written, msgspec.convert(plain, _TERMS[written]))
+
+
+def _job_of(kind: Kind, terms: msgspec.Struct) -> JobSpec:
     given = {name: getattr(terms, name) for name in terms.__struct_fields__}
     if "graph" in given:
         given["graph"] = tuple(TaskSpec(*msgspec.structs.astuple(task)) for task in given["graph"])
-    return FORMS[written](**given)
+    return FORMS[kind](**given)
+
+
+class _Form(msgspec.Struct):
+    """What form a job has."""
+
+    kind: Kind
 
 
 def _terms_of(form: type) -> type[msgspec.Struct]:
@@ -179,6 +195,8 @@ def _terms_of(form: type) -> type[msgspec.Struct]:
 
 
 _TERMS: Final = {kind: _terms_of(form) for kind, form in FORMS.items()}
+_TERMS_OF: Final = {kind: msgspec.msgpack.Decoder(terms) for kind, terms in _TERMS.items()}
+_kind: Final = msgspec.msgpack.Decoder(_Form)
 
 
 def with_whole_numbers(value: Any) -> Any:

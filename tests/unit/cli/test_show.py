@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.table import Table
 
 from headway import InvalidInput, wire
+from headway.cli import show
 from headway.cli.live import print_tasks, promise_line
 from headway.cli.show import bytes_in, instant_in, plain, print_table, promised, seconds_in, span, when
 from headway.model.events import Outcome
@@ -219,3 +221,27 @@ def test_tasks_are_listed_with_late_starts_and_what_hinders_them(
     assert second.rstrip().endswith("2 min 00 s ago")
     print_tasks([msgspec.structs.replace(runs, hindered="it waits for room")], as_json=False)
     assert "it waits for room" in capsys.readouterr().out
+
+
+def test_a_long_table_looks_as_rich_lays_it_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        (str(number), f"täsk {number}", "word " * 30 if number % 7 == 0 else "a, b", "日本" if number % 5 else "x")
+        for number in range(40)
+    ]
+
+    def printed(laid_out: int) -> str:
+        monkeypatch.setattr(show, "LAID_OUT_MAX", laid_out)
+        print_table(("task", "name", "because", "on"), rows, title="Tasks", right=("task",), fold=("because",))
+        return capsys.readouterr().out
+
+    assert printed(3) == printed(len(rows))
+
+
+def test_the_rows_of_a_long_table_cost_little_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[int] = []
+    add_row = Table.add_row
+    monkeypatch.setattr(Table, "add_row", lambda table, *cells: (laid_out.append(1), add_row(table, *cells))[1])
+    print_table(("task", "state"), [(str(number), "ready") for number in range(5 * show.LAID_OUT_MAX)])
+    assert len(laid_out) == show.LAID_OUT_MAX

@@ -38,10 +38,11 @@ from headway.live.store.rows import Rows, not_whole, refuse
 from headway.live.store.schema import ASKED
 from headway.live.store.schema import FILE as FILE
 from headway.live.store.schema import FORMAT as FORMAT
+from headway.live.store.specs import Specs
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
-from headway.model.job import AnyJob, JobId, JobSpec
+from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.wire import TaskRange, TaskResult, Work
 from headway.wire.reading import any_form
@@ -54,7 +55,6 @@ _COMPRESSED: Final = b"\x78"
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
-_spec: msgspec.msgpack.Decoder[JobSpec] = msgspec.msgpack.Decoder(AnyJob, dec_hook=any_form)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _result = msgspec.msgpack.Decoder(TaskResult)
 _record = msgspec.json.Decoder(StateRecord, dec_hook=any_form)
@@ -163,6 +163,7 @@ class Journal:
         expiry: deletes rows that are not needed.
         away: the gaps in which nothing could be fetched.
         clients: the numbers of clients.
+        specs: reads the terms of jobs.
         epoch: the name of this journal's history; a journal that was restored, or has lost something, has a new one.
         accept_loss: as given.
         given_up: what was lost and is accepted as lost, in sentences.
@@ -187,6 +188,7 @@ class Journal:
         self.away = Away(self._db, self._rows, self._transaction)
         self.expiry = Expiry(self._db, self._transaction, self.away)
         self.clients = Clients(self._db)
+        self.specs = Specs()
         if self.noted("format") != FORMAT:
             self.note("format", FORMAT)  # an older Headway could not read what is written from now on
 
@@ -413,7 +415,12 @@ class Journal:
     def job(self, job: JobId) -> JobRow | None:
         """One job; None if there is none with this id."""
         row = self._rows.one("jobs", "WHERE id = ?", (job,))
-        return None if row is None else _job_row(row)
+        return None if row is None else self._job_row(row)
+
+    def end_of(self, job: JobId) -> tuple[JobStatus | None] | None:
+        """How a job has ended, None in it if it has not; None if there is none with this id. Its terms are not read."""
+        row = self._rows.one("jobs", "WHERE id = ?", (job,))
+        return None if row is None else (None if row[4] is None else JobStatus(row[4]),)
 
     def jobs(
         self,
@@ -439,7 +446,7 @@ class Journal:
             wanted.append("user = ?")
             values.append(user)
         rows = self._rows.of("jobs", f"WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?", (*values, limit))
-        return [_job_row(row) for row in rows]
+        return [self._job_row(row) for row in rows]
 
     def progress(self) -> dict[JobId, tuple[int, int, int]]:
         """How many tasks of each open job succeeded or failed, how many failed, and how many were cancelled, if any."""
@@ -587,6 +594,11 @@ class Journal:
             )
         return _result.decode(found[0])
 
+    def _job_row(self, row: tuple[Any, ...]) -> JobRow:
+        job, client, _, _, status, submitted, started, ended, done, failed, spec, *_ = row
+        final = None if status is None else JobStatus(status)
+        return JobRow(job, client, final, submitted, started, ended, done, failed, self.specs.of(spec))
+
     def _there(self, table: str, which: str, key: JobId | str, *, body: str = "NULL") -> tuple[Any, ...]:
         """A row that must exist."""
         row = self._rows.one(table, which, (key,), body=body)
@@ -617,9 +629,3 @@ def work_of(body: bytes) -> Work:
 def work_body(body: bytes) -> bytes:
     """Encoded work as the table has it: if it is long, compressed."""
     return body if len(body) < _PLAIN_MAX else zlib.compress(body, 1)
-
-
-def _job_row(row: tuple[Any, ...]) -> JobRow:
-    job, client, _, _, status, submitted, started, ended, done, failed, spec, *_ = row
-    final = None if status is None else JobStatus(status)
-    return JobRow(job, client, final, submitted, started, ended, done, failed, _spec.decode(spec))
