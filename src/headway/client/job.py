@@ -577,6 +577,7 @@ def calls_of_tasks(
     """
     numbers: dict[int, int] = {}
     functions: dict[str, bytes] = {}
+    places: dict[str, int] = {}
     args, chosen = [], []
     tasks = tuple(tasks)
     for number, task in tasks:
@@ -586,7 +587,7 @@ def calls_of_tasks(
             blob = pickled_function(task.function, f"task {number} of {title}")
             name = blob_name(blob)
             functions.setdefault(name, blob)
-            numbers[key] = list(functions).index(name)
+            numbers[key] = places.setdefault(name, len(places))
         chosen.append(numbers[key])
     with naming() as files:
         for number, task in tasks:

@@ -214,7 +214,9 @@ class Flow(Waiter):
         self.names = workflow.names()
         self._numbers = {id(task): number for number, task in enumerate(workflow.tasks)}
         self._given = tuple(workflow.tasks)
+        self._named = {name: number for number, name in reversed(tuple(enumerate(self.names)))}
         self._before: list[tuple[int, ...]] = [()] * len(workflow.tasks)
+        self._causes: dict[int, int | None] = {}
 
     def comes_after(self, before: Sequence[tuple[int, ...]]) -> None:
         """Which tasks each one comes after."""
@@ -229,7 +231,7 @@ class Flow(Waiter):
         if isinstance(task, Task):
             number = self._numbers.get(id(task))
         elif isinstance(task, str):
-            number = next((place for place, name in enumerate(self.names) if name == task), None)
+            number = self._named.get(task)
         else:
             number = task if 0 <= task < len(self) else None
         if number is None:
@@ -268,21 +270,15 @@ class Flow(Waiter):
         )
 
     def _cause_of(self, task: int) -> int | None:
-        """The first task before this one that failed itself, or was cancelled."""
-        ends = self.ended()
-        seen, left = {task}, list(self._before[task])
-        found: list[int] = []
-        while left:
-            before = left.pop()
-            if before in seen:
-                continue
-            seen.add(before)
-            end = ends[before]
-            if end is None:
-                left += self._before[before]
-            elif end[1] is not None:
-                found.append(before)
-        return min(found, default=None)
+        """The first task before this one that failed itself, or was cancelled. It is asked for in order of the tasks."""
+        causes = (self._causes.get(before, before) for before in self._before[task])
+        found = min((cause for cause in causes if cause is not None and self._has_failed(cause)), default=None)
+        self._causes[task] = found
+        return found
+
+    def _has_failed(self, task: int) -> bool:
+        end = self._ends[task]
+        return end is not None and end[1] is not None
 
     def _told(self, task: int, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, CancelledError):

@@ -49,6 +49,7 @@ class Improving:
         self._tasks = [(place, task) for place, flow in enumerate(flows) for task in sorted(flow.missing)]
         self._after = {one: [(one[0], other) for other in self._follow(one)] for one in self._tasks}
         self._before: dict[Named, list[Named]] = {one: [] for one in self._tasks}
+        self._sizes: dict[Named, dict[int, int]] = {}
         for one, others in self._after.items():
             for other in others:
                 self._before[other].append(one)
@@ -122,12 +123,23 @@ class Improving:
             spec, ready = job.graph[task], 0
             for after in self._after[place, task]:
                 other = job.graph[after[1]]
-                size = other.sends[other.after.index(task)] if other.sends else 0
+                size = self._sizes_of(after)[task] if other.sends else 0
                 ready = max(ready, done[after] + (round(latency + size * byte) if size else 0))
             fit = holes.soonest(spec.cores, layout.lasts(spec.estimate), ready)
             layout.take(holes, fit, spec.cores)
             done[place, task] = fit[2]
         return {one: float(-end) for one, end in done.items()}
+
+    def _sizes_of(self, one: Named) -> dict[int, int]:
+        """What a task gets of each task before it, in bytes."""
+        sizes = self._sizes.get(one)
+        if sizes is None:
+            place, task = one
+            spec = self._flows[place].job.graph[task]
+            sizes = self._sizes[one] = {}
+            for before, size in zip(spec.after, spec.sends, strict=True):
+                sizes.setdefault(before, size)
+        return sizes
 
     def _in_order(
         self, keys: dict[Named, float], before: dict[Named, list[Named]], after: dict[Named, list[Named]]

@@ -8,9 +8,12 @@ import pytest
 
 from headway import Input, InvalidInput, Job, NotPicklable, Task, Workflow
 from headway.client.job import described
-from headway.errors import HeadwayError
+from headway.client.workflow import Flow
+from headway.errors import HeadwayError, TaskFailed
 from headway.given import results, task_file_of
-from headway.wire import Commands, Steps
+from headway.model.actions import JobStatus
+from headway.model.outcome import Outcome
+from headway.wire import Commands, Steps, TaskEnding, TaskResult
 
 
 def double(value: int) -> int:
@@ -123,3 +126,20 @@ def test_a_file_of_a_task_is_known_by_its_url() -> None:
         None,
     ]
     assert Input("task:7/a/b.txt").url == "task:7/a/b.txt"
+
+
+def test_of_tasks_that_never_ran_each_names_the_one_that_failed_itself() -> None:
+    workflow = Workflow("long")
+    before: list[Task] = []
+    for number in range(300):
+        before = [workflow.task(double, number, after=before)]
+    flow = Flow(workflow, lambda job: False)
+    flow.comes_after([(task - 1,) if task else () for task in range(300)])
+    flow.accepted(4)
+    failed = TaskEnding(Outcome.EXITED, exit_code=1)
+    flow.settled(TaskResult(4, 0, 1, failed))
+    flow.concluded(JobStatus.FAILED)
+    for task in (1, 2, 299):
+        with pytest.raises(TaskFailed, match=r"did not run, because task 0 \(double-0\) failed"):
+            flow[task].result()
+    assert flow["double-299"] is flow[299]
