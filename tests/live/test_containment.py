@@ -16,6 +16,7 @@ import pytest
 from headway import wire
 from headway.engines import base
 from headway.errors import CannotGoOn, Unavailable
+from headway.live import intake
 from headway.live.driver import BUSY_MAX, Driver
 from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
@@ -737,5 +738,58 @@ def test_whatever_raises_each_task_ends_once(tmp_path: Path, seed: int, monkeypa
                 assert tasks_told == sorted(set(tasks_told))
                 if row.status is not JobStatus.CANCELLED:
                     assert tasks_told == list(range(count))
+
+    run(scenario)
+
+
+def test_an_error_after_a_turn_that_is_not_foreseen_stops_the_driver_and_everyone_gets_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            monkeypatch.setattr(Driver, "_set_alarm", raising)
+            await live.submit(new_job(), new_job(release=6.0))
+            error = live.driver.broken.exception()
+            assert isinstance(error, CannotGoOn)
+            with pytest.raises(Unavailable):
+                await live.driver.submit("me", submission(new_job()))
+        monkeypatch.undo()
+        async with rig(tmp_path) as live:
+            await live.advance(2 * SECOND)
+            assert live.running == [(1, 0, 2), (2, 0, 1)], "what was accepted is there"
+
+    run(scenario)
+
+
+def raising(driver: Driver) -> None:
+    raise RuntimeError("no alarm")
+
+
+def test_an_error_in_a_step_of_a_short_submission_is_raised_within_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> object:
+        raise OSError("no such step")
+
+    def digest(sent: wire.Submission) -> intake.Pausing[bytes]:
+        try:
+            yield failing
+        except OSError:
+            return b"without the step"
+        raise AssertionError
+
+    def look_at(*args: Any, **terms: Any) -> intake.Pausing[intake.CheckedSubmission]:
+        yield failing
+        raise AssertionError
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            monkeypatch.setattr(intake, "digest", digest)
+            monkeypatch.setattr(intake, "look_at", look_at)
+            with pytest.raises(OSError, match="no such step"):
+                live.driver.hand_in("me", submission(new_job(), key="once"))
+            monkeypatch.undo()
+            answer = await live.driver.hand_in("me", submission(new_job(), key="once"))
+            assert answer == wire.Submitted((1,), 0), "neither the key nor the number is taken"
 
     run(scenario)

@@ -743,7 +743,14 @@ class Driver:
         if turn.batch.acknowledged:
             contain("retention", self.retention.acknowledged, "it looks again later")
         self._unfollowed.append(turn)
-        asyncio.get_running_loop().call_soon(self._follow)
+        asyncio.get_running_loop().call_soon(self._follow_soon)
+
+    def _follow_soon(self) -> None:
+        """As `_follow`, in a step of its own. An error that is not foreseen ends the driver here as in a turn: without
+        the alarm that is set at the end, it would stand still.
+        """
+        if not self.broken.done() and (error := raised_by(self._follow)):
+            self._break(error)
 
     def _follow(self) -> None:
         """What follows a turn and nobody waits for: it comes when launches and answers have been sent."""
