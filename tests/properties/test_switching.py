@@ -276,9 +276,9 @@ def test_while_another_node_only_comes_on_the_last_one_stays_on() -> None:
     happens(TaskEnded(now + 5, 1, 0, 1, Outcome.SUCCEEDED), TaskEnded(now + 10, 1, 1, 1, Outcome.SUCCEEDED))
     happens(Woke(now + 11), Woke(now + 10 + OFF_AFTER), Woke(now + 20 + OFF_AFTER))
     assert [one for one in actions if isinstance(one, SwitchOff | SwitchOn)] == [
-        SwitchOff(other.name),
-        SwitchOn(other.name),
+        SwitchOff(other.name, 1),
+        SwitchOn(other.name, 2),
     ]
     now += 10 * OFF_AFTER
     happens(NodeOn(now, other.name), Woke(now + 1))
-    assert SwitchOff(one.name) in actions
+    assert SwitchOff(one.name, 3) in actions

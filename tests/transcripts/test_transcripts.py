@@ -59,6 +59,7 @@ from headway.model.events import (
     Outcome,
     PolicyChosen,
     RulesChosen,
+    SwitchFailed,
     SwitchingChosen,
     TaskEnded,
     TaskSaved,
@@ -167,14 +168,20 @@ class Play:
                 reports = {"reports_start": True} if terms.pop("reports_start", 0) else {}
                 return NodeJoined(at, node(first, **{**terms, **whole, **reports}))
             case "switching":
-                terms = {name: float(value) for name, _, value in (word.partition("=") for word in words)}
-                times = {
-                    name: from_seconds(terms[name]) for name in terms.keys() & {"off_after", "off_time", "on_time"}
-                }
+                pairs = [word.partition("=") for word in words]
+                terms = {name: float(value) for name, _, value in pairs}
+                spans = {"off_after", "off_time", "on_time", "limit"}
+                times = {name: from_seconds(terms[name]) for name in terms.keys() & spans}
                 whole = {name: int(terms[name]) for name in terms.keys() & {"min_on"}}
                 return SwitchingChosen(at, (Switching(**{**terms, **times, **whole}),) if words else ())
             case "switch":
-                return NodeSwitched(at, first, words[1] == "on")
+                return NodeSwitched(at, first, words[1] == "on", by_hand="hand" in words)
+            case "off" | "on":
+                number = int(words[1].removeprefix("#")) if len(words) > 1 else 0
+                return NodeOff(at, first, number) if verb == "off" else NodeOn(at, first, number)
+            case "unswitched":
+                number = self.scheduler.state.nodes[first].switch if len(words) < 3 else int(words[2].removeprefix("#"))
+                return SwitchFailed(at, first, number, serves=words[1] == "serves", detail="no such plug")
             case "heard":
                 return NodesHeard(at, tuple(words))
             case "policy":
@@ -189,9 +196,7 @@ class Play:
                 return DeciderBack(at)
             case "wake":
                 return Woke(at)
-        return {"off": NodeOff, "on": NodeOn, "down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[
-            verb
-        ](at, first)
+        return {"down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[verb](at, first)
 
     def slots(self, slots: Slots) -> str:
         """Slots by node and their number there."""
@@ -219,10 +224,10 @@ class Play:
                 return f"wake {seconds_text(at)}"
             case Consult(question=question):
                 return f"consult {question}"
-            case SwitchOff(node=name):
-                return f"switch {name} off"
-            case SwitchOn(node=name):
-                return f"switch {name} on"
+            case SwitchOff(node=name, switch=number, by_hand=by_hand):
+                return f"switch {name} off #{number}" + " by hand" * by_hand
+            case SwitchOn(node=name, switch=number, by_hand=by_hand):
+                return f"switch {name} on #{number}" + " by hand" * by_hand
 
     def answer(self, question: str) -> str:
         """The answer to a `?` line: a job, why it waits, its slots; a slot; questions; what was ignored or refused.
@@ -253,7 +258,9 @@ class Play:
             case "slot":
                 return slot_statuses(state)[self.script.slot(state, of)].value
             case "power":
-                return POWER_WORDS[state.nodes[of].power]
+                known = state.nodes[of]
+                failed = "" if known.trouble is None else f", failed {known.trouble.times} times"
+                return POWER_WORDS[known.power] + (", down" if not known.up else "") + failed
             case "question":
                 return str(self.scheduler.question or "none")
             case "rounds":

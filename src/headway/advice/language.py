@@ -57,6 +57,7 @@ ReasonName = Literal[
     "RUNS_BEHIND",
     "RUNS_ALONE_NEXT",
     "NODES_COME_ON",
+    "NODES_STUCK",
 ]
 """The names of `headway.model.plan.Reason`."""
 

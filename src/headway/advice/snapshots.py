@@ -12,6 +12,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind, Workflow, flaw
 from headway.model.network import BANDWIDTH_RANGE, Network
 from headway.model.node import node_flaw
+from headway.model.power import Switching
 
 SLOTS_MAX: Final = 100_000
 """The most slots in a snapshot."""
@@ -243,21 +244,30 @@ def _check_power(snapshot: StateRecord, exist: set[int]) -> set[int]:
         for name in ("power_until", "idle_since"):
             value = getattr(node, name)
             _must(-NEVER < value <= NEVER, path, name, value, "an instant, at most 2**62")
-        _must(node.power == "on" or node.up, path, "power", node.power, "on, of a node that is not up")
+        allowed = "on, going off or coming on, of a node that is not up"
+        _must(node.power != "off" or node.up, path, "power", node.power, allowed)
+        _must(0 <= node.switch <= snapshot.switched, path, "switch", node.switch, "0 to the number of switches")
+        if node.trouble is not None:
+            _must(node.trouble.times > 0, path, "trouble.times", node.trouble.times, "1 or more")
+            _must(-NEVER < node.trouble.again <= NEVER, path, "trouble.again", node.trouble.again, "an instant")
+        _check_switching(node.went_off, f"{path}went_off.")
         waits = node.power == "going off" and node.power_until == NEVER
         if node.power != "on" and not waits:
             dark.update(places)
     for slot in snapshot.was_taken or ():
         _must(slot in exist, "", "was_taken", slot, "slots that the nodes have")
     for number, one in enumerate(snapshot.switching):
-        path = f"switching[{number}]."
-        for name in ("off_after", "off_time", "on_time", "limit", "min_on"):
-            value = getattr(one, name)
-            _must(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
-        for name in ("off_watts", "switch_joules"):
-            value = getattr(one, name)
-            _must(0 <= value < math.inf, path, name, value, "a finite number, 0 or more")
+        _check_switching(one, f"switching[{number}].")
     return dark
+
+
+def _check_switching(settings: Switching, path: str) -> None:
+    for name in ("off_after", "off_time", "on_time", "limit", "min_on"):
+        value = getattr(settings, name)
+        _must(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
+    for name in ("off_watts", "switch_joules"):
+        value = getattr(settings, name)
+        _must(0 <= value < math.inf, path, name, value, "a finite number, 0 or more")
 
 
 def _coming(snapshot: StateRecord) -> set[int]:

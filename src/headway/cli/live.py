@@ -241,6 +241,9 @@ def nodes(reach: Reach, as_json: bool) -> None:
     wide = ("cannot", "slots", *columns[-2:width])
     print_table(columns[:width], [row[:width] for row in rows], right=("speed",), fold=wide)
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
+    for node in found:
+        if node.trouble:
+            click.echo(trouble_of(node))
 
 
 def in_tier(node: NodeReport, tier: str) -> list[AttemptReport]:
@@ -260,12 +263,21 @@ def behind(attempt: AttemptReport, node: NodeReport) -> str:
 
 
 def node_status(node: NodeReport) -> str:
-    """Whether a node is up, and whether it or slots of it are about to leave."""
+    """Whether a node is up, and whether it or slots of it are about to leave; how often it could not be switched."""
     if node.draining:
         return "drains"
     if node.power != "on":
-        return f"{node.power}, kept off" if node.kept_off else node.power
-    return ("up" if node.up else "down") + (f", {node.closing} slots go" if node.closing else "")
+        said = f"{node.power}, kept off" if node.kept_off else node.power
+    else:
+        said = ("up" if node.up else "down") + (f", {node.closing} slots go" if node.closing else "")
+    return said + (f", failed {node.failures}x" if node.failures else "")
+
+
+def trouble_of(node: NodeReport) -> str:
+    """Why a node could not be switched, and when it is tried again."""
+    wanted = "on" if node.power == "coming on" else "off"
+    then = "it is tried again now" if node.again is None else f"it is tried again after {clock(node.again)}"
+    return f"Node {node.name} could not be switched {wanted}: {node.trouble}; {then}."
 
 
 @click.command()

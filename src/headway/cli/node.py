@@ -86,24 +86,32 @@ def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) ->
 
 @node.command(short_help="Let a node go off, and stay off.")
 @click.argument("name")
+@click.option("--by-hand", is_flag=True, help="It is off already: give up what is under way, and run no command.")
 @as_json
 @asks_server
-def off(reach: Reach, name: str, as_json: bool) -> None:
-    """Switch a node off when nothing runs there; nothing more starts. It stays off until `headway node on`."""
+def off(reach: Reach, name: str, by_hand: bool, as_json: bool) -> None:
+    """Switch a node off when nothing runs there; nothing more starts. It stays off until `headway node on`.
+
+    If it could not be switched off before, that is tried again now.
+    """
     with reach() as client:
-        change = client.switch_node_off(name)
-    tell(change, as_json, "goes off when nothing runs there", "is to be off already")
+        change = client.switch_node_off(name, by_hand=by_hand)
+    tell(change, as_json, "goes off when nothing runs there", f"is to be off already: it is {change.power}")
 
 
 @node.command(short_help="Let a node come on that is off.")
 @click.argument("name")
+@click.option("--by-hand", is_flag=True, help="It is on already: give up what is under way, and only start its agent.")
 @as_json
 @asks_server
-def on(reach: Reach, name: str, as_json: bool) -> None:
-    """Switch a node on. `headway nodes` shows when it has come."""
+def on(reach: Reach, name: str, by_hand: bool, as_json: bool) -> None:
+    """Switch a node on. `headway nodes` shows when it has come.
+
+    If it could not be switched on before, that is tried again now.
+    """
     with reach() as client:
-        change = client.switch_node_on(name)
-    tell(change, as_json, "comes on", "is on, or is coming on, already")
+        change = client.switch_node_on(name, by_hand=by_hand)
+    tell(change, as_json, "comes on" if change.power != "on" else "is on", f"is {change.power} already")
 
 
 def await_departure(client: Client, name: str, as_json: bool) -> None:
@@ -122,6 +130,8 @@ def tell(change: NodeChange, as_json: bool, became: str, was: str) -> None:
         print_json(change)
         return
     click.echo(f"Node {change.node} {became if change.changed else was}.")
+    if change.trouble:
+        click.echo(f"It could not be switched: {change.trouble}.", err=True)
     if change.redone:
         click.echo(f"Tasks that were ended there and are redone: {change.redone}.")
     if change.unfit:

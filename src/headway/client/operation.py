@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from headway.client.connection import Server
+from headway.client.connection import Query, Server
 from headway.client.job import duration
 from headway.model.instant import from_seconds, to_seconds
 from headway.times import Span, instant_of
@@ -106,22 +106,28 @@ class Operation:
         answer: NodeChange = self._server.ask(REMOVE_NODE, node=name, wait=NODE_SECONDS)
         return answer
 
-    def switch_node_off(self, name: str) -> NodeChange:
+    def switch_node_off(self, name: str, *, by_hand: bool = False) -> NodeChange:
         """Let a node go off when nothing runs there; it stays off until it is wanted on.
 
+        Args:
+            by_hand: it is off already: what is under way there is given up, and no command is run.
+
         Raises:
-            HeadwayError: there is no such node, it drains, or it is the last.
+            HeadwayError: there is no such node, it drains, or it is the last; or it is off and something runs there.
         """
-        answer: NodeChange = self._server.ask(SWITCH_NODE_OFF, node=name)
+        answer: NodeChange = self._server.ask(SWITCH_NODE_OFF, node=name, query=_by(by_hand))
         return answer
 
-    def switch_node_on(self, name: str) -> NodeChange:
+    def switch_node_on(self, name: str, *, by_hand: bool = False) -> NodeChange:
         """Let a node come on that is off.
 
+        Args:
+            by_hand: it is on already: what is under way there is given up, and only its agent is started.
+
         Raises:
-            HeadwayError: there is no such node, or it drains.
+            HeadwayError: there is no such node, it drains, or it is down though nothing has switched it.
         """
-        answer: NodeChange = self._server.ask(SWITCH_NODE_ON, node=name)
+        answer: NodeChange = self._server.ask(SWITCH_NODE_ON, node=name, query=_by(by_hand))
         return answer
 
     def resize_node(self, name: str, slots: int, *, at_once: bool = False) -> NodeChange:
@@ -245,3 +251,7 @@ def _past(when: float | datetime | str | None, field: str) -> float | None:
     if isinstance(when, str):
         when = instant_of(when, field, towards="past")
     return when.timestamp() if isinstance(when, datetime) else when
+
+
+def _by(by_hand: bool) -> Query:
+    return (("by", "hand"),) if by_hand else ()

@@ -203,6 +203,10 @@ def check_nodes(state: State) -> None:
             f"power of {node.spec.name}"
         )
         assert node.power is PowerState.ON or node.waits_to_go_off or not taken, f"{node.spec.name} is off and is busy"
+        is_tried = node.is_put_off and node.power is not PowerState.ON
+        assert is_tried == (state.troubled.get(node.spec.name) is node), f"{node.spec.name} is tried again"
+        assert node.switch <= state.switched, f"number of the switch of {node.spec.name}"
+        assert node.up or node.power is not PowerState.OFF, f"{node.spec.name} is off and is lost"
         assert (node.idle_since < NEVER) == (state.idle.get(node.spec.site, {}).get(node.spec.name) is node), (
             f"whether {node.spec.name} is idle"
         )

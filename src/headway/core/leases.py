@@ -9,7 +9,7 @@ from headway.core import lifecycle, nodes, suspects
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
-from headway.model.power import PowerState
+from headway.model.power import AT_ONCE, PowerState
 from headway.model.snapshot import NodeView
 
 
@@ -25,6 +25,7 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
     if node.up:
         node.up = False
         forget_power(state, node)
+        node.trouble = None
         node.heard_until = NEVER
         if outcome is Outcome.LOST and state.rules >= lifecycle.ISOLATING:
             suspects.note(state, node.slots)
@@ -37,8 +38,9 @@ def forget_power(state: State, node: NodeView) -> None:
     """A node is neither off nor about to be: it is on, or lost."""
     if node.power is not PowerState.ON:
         node.power, node.power_until, node.comes_back = PowerState.ON, NEVER, False
-        state.alike = None
+        node.by_hand, node.went_off, state.alike = False, AT_ONCE, None
         del state.dark[node.spec.name]
+        state.troubled.pop(node.spec.name, None)
 
 
 def bring_up(state: State, node: NodeView) -> None:
@@ -47,8 +49,9 @@ def bring_up(state: State, node: NodeView) -> None:
     if not node.draining:
         if state.suspects:
             suspects.wait_again(state)
+        forget_power(state, node)
         node.up = True
-        node.kept_off = False
+        node.kept_off = node.kept_off and state.rules >= lifecycle.KEEPING_OFF
         if not node.apart:
             state.open_all(node.slots & ~node.closing)
         heard(state, node)

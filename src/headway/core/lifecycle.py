@@ -136,7 +136,10 @@ ISOLATING: Final = 2
 READING_BY_TIME: Final = 3
 """The first of the `rules` under which more tasks are launched ahead of their turn the shorter they are."""
 
-RULES: Final = 3
+KEEPING_OFF: Final = 4
+"""The first of the `rules` under which nodes that were lost stay kept off, and none is lost while it is switched."""
+
+RULES: Final = 4
 """The rules of a new scheduler, see `RulesChosen`."""
 
 STRIKES_MAX: Final = 3

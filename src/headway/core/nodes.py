@@ -99,6 +99,7 @@ def remove(state: State, node: NodeView) -> None:
     """Drop a node on which nothing runs and whose slots are not allocated."""
     del state.nodes[node.spec.name]
     state.dark.pop(node.spec.name, None)
+    state.troubled.pop(node.spec.name, None)
     state.idle.get(node.spec.site, {}).pop(node.spec.name, None)
     for pool in state.others:
         pool.nodes.pop(node.spec.name, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headway.core import cancelling, leases, lifecycle, moving, nodes, switching
 from headway.core.pool import SERVICE, pool_of
 from headway.core.state import State
@@ -22,6 +24,7 @@ from headway.model.events import (
     NodesHeard,
     NodeSwitched,
     NodeUp,
+    SwitchFailed,
     SwitchingChosen,
     TaskEnded,
     TaskSaved,
@@ -36,7 +39,7 @@ from headway.model.job import PENALTY_MAX, Service, changed
 from headway.model.network import Routes
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, by_site
-from headway.model.snapshot import WINDOWS_KEPT, AttemptView
+from headway.model.snapshot import WINDOWS_KEPT, AttemptView, NodeView
 
 
 def on_job_submitted(state: State, event: JobSubmitted) -> bool:
@@ -185,16 +188,16 @@ def on_node_joined(state: State, event: NodeJoined) -> bool:
     if node is not None and node.spec != event.node:
         return False
     if node is not None:
-        leases.bring_up(state, node)
+        _is_back(state, node)
     if event.node.name not in state.nodes:
         nodes.add(state, event.node)
     return True
 
 
 def on_node_down(state: State, event: NodeDown) -> bool:
-    """What ran on the node is lost."""
+    """What ran on the node is lost; while it is switched nothing does, and the answer to the switch counts."""
     node = state.nodes.get(event.name)
-    if node is None or not node.up:
+    if node is None or not node.up or _has_no_agent(state, node):
         return False
     leases.take_down(state, node, Outcome.KILLED if event.excused else Outcome.LOST)
     return True
@@ -203,10 +206,23 @@ def on_node_down(state: State, event: NodeDown) -> bool:
 def on_node_up(state: State, event: NodeUp) -> bool:
     """The node is back and runs nothing."""
     node = state.nodes.get(event.name)
-    if node is None:
+    if node is None or _has_no_agent(state, node):
         return False
-    leases.bring_up(state, node)
+    _is_back(state, node)
     return True
+
+
+def _has_no_agent(state: State, node: NodeView) -> bool:
+    """Whether a node is off, or is being switched, so that it can neither be lost nor be back."""
+    is_dark = node.power is not PowerState.ON and not node.waits_to_go_off
+    return is_dark and state.rules >= lifecycle.KEEPING_OFF
+
+
+def _is_back(state: State, node: NodeView) -> None:
+    """A node is back and runs nothing; it goes off if an operator keeps it off."""
+    leases.bring_up(state, node)
+    if node.kept_off and node.up:
+        switching.keep_off(state, node)
 
 
 def on_node_drained(state: State, event: NodeDrained) -> bool:
@@ -232,14 +248,18 @@ def on_node_resized(state: State, event: NodeResized) -> bool:
 def on_node_switched(state: State, event: NodeSwitched) -> bool:
     """An operator wants a node on or off."""
     node = state.nodes.get(event.name)
-    if node is None or node.draining or not node.up:
+    if node is None or node.draining or (not node.up and state.rules < lifecycle.KEEPING_OFF):
         return False
+    if event.by_hand:
+        return switching.by_hand(state, node, on=event.on)
+    is_put_off = node.is_put_off and node.power is not PowerState.ON
     if event.on:
-        if not node.kept_off and (node.power in (PowerState.ON, PowerState.COMING_ON) or node.comes_back):
+        comes = node.power in (PowerState.ON, PowerState.COMING_ON) or node.comes_back
+        if comes and not node.kept_off and not is_put_off:
             return False
         switching.let_on(state, node)
         return True
-    if node.kept_off:
+    if node.kept_off and not is_put_off:
         return False
     switching.keep_off(state, node)
     return True
@@ -248,13 +268,23 @@ def on_node_switched(state: State, event: NodeSwitched) -> bool:
 def on_node_off(state: State, event: NodeOff) -> bool:
     """The node is off."""
     node = state.nodes.get(event.name)
-    return node is not None and switching.is_off(state, node)
+    return node is not None and switching.is_expected(node, event.switch) and switching.is_off(state, node)
 
 
 def on_node_on(state: State, event: NodeOn) -> bool:
     """The node is on and runs nothing."""
     node = state.nodes.get(event.name)
-    return node is not None and switching.is_on(state, node)
+    if node is None or not switching.is_expected(node, event.switch):
+        return False
+    return switching.is_on(state, node, is_answer=event.switch > 0)
+
+
+def on_switch_failed(state: State, event: SwitchFailed) -> bool:
+    """The node is neither off nor on as it was to be; it is tried again later."""
+    node = state.nodes.get(event.name)
+    if node is None or not switching.is_expected(node, event.switch):
+        return False
+    return switching.has_failed(state, node, event.detail, serves=event.serves)
 
 
 def on_switching_chosen(state: State, event: SwitchingChosen) -> bool:
@@ -308,6 +338,8 @@ def on_clock_stepped(state: State, event: ClockStepped) -> bool:
     for node in state.nodes.values():
         node.idle_since = min(NEVER, node.idle_since + event.forward)
         node.power_until = min(NEVER, node.power_until + event.forward)
+        if node.trouble is not None:
+            node.trouble = replace(node.trouble, again=min(NEVER, node.trouble.again + event.forward))
         if node.heard_until < NEVER:
             node.heard_until += event.forward
     return True

@@ -21,7 +21,16 @@ from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Kind
 from headway.model.network import NO_NETWORK, Network, Routes
 from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
-from headway.model.power import POWER_STATES, POWER_WORDS, PowerState, PowerWord, Switching, by_site
+from headway.model.power import (
+    AT_ONCE,
+    POWER_STATES,
+    POWER_WORDS,
+    PowerState,
+    PowerWord,
+    Switching,
+    Trouble,
+    by_site,
+)
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
@@ -147,7 +156,8 @@ class NodeRecord:
     Attributes:
         places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
         closing: slots that it is to lose, still busy.
-        power, power_until, comes_back, kept_off, idle_since: as in `headway.model.snapshot.NodeView`.
+        power, power_until, comes_back, kept_off, idle_since, switch, by_hand, trouble, went_off: as in
+            `headway.model.snapshot.NodeView`.
     """
 
     spec: NodeSpec
@@ -163,6 +173,10 @@ class NodeRecord:
     comes_back: bool = False
     kept_off: bool = False
     idle_since: Instant = NEVER
+    switch: int = 0
+    by_hand: bool = False
+    trouble: Trouble | None = None
+    went_off: Switching = AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +236,7 @@ class StateRecord:
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
     fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` are as in `Snapshot`,
-    `was_taken` and `switches` are as in `headway.core.state.State`.
+    `was_taken`, `switches` and `switched` are as in `headway.core.state.State`.
     """
 
     now: Instant
@@ -258,6 +272,7 @@ class StateRecord:
     was_taken: tuple[int, ...] | None = None
     strayed: bool = False
     switches: bool = False
+    switched: int = 0
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -387,6 +402,10 @@ def node_record(node: NodeView) -> NodeRecord:
         node.comes_back,
         node.kept_off,
         node.idle_since,
+        node.switch,
+        node.by_hand,
+        node.trouble,
+        node.went_off,
     )
 
 
@@ -420,6 +439,7 @@ def restore_state(record: StateRecord) -> State:
     state.switching = by_site(record.switching)
     restore_nodes(state, record)
     state.switches = record.switches or bool(state.switching or state.dark)
+    state.switched = record.switched
     for node in sorted(state.nodes.values(), key=attrgetter("idle_since")):
         if node.idle_since < NEVER:
             state.idle.setdefault(node.spec.site, {})[node.spec.name] = node
@@ -498,6 +518,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         node.apart = kept.apart
         node.power, node.power_until = POWER_STATES[kept.power], kept.power_until
         node.comes_back, node.kept_off, node.idle_since = kept.comes_back, kept.kept_off, kept.idle_since
+        node.switch, node.by_hand, node.trouble, node.went_off = kept.switch, kept.by_hand, kept.trouble, kept.went_off
         views.append(node)
     state.slot_nodes = [views[0]] * size if views else []
     state.speeds = [1.0] * size
@@ -514,6 +535,8 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         state.draining = state.draining or node.draining or bool(node.closing) or node.waits_to_go_off
         if node.power is not PowerState.ON:
             state.dark[node.spec.name] = node
+            if node.is_put_off:
+                state.troubled[node.spec.name] = node
         if node.is_open:
             state.up |= node.slots & ~node.closing
 

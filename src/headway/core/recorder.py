@@ -36,6 +36,7 @@ from headway.model.events import (
     NodesHeard,
     NodeSwitched,
     NodeUp,
+    SwitchFailed,
     TaskEnded,
     TaskStarted,
     Woke,
@@ -248,7 +249,7 @@ class Recorder:
                 self._note_power(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
-            elif isinstance(event, NodeOff | NodeOn | NodeDown | NodeUp | NodeSwitched):
+            elif isinstance(event, NodeOff | NodeOn | SwitchFailed | NodeDown | NodeUp | NodeSwitched):
                 self._note_power(event.name)
         moved: set[Place] | None = None  # made when an attempt changes its tier
         for action in actions:

@@ -40,6 +40,7 @@ from headway.model.events import (
     PeriodChosen,
     PolicyChosen,
     RulesChosen,
+    SwitchFailed,
     SwitchingChosen,
     TaskEnded,
     TaskSaved,
@@ -81,6 +82,7 @@ _RareEvent = (
     | NodeSwitched
     | NodeOff
     | NodeOn
+    | SwitchFailed
     | SwitchingChosen
     | NodeMeasured
     | NetworkChosen
@@ -197,6 +199,8 @@ class Scheduler:
         self.decided = None
         if state.release_queue:
             state.release_due_jobs()  # whatever the event is: a wake may come after others of its instant
+        if state.troubled:
+            switching.try_again(state)
         expiry = NEVER
         if isinstance(event, TaskEnded):
             taken = reactor.on_task_ended(state, event)
@@ -240,6 +244,8 @@ class Scheduler:
             at = min(at, state.next_release())
         if state.suspects or state.isolations:
             at = min(at, suspects.next_look(state))
+        if state.troubled:
+            at = min(at, switching.next_try(state))
         if at < self._wake_at:
             self._ask_to_wake(at)
         return actions
@@ -366,8 +372,12 @@ class Scheduler:
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
         """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
         found = self._reason_in(plan, job)
-        nodes = self._coming_for(job) if found.reason in _FOR_NODES else ()
-        return replace(found, reason=Reason.NODES_COME_ON, nodes=nodes) if nodes else found
+        if found.reason not in _FOR_NODES:
+            return found
+        if nodes := self._coming_for(job):
+            return replace(found, reason=Reason.NODES_COME_ON, nodes=nodes)
+        stuck = self._stuck_for(job)
+        return replace(found, reason=Reason.NODES_STUCK, nodes=stuck) if stuck else found
 
     def _coming_for(self, job: JobId) -> tuple[str, ...]:
         """The nodes that are being switched on where a job waits."""
@@ -377,6 +387,12 @@ class Scheduler:
             for name, node in dark.items()
             if node.slots & pool.off and (node.power is PowerState.COMING_ON or node.comes_back)
         )
+
+    def _stuck_for(self, job: JobId) -> tuple[str, ...]:
+        """The nodes that could not be switched on where a job waits."""
+        slots = pool_of(self.state.jobs[job]).slots
+        stuck = (node for node in self.state.dark.values() if node.trouble is not None and not node.kept_off)
+        return tuple(node.spec.name for node in stuck if node.power is PowerState.COMING_ON and node.slots & slots)
 
     def _reason_in(self, plan: Plan, job: JobId) -> Waiting:
         view = self.state.jobs[job]
@@ -468,6 +484,7 @@ class Scheduler:
             was_taken=record.taken_record(state),
             strayed=state.strayed,
             switches=state.switches,
+            switched=state.switched,
         )
 
     @classmethod
@@ -553,6 +570,8 @@ class Scheduler:
                 return reactor.on_node_off(state, event)
             case NodeOn():
                 return reactor.on_node_on(state, event)
+            case SwitchFailed():
+                return reactor.on_switch_failed(state, event)
             case SwitchingChosen():
                 chosen = reactor.on_switching_chosen(state, event)
                 self._look_what_is_plain()

@@ -66,6 +66,8 @@ class State(Pool):
         successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
         switches: whether nodes may be switched off and on, or one is not on; once it was so, it stays so.
         dark: the nodes that are not on, by name.
+        troubled: those of them that could not be switched and are tried again later, by name.
+        switched: how often nodes were switched: the number of the last switch.
         has_services: whether there ever was a service.
         alike: the first of those that will be on alike, and the slots of all of these; None: to be found again.
         idle: by site the idle nodes, by name, longest idle first, if nodes are switched off; see
@@ -96,8 +98,10 @@ class State(Pool):
         "successors",
         "suspects",
         "suspicions",
+        "switched",
         "switches",
         "touched",
+        "troubled",
         "unsettled",
         "was_taken",
     )
@@ -124,6 +128,8 @@ class State(Pool):
         self.successors: dict[JobId, list[JobView]] = {}
         self.switches = False
         self.dark: dict[str, NodeView] = {}
+        self.troubled: dict[str, NodeView] = {}
+        self.switched = 0
         self.alike: list[tuple[NodeView, Slots]] | None = None
         self.idle: dict[str, dict[str, NodeView]] = {}
         self.has_services = False

@@ -11,12 +11,20 @@ An idle node goes off when it has been idle for `off_after`, if all that is need
 `off_after` longer, is there without it. A node comes on as long before it is needed as that takes. What runs is not
 expected to end early, and slots that become free are not counted. So where a job waits for slots, every node that it
 could use is on or coming on.
+
+Each switch has a number, and only an answer to the last one of a node counts. What fails is tried again, after a time
+that grows (`again_after`). Until then:
+
+- A node that has not gone off, and is in service, is used again. If an operator wants it off, nothing starts there.
+- A node that has not come on, or has not gone off and is not in service, is down. It is neither on nor off for sure, so
+  it comes on again by its command (or goes off, if an operator wants it off).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
 
@@ -27,7 +35,7 @@ from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.plan import Switch
-from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
+from headway.model.power import PowerState, Switching, Trouble, again_after, settings_of
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import JobView, NodeView
 
@@ -44,7 +52,9 @@ EVERYTHING: Final = 1 << 60
 
 
 def choose(state: State, settings: dict[str, Switching]) -> None:
-    """From now on nodes are switched by these settings. Those that nothing switches any more come on."""
+    """From now on nodes are switched by these settings. Those that nothing switches any more come on, as they would
+    have by the settings with which they went off.
+    """
     state.switching, state.alike = settings, None
     for pool in state.others:
         pool.switching = settings
@@ -83,6 +93,8 @@ def _switch(state: State, wanted: Switch) -> str | None:
         return None
     if node.power is not ON:
         return "node_off"
+    if node.is_put_off and node.trouble is not None and node.trouble.again > state.now:
+        return "node_put_off"
     if not _is_idle(state, node):
         return "node_busy"
     begin_off(state, node)
@@ -94,7 +106,10 @@ def keep_off(state: State, node: NodeView) -> None:
     state.switches = node.kept_off = True
     node.comes_back, state.alike = False, None
     state.close_all(node.slots)
-    if node.power is ON and _is_idle(state, node):
+    if node.is_put_off and node.power is not ON:
+        _forgive(state, node)
+        begin_off(state, node)
+    elif node.power is ON and _is_idle(state, node):
         begin_off(state, node)
     elif node.power is ON:
         node.power, node.power_until, state.draining = GOING_OFF, NEVER, True
@@ -105,54 +120,161 @@ def let_on(state: State, node: NodeView) -> None:
     """An operator wants a node on."""
     node.kept_off, state.alike = False, None
     if node.waits_to_go_off:
+        _forgive(state, node)
         _open(state, node)
+    elif node.is_put_off and node.power is not ON:
+        _forgive(state, node)
+        _start_on(state, node)
     elif node.power is GOING_OFF or node.power is OFF:
         begin_on(state, node)
     state.look_at_everything()
 
 
-def begin_off(state: State, node: NodeView) -> None:
+def by_hand(state: State, node: NodeView, *, on: bool) -> bool:
+    """An operator has switched a node: what is under way is given up. Returns whether that changes anything.
+
+    A node on which something runs is not off.
+    """
+    lit = node.power is ON or node.waits_to_go_off
+    if not _is_idle(state, node) or (on and node.up and node.power is ON):
+        return False
+    state.switches, node.kept_off, node.comes_back = True, not on, False
+    _forgive(state, node)
+    if on and node.up and lit:
+        _open(state, node)
+        state.look_at_everything()
+        return True
+    state.close_all(node.slots)
+    if on:
+        _close(state, node)
+        _start_on(state, node, by_hand=True)
+    else:
+        begin_off(state, node, by_hand=True)
+    return True
+
+
+def begin_off(state: State, node: NodeView, *, by_hand: bool = False) -> None:
     """A node on which nothing runs goes off."""
-    node.power_until, state.alike = state.now + _settings(state, node).off_time, None
+    settings = settings_for(state, node)
+    node.power_until, node.went_off = state.now + settings.off_time, settings
     node.power, node.heard_until = GOING_OFF, NEVER
     _close(state, node)
-    state.actions.append(SwitchOff(node.spec.name))
+    state.actions.append(SwitchOff(node.spec.name, _begin(state, node, by_hand), by_hand))
 
 
 def begin_on(state: State, node: NodeView) -> None:
     """A node comes on; one that is going off, as soon as it is off."""
     state.alike = None
+    if node.is_put_off and node.power is not ON:
+        return  # it is tried again in any case
     if node.power is GOING_OFF and not node.waits_to_go_off:
         node.comes_back = True
     elif node.power is GOING_OFF:
         _open(state, node)
     elif node.power is OFF:
-        node.power, node.comes_back = COMING_ON, False
-        node.power_until = state.now + _settings(state, node).on_time
-        state.actions.append(SwitchOn(node.spec.name))
+        _start_on(state, node)
+
+
+def _start_on(state: State, node: NodeView, *, by_hand: bool = False) -> None:
+    """A node comes on from now on."""
+    node.power, node.comes_back = COMING_ON, False
+    node.power_until = state.now + (0 if by_hand else settings_for(state, node).on_time)
+    state.actions.append(SwitchOn(node.spec.name, _begin(state, node, by_hand), by_hand))
+
+
+def _begin(state: State, node: NodeView, by_hand: bool) -> int:
+    """Something is under way from now on. Returns the number of this switch."""
+    state.switched += 1
+    state.alike = None
+    node.switch, node.by_hand = state.switched, by_hand
+    if node.trouble is not None:
+        node.trouble = replace(node.trouble, again=NEVER)
+        state.troubled.pop(node.spec.name, None)
+    return state.switched
+
+
+def _forgive(state: State, node: NodeView) -> None:
+    """What failed before does not count any more."""
+    node.trouble = None
+    state.troubled.pop(node.spec.name, None)
+
+
+def is_expected(node: NodeView, switch: int) -> bool:
+    """Whether an answer is to the last switch of a node; those of older journals have no numbers (0)."""
+    return switch in (0, node.switch)
 
 
 def is_off(state: State, node: NodeView) -> bool:
     """A node is off. Returns whether that was expected."""
-    if node.power is not GOING_OFF or node.waits_to_go_off:
+    if node.power is not GOING_OFF or not node.is_switched:
         return False
+    _forgive(state, node)
     node.power, node.power_until, state.alike = OFF, NEVER, None
+    node.up, node.by_hand = True, False
     if node.comes_back:
         begin_on(state, node)
     return True
 
 
-def is_on(state: State, node: NodeView) -> bool:
-    """A node is on, or has not gone off. Returns whether that was expected."""
-    if node.power is not COMING_ON and (node.power is not GOING_OFF or node.waits_to_go_off):
+def is_on(state: State, node: NodeView, *, is_answer: bool) -> bool:
+    """A node is on; in older journals, whose answers have no number, also: it has not gone off.
+
+    Returns:
+        Whether that was expected.
+    """
+    if not node.is_switched or (is_answer and node.power is not COMING_ON):
         return False
+    _forgive(state, node)
     if node.kept_off and node.power is COMING_ON:
-        leases.forget_power(state, node)
+        node.up = True
         begin_off(state, node)
+    elif not node.up:
+        leases.bring_up(state, node)
     else:
         node.kept_off = False
         _open(state, node)
     return True
+
+
+def has_failed(state: State, node: NodeView, detail: str, *, serves: bool) -> bool:
+    """A node could not be switched; `serves`: it is in service again. Returns whether that was expected."""
+    if not node.is_switched:
+        return False
+    times = 1 if node.trouble is None else node.trouble.times + 1
+    again = min(NEVER - 1, state.now + again_after(times, settings_for(state, node).limit))
+    node.trouble, node.by_hand = Trouble(detail, times, again), False
+    if serves and not node.kept_off:
+        node.up = True
+        _open(state, node)
+        return True
+    state.troubled[node.spec.name] = node
+    node.comes_back, state.alike = False, None
+    if serves:
+        node.up, node.power_until, state.draining = True, NEVER, True
+        leases.heard(state, node)
+        return True
+    node.up, node.heard_until = False, NEVER
+    node.power, node.power_until = GOING_OFF if node.kept_off else COMING_ON, again
+    state.close_all(node.slots)
+    return True
+
+
+def try_again(state: State) -> None:
+    """Switch nodes again for which it is time."""
+    for node in list(state.troubled.values()):
+        if node.trouble is not None and node.trouble.again <= state.now:
+            if node.power is COMING_ON:
+                _start_on(state, node)
+            elif not node.up or _is_idle(state, node):
+                begin_off(state, node)
+            else:  # it goes off when nothing runs there
+                node.trouble = replace(node.trouble, again=NEVER)
+                del state.troubled[node.spec.name]
+
+
+def next_try(state: State) -> Instant:
+    """When a node is switched again that could not be."""
+    return min([NEVER if one.trouble is None else one.trouble.again for one in state.troubled.values()], default=NEVER)
 
 
 def _close(state: State, node: NodeView) -> None:
@@ -174,8 +296,16 @@ def _open(state: State, node: NodeView) -> None:
     state.was_taken = UNKNOWN
 
 
-def _settings(state: State, node: NodeView) -> Switching:
-    return settings_of(node.spec.site, state.switching) or AT_ONCE
+def settings_for(state: State, node: NodeView) -> Switching:
+    """How a node is switched. One that went off by a command comes on by that of the settings with which it went off,
+    if those of its site have none any more.
+    """
+    before, now = node.went_off, settings_of(node.spec.site, state.switching)
+    if now is None:
+        return before
+    if before.on_command and not now.on_command:
+        return replace(now, on_command=before.on_command)
+    return now
 
 
 # What policies see
@@ -252,7 +382,7 @@ def look(state: State) -> tuple[list[Switch], Instant]:
         names = {name for pool in state.each() for name in pool.agenda.keys() & state.dark.keys()}
     dark = [node for node in map(state.dark.__getitem__, names) if _may_come_on(state, node)]
     for node in sorted(dark, key=_by_slot):
-        settings = _settings(state, node)
+        settings = settings_for(state, node)
         lead = settings.on_time + 1  # so that it is on before slots become free that are needed with it
         if node.power is GOING_OFF:
             lead += max(0, node.power_until - now)
@@ -263,7 +393,7 @@ def look(state: State) -> tuple[list[Switch], Instant]:
         elif at < NEVER:
             again = min(again, at - lead)
     for node in sorted(ripe, key=_by_slot, reverse=True):
-        settings = _settings(state, node)
+        settings = settings_for(state, node)
         until = now + settings.off_time + settings.on_time + (settings.off_after or 0)
         at = site.planned_at(node)
         if at <= until or (settings.min_on and site.up(node.spec.site) <= settings.min_on):
@@ -292,13 +422,16 @@ def _ripe(state: State) -> tuple[list[NodeView], Instant]:
             if node.idle_since + settings.off_after > state.now:
                 again = min(again, node.idle_since + settings.off_after)
                 break
+            if node.trouble is not None and node.trouble.again > state.now:  # it could not be switched off
+                again = min(again, node.trouble.again)
+                continue
             ripe.append(node)
     return ripe, again
 
 
 def _may_come_on(state: State, node: NodeView) -> bool:
     """Whether the rule may switch a node on."""
-    if node.power is COMING_ON or node.comes_back or node.kept_off or node.waits_to_go_off:
+    if node.power is COMING_ON or node.comes_back or node.kept_off or node.waits_to_go_off or node.is_put_off:
         return False
     return node.up and not node.draining and settings_of(node.spec.site, state.switching) is not None
 
@@ -384,7 +517,7 @@ def _room(state: State) -> Counter[tuple[str, str]]:
         for node in pool.nodes.values():
             has[pool.name, _class_of(pool, node)] += count(pool.free & node.slots)
     for node in state.dark.values():
-        if node.power is COMING_ON or node.comes_back:
+        if node.up and (node.power is COMING_ON or node.comes_back):
             _count(state, node, has, 1)
     return has
 
@@ -522,5 +655,5 @@ def _taken(state: State) -> Slots:
 
 def shed(state: State, node: NodeView) -> None:
     """A node that waits to go off goes off if nothing runs there."""
-    if node.waits_to_go_off and _is_idle(state, node):
+    if node.waits_to_go_off and not node.is_put_off and _is_idle(state, node):
         begin_off(state, node)

@@ -33,6 +33,7 @@ from headway.model.events import (
 from headway.model.instant import Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec, node_flaw
+from headway.model.power import POWER_WORDS, PowerState
 from headway.model.slots import of_numbers
 from headway.model.snapshot import NodeView
 
@@ -184,12 +185,16 @@ class Nodes:
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
             return wire.NodeChange(name, True, redone, await self._unfit())
 
-    async def switch(self, name: str, *, on: bool, by: str = "") -> wire.NodeChange:
+    async def switch(self, name: str, *, on: bool, by_hand: bool = False, by: str = "") -> wire.NodeChange:
         """Let a node go off when nothing runs there, and stay off; or let it come on again.
+
+        Args:
+            by_hand: whether it has been switched already: what is under way there is given up, and no command is run.
 
         Raises:
             NoSuchNode: it is not in service.
-            Conflict: it drains, its engine finds it by itself, or it is the last node.
+            Conflict: it drains, its engine finds it by itself, or it is the last node; it is lost and is to be on; or
+                something runs there and it is off.
         """
         async with self._change(name):
             node = self._known(name)
@@ -199,8 +204,22 @@ class Nodes:
                 raise Conflict(f"node {name!r} is found by its engine", "Switch it where it comes from.")
             if not on and not node.kept_off:
                 self._check_another(name, by)
-            counted = await self._recorder.request(lambda now: [NodeSwitched(now, name, on)], by=by)
-            return wire.NodeChange(name, bool(counted), unfit=await self._unfit())
+            if on and not by_hand and not node.up and node.power is PowerState.ON:
+                hint = f"It is used again when it answers; `headway node on {name} --by-hand` starts its agent anew."
+                raise Conflict(f"node {name!r} is down", hint)
+            runs = len(self._recorder.core.state.runs_on(node.slots))
+            if by_hand and not on and runs:
+                hint = "Without --by-hand it goes off when they have ended."
+                raise Conflict(f"{runs} attempts run on node {name!r}", hint)
+            counted = await self._recorder.request(lambda now: [NodeSwitched(now, name, on, by_hand=by_hand)], by=by)
+            known = self._recorder.core.state.nodes.get(name, node)
+            words = "down" if not known.up and known.power is PowerState.ON else POWER_WORDS[known.power]
+            return wire.NodeChange(
+                *(name, bool(counted)),
+                unfit=await self._unfit(),
+                power=words,
+                trouble="" if known.trouble is None else known.trouble.detail,
+            )
 
     # Internal
 
@@ -285,7 +304,7 @@ def changes_since(
             yield NodeResized(now, name, node.slots)
         if known[name].up and name in absent:
             yield NodeDown(now, name)
-        elif not known[name].up and name not in absent:
+        elif not known[name].up and known[name].power is PowerState.ON and name not in absent:
             yield NodeUp(now, name)
     leased = tuple(name for name, view in known.items() if view.spec.lease is not None)
     if leased:

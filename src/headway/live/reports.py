@@ -34,7 +34,7 @@ from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.plan import TIER_WORDS, Reason
-from headway.model.power import POWER_WORDS
+from headway.model.power import POWER_WORDS, PowerState
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
@@ -352,12 +352,13 @@ async def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
 
 
 def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: list[AttemptView]) -> wire.NodeReport:
+    trouble = node.trouble
     return wire.NodeReport(
         name=node.spec.name,
         site=node.spec.site,
         speed=node.spec.speed,
         cores=node.spec.cores,
-        up=node.up,
+        up=node.up and (node.power is PowerState.ON or node.waits_to_go_off),
         draining=node.draining,
         slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
         attempts=tuple(attempt_report(driver, attempt) for attempt in attempts),
@@ -366,6 +367,9 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
         cannot=node.spec.capabilities.lacking,
         power=POWER_WORDS[node.power],
         kept_off=node.kept_off,
+        trouble="" if trouble is None else trouble.detail,
+        failures=0 if trouble is None else trouble.times,
+        again=None if trouble is None or trouble.again >= NEVER else seconds(trouble.again),
     )
 
 

@@ -2,10 +2,10 @@
 
 A node goes off: the engine ends its agent, then the site's `off_command` is run. It comes on: `on_command` is run, then
 the engine starts an agent. Commands are children of this process, with a limit of time. Nothing here is waited for by
-anything else. What fails is an incident with the last line that the command has printed:
+anything else. What fails is reported to the core, which tries it again later (`headway.core.switching`), and is an
+incident with the last line that the command has printed. What cannot be switched off is taken into service again.
 
-- A node that cannot be switched off is taken into service again.
-- A node that cannot be switched on is down, and it is tried again and again until it comes.
+What an operator has switched by hand needs no command, and ends what is under way.
 
 After a crash of this process the next start does again what was under way, so commands must be able to be repeated.
 """
@@ -21,26 +21,28 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from headway.core.scheduler import Scheduler
+from headway.core.switching import settings_for
 from headway.engines import base
 from headway.errors import HeadwayError, Unavailable, in_short
 from headway.live.store.journal import NotNow
 from headway.live.troubles import said
 from headway.model.actions import SwitchOff, SwitchOn
-from headway.model.events import Event, NodeDown, NodeOff, NodeOn, NodeUp
-from headway.model.instant import SECOND, Duration, Instant, to_seconds
+from headway.model.events import Event, Incident, NodeOff, NodeOn, SwitchFailed
+from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.node import NodeSpec
-from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
+from headway.model.power import PowerState, Switching
+from headway.model.snapshot import NodeView
 
 log = logging.getLogger(__name__)
-
-RETRY: Final[Duration] = 60 * SECOND
-"""A node that has not come on is tried again after this time, or after the limit of its site if that is shorter."""
 
 RECORD_AGAIN: Final = 1.0
 """Seconds after which it is tried again to record what has happened, while the journal takes nothing."""
 
 PRINTED_MAX: Final = 64 << 10
 """Bytes of what a command prints that are kept: its last ones."""
+
+PRINTED_LINES: Final = 20
+"""So many of its last lines are logged."""
 
 LINE_MAX: Final = 300
 """Characters of its last line in an incident."""
@@ -79,8 +81,10 @@ class Switches:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def perform(self, action: SwitchOff | SwitchOn) -> None:
-        """Begin to switch a node, when what is under way there is over."""
+        """Begin to switch a node, when what is under way there is over; by hand, that is given up."""
         before = self._under_way.get(action.node)
+        if before is not None and action.by_hand:
+            before.cancel()
         task = asyncio.get_running_loop().create_task(self._one_by_one(before, action))
         self._under_way[action.node] = task
         self._tasks.add(task)
@@ -89,11 +93,9 @@ class Switches:
     def go_on(self, but: Collection[str]) -> None:
         """After a start: do again what was under way, but for these nodes, of which something has been asked since."""
         dark = self._recorder.core.state.dark
-        for name, node in [(name, node) for name, node in dark.items() if name not in but]:
-            if node.power is PowerState.COMING_ON:
-                self.perform(SwitchOn(name))
-            elif node.power is PowerState.GOING_OFF and not node.waits_to_go_off:
-                self.perform(SwitchOff(name))
+        for name, node in [(name, node) for name, node in dark.items() if name not in but and node.is_switched]:
+            kind = SwitchOn if node.power is PowerState.COMING_ON else SwitchOff
+            self.perform(kind(name, node.switch, node.by_hand))
 
     async def close(self) -> None:
         """Stop: what is under way is done again after the next start."""
@@ -113,79 +115,70 @@ class Switches:
     async def _one_by_one(self, before: asyncio.Task[None] | None, action: SwitchOff | SwitchOn) -> None:
         if before is not None:
             await asyncio.wait((before,))
-        if isinstance(action, SwitchOff):
-            await self._off(action.node)
-        else:
-            await self._on(action.node)
-
-    async def _off(self, name: str) -> None:
-        spec = self._spec(name)
-        if spec is None:
+        if not self._is_wanted(action):
             return
-        settings = self._settings(spec)
-        await self._engine.leave(name)
         try:
-            await run_command(settings.off_command, name, settings.limit)
+            if isinstance(action, SwitchOff):
+                await self._off(action)
+            else:
+                await self._on(action)
+        except Exception as error:
+            log.exception("it is not known how far node %s is switched", action.node)
+            await self._failed(action, f"{said(error)}, which was not foreseen", serves=False)
+
+    async def _off(self, action: SwitchOff) -> None:
+        name, node = action.node, self._node(action.node)
+        if node is None:
+            return
+        settings = self._settings(node)
+        try:
+            await self._leave(name, settings.limit)
+            if not action.by_hand:
+                await run_command(settings.off_command, name, settings.limit)
         except NotSwitched as error:
-            self._incident("node_not_off", name, f"{error.args[0]}; it is taken into service again")
-            try:
-                await self._join(spec, settings.limit)
-            except NotSwitched as worse:
-                self._incident("node_not_on", name, f"{worse.args[0]}; it is down until it comes on")
-                await self._record(lambda now: [NodeDown(now, name, excused=True)])
-                await self._until_on(name)
-                return
-            await self._record(lambda now: [NodeOn(now, name)])
+            detail, serves = str(error.args[0]), not action.by_hand
+            if serves:
+                try:
+                    await self._join(node.spec, settings.limit)
+                except NotSwitched as worse:
+                    detail, serves = f"{detail}; and it is not in service again: {worse.args[0]}", False
+            await self._failed(action, detail, serves=serves)
             return
         log.info("node %s is off", name)
-        if not await self._record(lambda now: [NodeOff(now, name)]):
-            await self._until_on(name)  # it was lost before it was off
+        await self._record(lambda now: [NodeOff(now, name, action.switch)])
 
-    async def _on(self, name: str) -> None:
+    async def _on(self, action: SwitchOn) -> None:
+        name, node = action.node, self._node(action.node)
+        if node is None:
+            return
+        settings = self._settings(node)
         try:
-            if not await self._switch_on(name):
+            if action.by_hand:  # whatever there was
+                await self._leave(name, settings.limit)
+            else:
+                await run_command(settings.on_command, name, settings.limit)
+            node = self._node(name)
+            if node is None:
                 return
+            await self._join(node.spec, settings.limit)
         except NotSwitched as error:
-            self._incident("node_not_on", name, f"{error.args[0]}; it is down until it comes on")
-            await self._record(lambda now: [NodeDown(now, name, excused=True)])
-            await self._until_on(name)
+            await self._failed(action, str(error.args[0]), serves=False)
+            return
+        if self._node(name) is None:  # it has left meanwhile
+            await self._engine.leave(name)
             return
         log.info("node %s is on", name)
-        if not await self._record(lambda now: [NodeOn(now, name)]) and not self._is_up(name):
-            await self._record(lambda now: [NodeUp(now, name)])
+        await self._record(lambda now: [NodeOn(now, name, action.switch)])
 
-    async def _until_on(self, name: str) -> None:
-        """Try until a node that is down comes on, or nobody wants it any more."""
-        while (spec := self._spec(name)) is not None:
-            await asyncio.sleep(to_seconds(min(RETRY, self._settings(spec).limit)))
-            if self._is_up(name):
-                return
-            try:
-                if await self._switch_on(name):
-                    await self._record(lambda now: [NodeUp(now, name)])
-                return
-            except NotSwitched as error:
-                log.warning("node %s still does not come on: %s", name, error.args[0])
-
-    async def _switch_on(self, name: str) -> bool:
-        """Switch a node on and take it into service; returns whether it is still wanted.
-
-        Raises:
-            NotSwitched: it does not come.
-        """
-        spec = self._spec(name)
-        if spec is None:
-            return False
-        settings = self._settings(spec)
-        await run_command(settings.on_command, name, settings.limit)
-        spec = self._spec(name)
-        if spec is None:
-            return False
-        await self._join(spec, settings.limit)
-        if self._spec(name) is None:  # it has left meanwhile
-            await self._engine.leave(name)
-            return False
-        return True
+    async def _leave(self, name: str, limit: Duration) -> None:
+        """Let the engine end the node's agent."""
+        try:
+            async with asyncio.timeout(to_seconds(limit)):
+                await self._engine.leave(name)
+        except TimeoutError:
+            raise NotSwitched(f"its agent has not ended within {to_seconds(limit):g} s") from None
+        except HeadwayError as error:
+            raise NotSwitched(str(error.args[0])) from error
 
     async def _join(self, spec: NodeSpec, limit: Duration) -> None:
         """Let the engine start the node's agent."""
@@ -197,30 +190,43 @@ class Switches:
         except HeadwayError as error:
             raise NotSwitched(str(error.args[0])) from error
 
-    def _is_up(self, name: str) -> bool:
-        node = self._recorder.core.state.nodes.get(name)
-        return node is None or node.up
+    def _is_wanted(self, action: SwitchOff | SwitchOn) -> bool:
+        """Whether an action is the last one of its node."""
+        node = self._node(action.node)
+        return node is not None and node.is_switched and node.switch == action.switch
 
-    def _spec(self, name: str) -> NodeSpec | None:
-        node = self._recorder.core.state.nodes.get(name)
-        return None if node is None else node.spec
+    def _node(self, name: str) -> NodeView | None:
+        return self._recorder.core.state.nodes.get(name)
 
-    def _settings(self, spec: NodeSpec) -> Switching:
-        return settings_of(spec.site, self._recorder.core.state.switching) or AT_ONCE
+    def _settings(self, node: NodeView) -> Switching:
+        return settings_for(self._recorder.core.state, node)
 
-    def _incident(self, kind: str, name: str, detail: str) -> None:
-        log.warning("%s: %s: %s", kind, name, detail)
-        self._recorder.incident(kind, name, in_short(detail))
+    async def _failed(self, action: SwitchOff | SwitchOn, detail: str, *, serves: bool) -> None:
+        """Record that a node could not be switched, and tell an operator."""
+        if not self._is_wanted(action):
+            return
+        name, kind = action.node, "node_not_off" if isinstance(action, SwitchOff) else "node_not_on"
+        told = in_short(f"{detail}; {'it is in service' if serves else 'it is down'}, and it is tried again later")
+        log.warning("%s: %s: %s", kind, name, told)
+        why = in_short(detail)
+        await self._record(
+            lambda now: [
+                SwitchFailed(now, name, action.switch, serves=serves, detail=why),
+                Incident(now, kind, name, told),
+            ]
+        )
 
-    async def _record(self, events: Callable[[Instant], Sequence[Event]]) -> bool:
-        """Record what has happened; returns whether it counted. It has happened, so this is tried until it is done."""
+    async def _record(self, events: Callable[[Instant], Sequence[Event]]) -> None:
+        """Record what has happened. It has happened, so this is tried until it is done."""
         while True:
             try:
-                return bool(await self._recorder.request(events))
+                await self._recorder.request(events)
             except Unavailable:
-                return True  # the server ends; at its next start it looks again
+                return  # the server ends; at its next start it looks again
             except NotNow:
                 await asyncio.sleep(RECORD_AGAIN)
+            else:
+                return
 
 
 async def run_command(command: Sequence[str], name: str, limit: Duration) -> None:
@@ -233,15 +239,8 @@ async def run_command(command: Sequence[str], name: str, limit: Duration) -> Non
     """
     if not command:
         return
-    words = (*command, name)
     try:
-        child = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
+        child = await _start((*command, name))
     except (OSError, ValueError) as error:
         raise NotSwitched(f"{command[0]} cannot be run: {error}") from error
     assert child.stdout is not None
@@ -263,15 +262,41 @@ async def run_command(command: Sequence[str], name: str, limit: Duration) -> Non
         pass
     finally:
         if code is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
+            await _kill(child)
         reading.cancel()
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
-    for line in lines[-20:]:
+    told = lines if code == 0 else lines[:-1]  # else the last one is told with what is wrong
+    for line in told[-PRINTED_LINES:]:
         log.info("%s %s: %s", command[0], name, line)
     last = f": {lines[-1][-LINE_MAX:]}" if lines else ""
     if code is None:
         raise NotSwitched(f"{command[0]} has not ended within {to_seconds(limit):g} s{last}")
     if code:
         raise NotSwitched(f"{command[0]} ended with exit code {code}{last}")
+
+
+async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
+    """Start a command. If that is cancelled, nothing of it is left running."""
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait((starting,))
+        if starting.exception() is None:
+            await _kill(starting.result())
+        raise
+
+
+async def _kill(child: asyncio.subprocess.Process) -> None:
+    """End a command with all that it has started in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    await child.wait()

@@ -120,16 +120,25 @@ class Wake:
 
 @value
 class SwitchOff:
-    """Switch a node off, on which nothing runs. Owed in reply: `NodeOff`, or `NodeOn` if it could not be done."""
+    """Switch a node off, on which nothing runs. Owed in reply: `NodeOff` or `SwitchFailed`, with this number.
+
+    Attributes:
+        switch: counts from 1 in the whole cluster; older switches of this node are given up.
+        by_hand: an operator has done it: no command is run.
+    """
 
     node: str
+    switch: int
+    by_hand: bool = False
 
 
 @value
 class SwitchOn:
-    """Switch a node on. Owed in reply: `NodeOn`, or `NodeDown` if it does not come; then `NodeUp` when it does."""
+    """Switch a node on. Owed in reply: `NodeOn` or `SwitchFailed`, with this number; see `SwitchOff`."""
 
     node: str
+    switch: int
+    by_hand: bool = False
 
 
 @value

@@ -116,7 +116,8 @@ class RulesChosen:
     Attributes:
         rules: 1: a task lost with its nodes ten times is given up, and an attempt runs from its launch on. 2: a task
             that may be the cause runs alone until that is known, and an attempt runs from when its start is reported.
-            3: the shorter the tasks of a bag are, the more of them are launched ahead of their turn.
+            3: the shorter the tasks of a bag are, the more of them are launched ahead of their turn. 4: a node that
+            an operator keeps off is kept off though it was lost, and one that is being switched is not lost.
     """
 
     at: Instant
@@ -225,28 +226,60 @@ class NodeSwitched:
 
     A node that is to go off starts nothing more, and goes off when nothing runs there. It stays off until an operator
     wants it on.
+
+    Attributes:
+        by_hand: the operator has switched it: whatever is under way there is given up, and no command is run.
     """
 
     at: Instant
     name: str
     on: bool
     by: str = ""
+    by_hand: bool = False
 
 
 @value
 class NodeOff:
-    """A node that was going off is off."""
+    """A node that was going off is off.
+
+    Attributes:
+        switch: the number of the switch that this answers. An answer to another one than the last of its node is
+            ignored; 0, in older journals: it is not known.
+    """
 
     at: Instant
     name: str
+    switch: int = 0
 
 
 @value
 class NodeOn:
-    """A node that was coming on is on, running nothing; or one that was to go off has not."""
+    """A node that was coming on is on, running nothing; in older journals also: one that was to go off has not.
+
+    Attributes:
+        switch: as of `NodeOff`.
+    """
 
     at: Instant
     name: str
+    switch: int = 0
+
+
+@value
+class SwitchFailed:
+    """A node could not be switched off or on: it is tried again later.
+
+    Attributes:
+        switch: as of `NodeOff`.
+        serves: whether it is in service: it was to go off, and its agent runs again.
+        detail: why, for people.
+    """
+
+    at: Instant
+    name: str
+    switch: int
+    serves: bool
+    detail: str
 
 
 @value
@@ -410,6 +443,7 @@ Event = (
     | NodeSwitched
     | NodeOff
     | NodeOn
+    | SwitchFailed
     | SwitchingChosen
     | NodeMeasured
     | NetworkChosen

@@ -144,6 +144,9 @@ class Reason(Enum):
     BEHIND_PRIORITY = "a job of higher priority has no slot yet, and comes first, also on slots that are idle"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it has"
     NODES_COME_ON = "it waits for {nodes}, being switched on"
+    NODES_STUCK = (
+        "it waits for {nodes}, which cannot be switched on; `headway nodes` says why, and when it is tried again"
+    )
     RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
@@ -158,7 +161,7 @@ class Waiting:
 
     Attributes:
         jobs: the jobs that it comes after and that have not ended.
-        nodes: the nodes that are being switched on.
+        nodes: the nodes that are being switched on, or cannot be.
     """
 
     job: JobId

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, Literal
 
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import SECOND, Duration, Instant
 from headway.model.value import value
 
 
@@ -68,6 +68,37 @@ class Switching:
 
 AT_ONCE: Final = Switching()
 """Of a site without settings."""
+
+
+@value
+class Trouble:
+    """A node could not be switched.
+
+    Attributes:
+        detail: why, for people.
+        times: how often in a row.
+        again: when it is tried again; `NEVER`: that is under way.
+    """
+
+    detail: str
+    times: int
+    again: Instant
+
+
+AGAIN_FIRST: Final[Duration] = 60 * SECOND
+"""A switch that has failed is tried again after this time, or after the limit of its site if that is shorter."""
+
+AGAIN_MAX: Final[Duration] = 3600 * SECOND
+"""Each time that it fails again the time is doubled, up to this."""
+
+
+def again_after(times: int, limit: Duration) -> Duration:
+    """How long to wait before a switch is tried again that has failed so often in a row.
+
+    >>> [again_after(times, 600 * SECOND) // SECOND for times in (1, 2, 3, 9)]
+    [60, 120, 240, 3600]
+    """
+    return min(AGAIN_MAX, max(1, min(AGAIN_FIRST, limit)) << min(times - 1, 16))
 
 
 def by_site(settings: Iterable[Switching]) -> dict[str, Switching]:

@@ -19,7 +19,7 @@ from headway.model.network import NO_NETWORK, Routes, place_of
 from headway.model.network import Place as NodePlace
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
-from headway.model.power import AT_ONCE, PowerState, Switching, settings_of
+from headway.model.power import AT_ONCE, PowerState, Switching, Trouble, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
 from headway.model.tier import Tier
@@ -426,8 +426,13 @@ class NodeView:
         apart: whether it is set apart for a suspected task: its slots are not up.
         heard_until: when its lease runs out.
         measures: its latest measurements, by name.
-        power: whether it is on. A node that is not on is up, for it is not lost; but its slots are not.
+        power: whether it is on. A node that is not on is up, for it is not lost, but its slots are not; if it could not
+            be switched and is not in service, it is down until it is on, or off.
         power_until: when it is off, or on, by estimate; `NEVER` if nothing changes, or if it waits to be idle first.
+        switch: the number of its last switch; 0: none.
+        by_hand: whether an operator has switched it, so that what is under way needs no command.
+        trouble: why it could not be switched, if it was not since.
+        went_off: the settings with which it went off, for when it is to come on and its site has none any more.
         comes_back: whether it comes on again as soon as it is off.
         kept_off: whether an operator wants it off, so that no plan and no rule switches it on.
         idle_since: since when it is idle, if nodes are switched off; else `NEVER`.
@@ -435,6 +440,7 @@ class NodeView:
 
     __slots__ = (
         "apart",
+        "by_hand",
         "closing",
         "comes_back",
         "draining",
@@ -447,7 +453,10 @@ class NodeView:
         "power_until",
         "slots",
         "spec",
+        "switch",
+        "trouble",
         "up",
+        "went_off",
     )
 
     def __init__(self, spec: NodeSpec, places: list[int]) -> None:
@@ -464,6 +473,10 @@ class NodeView:
         self.power_until: Instant = NEVER
         self.comes_back = self.kept_off = False
         self.idle_since: Instant = NEVER
+        self.switch = 0
+        self.by_hand = False
+        self.trouble: Trouble | None = None
+        self.went_off: Switching = AT_ONCE
 
     @property
     def is_open(self) -> bool:
@@ -472,8 +485,19 @@ class NodeView:
 
     @property
     def waits_to_go_off(self) -> bool:
-        """Whether it goes off as soon as nothing runs there."""
+        """Whether it is in service and goes off as soon as nothing runs there, and it may be tried again."""
         return self.power is PowerState.GOING_OFF and self.power_until == NEVER
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether it could not be switched, and is tried again later."""
+        return self.trouble is not None and self.trouble.again < NEVER
+
+    @property
+    def is_switched(self) -> bool:
+        """Whether it is being switched off or on."""
+        moves = self.power is PowerState.COMING_ON or (self.power is PowerState.GOING_OFF and not self.waits_to_go_off)
+        return moves and not self.is_put_off
 
     def index_of(self, slot: int) -> int:
         """The index of a slot on the node, counted from 0."""
@@ -766,7 +790,7 @@ class Snapshot:
             return now
         if power is PowerState.COMING_ON:
             return max(now + 1, node.power_until)
-        settings = settings_of(node.spec.site, self.switching) or AT_ONCE
+        settings = settings_of(node.spec.site, self.switching) or node.went_off
         off = now if power is PowerState.OFF or node.power_until == NEVER else max(now, node.power_until)
         return max(now + 1, off + settings.on_time)
 

@@ -342,19 +342,19 @@ class Simulation:
                 job, task, number = attempt.job.id, attempt.task, attempt.number
                 heap.append((state.now, END, job, task, -number, TaskEnded(state.now, job, task, number, KILLED)))
         for node in state.dark.values():
-            if node.power_until < NEVER:
+            if node.is_switched:
                 off = node.power is PowerState.GOING_OFF
-                self._expect_power(max(state.now, node.power_until), node.spec.name, is_off=off)
+                self._expect_power(max(state.now, node.power_until), node.spec.name, node.switch, is_off=off)
         if self.scheduler.wake_at < NEVER:
             at = max(state.now, self.scheduler.wake_at)
             heap.append((at, WAKE, 0, 0, 0, Woke(at)))
         heapify(heap)
 
-    def _expect_power(self, at: Instant, node: str, *, is_off: bool) -> None:
+    def _expect_power(self, at: Instant, node: str, switch: int, *, is_off: bool) -> None:
         """A node will be off, or on."""
         number = self.scheduler.state.nodes[node].places[0]
         self._switched += 1
-        event: Event = NodeOff(at, node) if is_off else NodeOn(at, node)
+        event: Event = NodeOff(at, node, switch) if is_off else NodeOn(at, node, switch)
         heappush(self._heap, (at, NODE, number, 2, self._switched, event))
 
     def run(self, progress: Progress | None = None) -> Schedule:
@@ -523,7 +523,7 @@ class Simulation:
                 changes.append(action)
             elif isinstance(action, SwitchOff | SwitchOn):
                 until = state.nodes[action.node].power_until
-                self._expect_power(until, action.node, is_off=isinstance(action, SwitchOff))
+                self._expect_power(until, action.node, action.switch, is_off=isinstance(action, SwitchOff))
             else:
                 assert type(action) is Consult
                 self._question = action.question

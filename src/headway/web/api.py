@@ -512,10 +512,12 @@ class Api:
         return await self._driver.nodes.remove(asked.node, by=asked.caller.name)
 
     async def _switch_node_off(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.switch(asked.node, on=False, by=asked.caller.name)
+        by_hand = asked.query.get("by") == "hand"
+        return await self._driver.nodes.switch(asked.node, on=False, by_hand=by_hand, by=asked.caller.name)
 
     async def _switch_node_on(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.switch(asked.node, on=True, by=asked.caller.name)
+        by_hand = asked.query.get("by") == "hand"
+        return await self._driver.nodes.switch(asked.node, on=True, by_hand=by_hand, by=asked.caller.name)
 
     async def _resize_node(self, asked: Asked) -> wire.NodeChange:
         return await self._driver.nodes.resize(asked.node, asked.body, by=asked.caller.name)

@@ -34,7 +34,7 @@ from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
-from headway.model.power import AT_ONCE, PowerState, settings_of
+from headway.model.power import PowerState, settings_of
 from headway.model.slots import count
 from headway.model.window import RESPONSE_BOUNDS
 from headway.wire import Cost
@@ -190,7 +190,7 @@ def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
     state, watts = driver.core.state, dict[str, float]()
     busy_slots = state.totals().busy
     for name, node in list(state.nodes.items())[:NODES_MAX]:
-        power, settings = node.spec.power, settings_of(node.spec.site, state.switching) or AT_ONCE
+        power, settings = node.spec.power, settings_of(node.spec.site, state.switching) or node.went_off
         if power is None or not node.up:
             continue
         busy = count(busy_slots & node.slots)  # none where it is off; some while it waits to go off
@@ -207,7 +207,7 @@ def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
 def _nodes(state: State) -> dict[str, int]:
     found = {"up": 0, "draining": 0, "down": 0, "off": 0}
     for node in state.nodes.values():
-        is_lit = node.power is PowerState.ON
+        is_lit = node.power is PowerState.ON or node.waits_to_go_off
         found["down" if not node.up else "draining" if node.draining else "up" if is_lit else "off"] += 1
     return found
 

@@ -54,12 +54,16 @@ class NodeChange(Answer, frozen=True):
         changed: False: nothing had to be changed.
         redone: tasks that ran there and were ended; they start again elsewhere.
         unfit: jobs that wait and need more slots at once, or larger nodes, than there are now.
+        power: of a node that was to be switched, what it is now: on, going off, off, coming on or down; else empty.
+        trouble: why it could not be switched before, if so.
     """
 
     node: str
     changed: bool
     redone: int = 0
     unfit: tuple[JobId, ...] = ()
+    power: str = ""
+    trouble: str = ""
 
 
 class NodeReport(Answer, frozen=True):
@@ -68,8 +72,12 @@ class NodeReport(Answer, frozen=True):
     Attributes:
         closing: slots that it is to lose and that are still busy.
         cannot: what its engine cannot do there: tiers, moves, read_ahead, adopts, shares_files.
+        up: whether it is in service: it answers, and is not off, nor being switched off or on.
         power: whether it is on: on, going off, off or coming on.
         kept_off: whether an operator wants it off.
+        trouble: why it could not be switched, if it was not since.
+        failures: how often in a row it could not be switched.
+        again: when that is tried again, in seconds since the Unix epoch; None: that is not to come.
     """
 
     name: str
@@ -85,6 +93,9 @@ class NodeReport(Answer, frozen=True):
     cannot: tuple[str, ...] = ()
     power: str = "on"
     kept_off: bool = False
+    trouble: str = ""
+    failures: int = 0
+    again: float | None = None
 
 
 class NodeList(Answer, frozen=True):

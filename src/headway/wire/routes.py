@@ -45,6 +45,7 @@ Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value f
 Moment = Annotated[float, Meta(ge=0, lt=LONGEST_SECONDS)]
 """An instant that has passed."""
 
+Hand = Annotated[str, Meta(extra_json_schema={"enum": ["hand"]})]
 Stream = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr"]})]
 
 SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
@@ -172,12 +173,21 @@ RESIZE_NODE: Final = Route(
     *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
     summary="Give a node more or fewer slots.",
 )
+_BY_HAND: Final = (
+    (
+        "by",
+        Hand,
+        "it has been switched already: what is under way there is given up, and no command is run",
+    ),
+)
 SWITCH_NODE_OFF: Final = Route(
     *("switch_node_off", "POST", f"{API}/nodes/{{node}}/off", NodeChange),
+    query=_BY_HAND,
     summary="Let a node go off when nothing runs there, and stay off.",
 )
 SWITCH_NODE_ON: Final = Route(
     *("switch_node_on", "POST", f"{API}/nodes/{{node}}/on", NodeChange),
+    query=_BY_HAND,
     summary="Let a node come on that is off.",
 )
 POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.")
