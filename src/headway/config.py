@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -359,6 +360,7 @@ def _switching(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str,
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("power", tables, "one [power] table, or [[power]] tables", source=source)
     sites = {node.site for node in nodes}
+    own = {table.get("site") for table in tables if isinstance(table.get("site"), str)}
     found = dict[str, Switching]()
     for number, table in enumerate(tables):
         try:
@@ -367,10 +369,29 @@ def _switching(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str,
                 raise InvalidInput("site", one.site, "a site of this file", hint=did_you_mean(one.site, sites))
             if found.setdefault(one.site, one) is not one:
                 raise InvalidInput("site", table.get("site"), "a site that no other [[power]] names")
+            _check_power(one, [node for node in nodes if one.site == node.site or not (one.site or node.site in own)])
         except InvalidInput as flaw:
             line = _line(text, "power", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
     return tuple(found.values())
+
+
+def _check_power(one: Switching, nodes: Sequence[NodeSpec]) -> None:
+    """Refuse settings that contradict the nodes for which they count.
+
+    Raises:
+        InvalidInput: they do.
+    """
+    sizes = Counter(node.site for node in nodes)
+    if sizes:
+        site, size = min(sizes.items(), key=lambda each: each[1])
+        if one.min_on > size:
+            hint = "" if one.site else f"Sites that differ have tables of their own: [[power]], with site = {site!r}."
+            raise InvalidInput("min_on", one.min_on, f"0 to {size}, the nodes of site {site!r}", hint=hint)
+    known = [(node.power.idle, node.name) for node in nodes if node.power is not None]
+    if known and one.off_watts > min(known)[0]:
+        idle, name = min(known)
+        raise InvalidInput("off_watts", one.off_watts, f"0 to {idle:g}, the idle_watts of node {name!r}")
 
 
 def _switching_of(table: Mapping[str, Any]) -> Switching:

@@ -242,9 +242,20 @@ limit = 60
         ('[[power]]\nsite = "north"', "a site of this file"),
         ('[[power]]\nsite = "east"\n[[power]]\nsite = "east"', "no other"),
         ("power = 3", r"\[power\] table"),
+        ("[power]\noff_after = 5\nmin_on = 2", "c:9: min_on is 2; allowed: 0 to 1, the nodes of site 'east'"),
+        ('[[power]]\nsite = "west"\nmin_on = 2', "c:9: min_on is 2; allowed: 0 to 1, the nodes of site 'west'"),
+        ('[[power]]\nsite = "west"\n[[power]]\nmin_on = 2', "c:10: min_on is 2; .*'east'\nSites that differ"),
     ],
 )
 def test_what_is_wrong_about_switching_is_named(said: str, wrong: str) -> None:
     text = f"{said}\n{POWERED}" if said.startswith("power") else POWERED + said
     with pytest.raises(InvalidInput, match=wrong):
         parse_switching(text, source="c")
+
+
+def test_a_node_that_is_off_draws_no_more_than_one_that_is_idle() -> None:
+    east, west = POWERED.replace('"west"\n', '"west"\nidle_watts = 5\npeak_watts = 9\n'), '[[power]]\nsite = "west"\n'
+    assert parse_switching(f"{east}[power]\noff_watts = 5\n")[0].off_watts == 5
+    with pytest.raises(InvalidInput, match=r"c:10: off_watts is 5\.5; allowed: 0 to 5, the idle_watts of node 'b'"):
+        parse_switching(f"{east}[power]\noff_watts = 5.5\n", source="c")
+    assert parse_switching(f"{east}[[power]]\noff_watts = 5.5\n{west}", source="c")[0].off_watts == 5.5
