@@ -270,7 +270,7 @@ class Flow(Waiter):
         )
 
     def _cause_of(self, task: int) -> int | None:
-        """The first task before this one that failed itself, or was cancelled. It is asked for in order of the tasks."""
+        """The first task before this one that failed or was cancelled. It is asked for in order of the tasks."""
         causes = (self._causes.get(before, before) for before in self._before[task])
         found = min((cause for cause in causes if cause is not None and self._has_failed(cause)), default=None)
         self._causes[task] = found
