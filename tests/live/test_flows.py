@@ -216,14 +216,15 @@ def test_results_that_cannot_be_given_say_why(client: Client) -> None:
     large = flow.task(bytes, GIVEN_MAX + 1)
     flow.task(len, large)
     flow.task(lazy)
-    none = flow.command(["true"])
+    none = flow.command(["true"], outputs=["x"])
     flow.command(["cat", "x"], inputs={"x": none.file("x")})
     ends = client.submit(flow).outcomes(LIMIT)
     assert len(ends[0]) == GIVEN_MAX + 1
     assert "the results that it gets are 83886" in str(ends[1])
     assert f"bytes; allowed: {GIVEN_MAX}. Give large ones as files" in str(ends[1])
     assert "the result of lazy, of type generator, cannot be pickled" in str(ends[2])
-    assert "task 3 gave the server no file 'x'; it gave: none" in str(ends[4])
+    assert "output was not written" in str(ends[3])
+    assert "did not run, because task 3 (true-3) failed" in str(ends[4])
 
 
 def test_a_server_that_is_killed_in_the_middle_goes_on(two_sites: Up, client: Client, tmp_path: Path) -> None:
@@ -292,6 +293,10 @@ def test_a_file_is_submitted_and_looked_at_task_by_task(two_sites: Up, client: C
     assert "Did you mean sort?" in unknown.stderr
     after = headway("submit", *data, "--after", job, "--workflow", tmp_path / "flow.yaml", "--json")
     assert json.loads(after.stdout)["job"] == job + 1
+    (tmp_path / "wide.yaml").write_text(YAML.replace("    after: make", "    after: make\n    slots: 99"))
+    wide = headway("submit", *data, "--workflow", tmp_path / "wide.yaml")
+    line = YAML[: YAML.index("    after: make")].count("\n") + 2
+    assert f"{tmp_path}/wide.yaml:{line}: tasks.wait.slots is 99; allowed: at most" in wide.stderr
     mark.touch()
     assert headway("wait", *data, job, job + 1).returncode == 1
     assert "never ran" in headway("job", *data, job, "--tasks").stdout

@@ -254,7 +254,13 @@ def submit_workflow(
         flow = read(file, client.upload)
         for name in given.keys() & terms.keys():
             setattr(flow, name, {**variables(flow.env), **terms[name]} if name == "env" else terms[name])
-        return submitted(client, flow, wait=context.params["wait"], as_json=context.params["as_json"])
+        try:
+            return submitted(client, flow, wait=context.params["wait"], as_json=context.params["as_json"])
+        except HeadwayError as refusal:
+            located = flow.located(refusal, given.keys())
+            if located is refusal:
+                raise
+            raise located from refusal
 
 
 def told(job: int, found: Explanation | None) -> dict[str, Any]:

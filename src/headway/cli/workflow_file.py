@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +20,17 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.files import KEPT_SCHEME, Input, Output, scheme
 from headway.model.instant import to_seconds
 from headway.model.job import COUNT_MAX, PenaltyShape
+from headway.model.node import COUNT_MAX as CORES_MAX
 from headway.times import seconds_of, when_of
 from headway.traces.graphs import TASKS_MAX, Graph
-from headway.traces.parts import JSONFile
+from headway.traces.parts import JSONFile, line_of
 from headway.traces.wfformat import read_wfformat
+from headway.wire import check_env
 
 FILE_MAX: Final = 256 << 20
 """Bytes of a file that describes a workflow."""
+
+NO_ZERO: Final = "text without a zero byte"
 
 TERMS: Final = ("name", "due", "priority", "rate", "shape", "estimate", "retries", "time_limit", "memory_limit", "env")
 TASK_TERMS: Final = ("command", "after", "inputs", "outputs", "slots", "estimate", "retries", "env", "cwd")
@@ -41,6 +47,7 @@ class _Step:
         place: of the task in the file.
         inputs, outputs: what it reads and writes: URLs by path; an empty URL: of another task, or for others.
         after: names of tasks.
+        fields: place and line of what the file says of it, by the key of YAML.
     """
 
     name: str
@@ -55,9 +62,46 @@ class _Step:
     retries: int | None = None
     env: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
+    fields: dict[str, tuple[str, int | None]] = field(default_factory=dict)
 
 
-def read(path: Path, upload: Upload) -> Workflow:
+class FileFlow(Workflow):
+    """A workflow that a file describes. It knows where in the file everything is, for what is refused later."""
+
+    source = ""
+    steps: tuple[_Step, ...] = ()
+    lines: Mapping[str, int] = {}
+
+    def located(self, refusal: HeadwayError, overridden: Collection[str] = ()) -> HeadwayError:
+        """A refusal with the place in the file of what it is about; as it is, if it is about something else.
+
+        Args:
+            overridden: terms that do not come from the file.
+        """
+        message = str(refusal.args[0]) if refusal.args else ""
+        found = _OF_A_TASK.search(message)
+        if found is not None and int(found[2]) < len(self.steps):
+            step = self.steps[int(found[2])]
+            name = _NAMED_IN_FILES.get(found[3], found[3])
+            place, line = step.fields.get(name, (f"{step.place}.{name}", step.line))
+            return self._refused(place, line, message[found.end() :], refusal.hint)
+        found = _OF_ALL.search(message)
+        if found is not None and found[1] in self.lines and found[1] not in overridden:
+            return self._refused(found[1], self.lines[found[1]], message[found.end() :], refusal.hint)
+        return refusal
+
+    def _refused(self, place: str, line: int | None, rest: str, hint: str) -> InvalidInput:
+        where = self.source if line is None else f"{self.source}:{line}"
+        return InvalidInput.saying(f"{where}: {place}{rest}", hint)
+
+
+_OF_A_TASK: Final = re.compile(r"\b(plan|work\.commands)\[(\d+)\]\.(\w+)(?= |\[)")
+_OF_ALL: Final = re.compile(r"^(?:job .*: )?(\w+)(?= is .*; allowed: )", re.DOTALL)
+_NAMED_IN_FILES: Final = {"cores": "slots", "argv": "command"}
+"""What files call something that has another name where it is checked."""
+
+
+def read(path: Path, upload: Upload) -> FileFlow:
     """The workflow that a file describes; `.json` is WfFormat, everything else YAML.
 
     Files that no task writes are those of the folder of the file; they are sent to the server.
@@ -80,10 +124,11 @@ def read(path: Path, upload: Upload) -> Workflow:
     return flow
 
 
-def _add(flow: Workflow, steps: Sequence[_Step], path: Path, upload: Upload) -> None:
+def _add(flow: FileFlow, steps: Sequence[_Step], path: Path, upload: Upload) -> None:
     """Add the tasks, each after those that it waits for."""
     source = str(path)
     known = {step.name for step in steps}
+    _check_apart(steps, source)
     writers: dict[str, _Step] = {}
     for step in steps:
         for file, url in step.outputs.items():
@@ -111,6 +156,7 @@ def _add(flow: Workflow, steps: Sequence[_Step], path: Path, upload: Upload) -> 
 
     order = graph.finish(flow.name, circle).labels
     by_name, made, sent = {step.name: step for step in steps}, dict[str, Task](), dict[str, Input]()
+    flow.source, flow.steps = source, tuple(by_name[name] for name in order)
     for name in order:
         step = by_name[name]
         inputs: dict[str, Any] = {}
@@ -135,6 +181,18 @@ def _add(flow: Workflow, steps: Sequence[_Step], path: Path, upload: Upload) -> 
         )
 
 
+def _check_apart(steps: Sequence[_Step], source: str) -> None:
+    """Check that no two outputs are put in the same place."""
+    taken: dict[str, str] = {}
+    for step in steps:
+        for file, url in step.outputs.items():
+            there = f"{step.place}.outputs.{file}"
+            if url and not url.startswith(KEPT_SCHEME) and "{i}" not in url and taken.setdefault(url, there) != there:
+                allowed = f"a place where no other output is put; {taken[url]} is"
+                line = step.fields.get("outputs", ("", step.line))[1]
+                raise InvalidInput(there, url, allowed, source=source, line=line)
+
+
 def _sent(step: _Step, file: str, path: Path, upload: Upload) -> Input:
     """A file that no task writes, sent to the server."""
     here = path.parent / file
@@ -145,6 +203,10 @@ def _sent(step: _Step, file: str, path: Path, upload: Upload) -> Input:
 
 
 # WfFormat
+
+_RUNS: Final = "workflow.execution.tasks"
+_LOCATED_MAX: Final = 100
+"""In files with more tasks, to look up the line of each would take long; errors name the place all the same."""
 
 
 class _Command(msgspec.Struct, gc=False):
@@ -181,7 +243,7 @@ class _Whole(msgspec.Struct, gc=False):
     name: str = ""
 
 
-def _of_wfformat(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
+def _of_wfformat(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
     """A workflow of WfFormat: its commands, the files that tasks exchange by name, and estimates from its run times."""
     source = str(path)
     graph = read_wfformat(text, source, path.name.partition(".")[0])
@@ -196,15 +258,20 @@ def _of_wfformat(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
             hint = "Only workflows whose tasks have commands can be run; `headway simulate` needs none."
             field_ = f"workflow.execution.tasks[{ran}].command.program"
             raise file.refuse(field_, "" if command is None else command.program, "a program", hint)
+        for argument, words in enumerate((command.program, *command.arguments)):
+            if "\0" in words:
+                part = f"arguments[{argument - 1}]" if argument else "program"
+                raise file.refuse(f"{_RUNS}[{ran}].command.{part}", words, NO_ZERO)
         spec = graph.tasks[numbers[task.id]]
         for which, names in (("inputFiles", task.inputFiles), ("outputFiles", task.outputFiles)):
             for name in names:
-                _check_path(name, f"workflow.specification.tasks[{place}].{which}", source, None)
+                there = f"workflow.specification.tasks[{place}].{which}"
+                _check_path(name, there, source, line_of(text, there))
         steps.append(
             _Step(
                 task.id,
                 f"workflow.specification.tasks[{place}]",
-                None,
+                line_of(text, f"workflow.specification.tasks[{place}]") if len(runs) <= _LOCATED_MAX else None,
                 [command.program, *command.arguments],
                 dict.fromkeys(task.inputFiles, ""),
                 dict.fromkeys(task.outputFiles, ""),
@@ -213,7 +280,11 @@ def _of_wfformat(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
                 to_seconds(spec.estimate),
             )
         )
-    return Workflow(whole.name or graph.name), steps
+        if len(runs) <= _LOCATED_MAX:
+            there = f"{_RUNS}[{ran}]"
+            for name, key in (("slots", "coreCount"), ("estimate", "runtimeInSeconds"), ("command", "command")):
+                steps[-1].fields[name] = f"{there}.{key}", line_of(text, f"{there}.{key}")
+    return FileFlow(whole.name or graph.name), steps
 
 
 # YAML
@@ -255,6 +326,8 @@ class _Node:
         for key, value in self.node.value:
             name = key.value if type(key).__name__ == "ScalarNode" else ""
             there = _Node(value, f"{self.place}.{name}".removeprefix("."), self.source)
+            if "\0" in name:
+                raise _Node(key, self.place or "file", self.source).refuse(NO_ZERO, name)
             if not name or name in found or (known and name not in known):
                 at = _Node(key, self.place or "file", self.source)
                 allowed = f"{', '.join(known)}, each once" if known else "a name that is not empty, each once"
@@ -277,35 +350,43 @@ class _Node:
         """A text; numbers are texts as they are written."""
         if type(self.node).__name__ != "ScalarNode":
             raise self.refuse("a text")
+        if "\0" in self.node.value:
+            raise self.refuse(NO_ZERO)
         return str(self.node.value)
 
-    def whole(self, least: int) -> int:
+    def whole(self, least: int, most: int = COUNT_MAX) -> int:
         """A whole number."""
         try:
             number = int(self.text())
         except ValueError:
             number = -1
-        if not least <= number <= COUNT_MAX:
-            raise self.refuse(f"a whole number, {least} to {COUNT_MAX}")
+        if not least <= number <= most:
+            raise self.refuse(f"a whole number, {least} to {most}")
         return number
 
-    def number(self) -> float:
-        """A number."""
+    def number(self, least: float = -math.inf) -> float:
+        """A finite number."""
         try:
-            return float(self.text())
+            number = float(self.text())
         except ValueError:
-            raise self.refuse("a number") from None
+            number = math.nan
+        if not math.isfinite(number) or number < least:
+            raise self.refuse("a finite number" if least == -math.inf else f"a finite number, {least:g} or more")
+        return number
 
-    def seconds(self) -> float:
+    def seconds(self, *, positive: bool = False) -> float:
         """A span such as 90s."""
         text = self.text()
         try:
-            return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text, self.place)
+            found = seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text, self.place)
         except InvalidInput as error:
             raise self.refuse(error.allowed) from None
+        if positive and not found:
+            raise self.refuse("a duration of more than 0")
+        return found
 
 
-def _of_yaml(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
+def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
     """A workflow in YAML: see docs/reference/workflow-files.md."""
     import yaml  # only here, and not small
 
@@ -330,7 +411,9 @@ def _of_yaml(text: bytes, path: Path) -> tuple[Workflow, list[_Step]]:
         raise tasks.refuse("one task or more")
     if len(steps) > TASKS_MAX:
         raise tasks.refuse(f"at most {TASKS_MAX:,} tasks", len(steps))
-    return Workflow(**_terms(fields, path)), steps
+    flow = FileFlow(**_terms(fields, path))
+    flow.lines = {name: node.line for name, node in fields.items()}
+    return flow, steps
 
 
 def _terms(fields: Mapping[str, _Node], path: Path) -> dict[str, Any]:
@@ -341,11 +424,13 @@ def _terms(fields: Mapping[str, _Node], path: Path) -> dict[str, Any]:
     for name, node in fields.items():
         match name:
             case "estimate" | "time_limit":
-                found[name] = node.seconds()
+                found[name] = node.seconds(positive=name == "time_limit")
             case "retries":
                 found[name] = node.whole(0)
-            case "priority" | "rate":
+            case "priority":
                 found[name] = node.number()
+            case "rate":
+                found[name] = node.number(0)
             case "env":
                 found[name] = _env(node)
             case "shape":
@@ -383,6 +468,7 @@ def _step(name: str, node: _Node) -> _Step:
     if not argv or not argv[0]:
         raise command.refuse("a program and its arguments")
     step = _Step(name, node.place, node.line, argv)
+    step.fields = {key: (value.place, value.line) for key, value in fields.items()}
     for key, value in fields.items():
         match key:
             case "after":
@@ -392,7 +478,7 @@ def _step(name: str, node: _Node) -> _Step:
             case "outputs":
                 step.outputs = _files(value, Output)
             case "slots":
-                step.slots = value.whole(1)
+                step.slots = value.whole(1, CORES_MAX)
             case "estimate":
                 step.seconds = value.seconds()
             case "retries":
@@ -405,7 +491,13 @@ def _step(name: str, node: _Node) -> _Step:
 
 
 def _env(node: _Node) -> dict[str, str]:
-    return {name: value.text() for name, value in node.fields().items()}
+    found = {name: value.text() for name, value in node.fields().items()}
+    for name, value in node.fields().items():
+        try:
+            check_env({name: found[name]}, value.place)
+        except InvalidInput as error:
+            raise value.refuse(error.allowed, name) from None
+    return found
 
 
 def _files(node: _Node, kind: type[Input | Output]) -> dict[str, str]:

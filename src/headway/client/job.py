@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.files import KEPT_SCHEME, File, Input, Output, naming
 from headway.given import result_of, task_file
 from headway.model.instant import from_seconds, to_seconds
@@ -60,8 +60,16 @@ class Task:
         self.taken: dict[str, TaskFile] = {}
 
     def file(self, name: str) -> TaskFile:
-        """A file that it gives to the server under this name, for tasks of its workflow that come after it."""
-        return TaskFile(self, name)
+        """A file that it gives to the server under this name, for tasks of its workflow that come after it.
+
+        Raises:
+            InvalidInput: it is a program, and the server keeps no such output of it. Of a function this is known when
+                it is submitted.
+        """
+        file = TaskFile(self, name)
+        if self.program is not None:
+            check_given(name, self.program.outputs)
+        return file
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """In the arguments of a task of its workflow it stands for its result."""
@@ -171,6 +179,29 @@ class TaskFile:
             raise InvalidInput("file", self, "an argument, or an input, of a task of its workflow")
         return Input(task_file(number_of(self.task), self.name)).__reduce__()
 
+
+def check_given(name: str, outputs: Mapping[str, str], number: int | None = None) -> None:
+    """Check that a task gives a file to later ones.
+
+    Args:
+        outputs: of the task: URLs by the names that later tasks know.
+        number: of the task, which `{i}` in names stands for; None: not known yet.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    kept = [path for path, url in outputs.items() if url.startswith(KEPT_SCHEME)]
+    if number is None and any("{i}" in path for path in kept):
+        return
+    if name in (kept if number is None else [path.replace("{i}", str(number)) for path in kept]):
+        return
+    none = "the name of a file that the task gives to the server, and it gives none"
+    allowed = f"a file that the task gives to the server: {', '.join(kept[:_NAMED])}" if kept else none
+    elsewhere = "It puts this one elsewhere: the server keeps `headway:NAME`." if name in outputs else ""
+    raise InvalidInput("file", name, allowed, hint=elsewhere or did_you_mean(name, kept))
+
+
+_NAMED: Final = 8
 
 _numbers: ContextVar[Callable[[Task], int] | None] = ContextVar("numbers", default=None)
 """What says the number of a task that is met while the arguments of another one are pickled."""
@@ -340,6 +371,14 @@ class Job:
         self.together = together
         self.width = width
         self.after = after
+        self.check_form()
+
+    def check_form(self) -> None:
+        """Check the terms that only some kinds of jobs have.
+
+        Raises:
+            InvalidInput: the job has one that does not belong to its kind.
+        """
 
     def add_task(
         self,
@@ -478,6 +517,7 @@ def described(job: Job, now: float | None = None) -> tuple[NewJob, dict[str, byt
         HeadwayError: the job has no tasks, a wrong term, or something that cannot be pickled.
     """
     title = f"job {job.name!r}" if job.name else "the job"
+    job.check_form()
     if not job.tasks:
         raise InvalidInput.saying(f"{title} has no tasks", "Give it at least one with add_task.")
     for place, task in enumerate(job.tasks):
@@ -564,13 +604,18 @@ def _no_number(task: Task) -> int:
 
 
 def calls_of_tasks(
-    job: Job, tasks: Iterable[tuple[int, Task]], title: str, begin: Callable[[int], object] = lambda number: None
+    job: Job,
+    tasks: Iterable[tuple[int, Task]],
+    title: str,
+    begin: Callable[[int], object] = lambda number: None,
+    end: Callable[[int, Sequence[File]], object] = lambda number, files: None,
 ) -> tuple[Calls, dict[str, bytes]]:
     """The calls of tasks in the form in which they are sent, and their functions, by name.
 
     Args:
         tasks: with their numbers, for people.
         begin: told the number of each task before its arguments are pickled.
+        end: told the number of each task afterwards, and the files that its arguments name.
 
     Raises:
         NotPicklable: one of them cannot be sent.
@@ -592,7 +637,9 @@ def calls_of_tasks(
     with naming() as files:
         for number, task in tasks:
             begin(number)
+            count = len(files)
             args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
+            end(number, files[count:])
     names = {id(task.function): title_of(task.function) for _, task in tasks}
     calls = calls_of(functions, args, chosen, files, job)
     return replace(calls, names=tuple(dict.fromkeys(names.values()))), functions

@@ -17,14 +17,15 @@ from headway.client.job import (
     TaskFile,
     calls_of_tasks,
     check_apart,
+    check_given,
     numbering,
     title_of,
     variables,
 )
 from headway.client.waiters import TaskFuture, Waiter, still_open
 from headway.errors import InvalidInput, TaskFailed
-from headway.files import KEPT_SCHEME, Input, Output
-from headway.given import task_file
+from headway.files import KEPT_SCHEME, File, Input, Output
+from headway.given import task_file, task_file_of
 from headway.model.job import JobId, Kind
 from headway.times import Span
 from headway.wire import Command, Steps, Work
@@ -51,6 +52,21 @@ class Workflow(Job):
     def kind(self) -> Kind:
         """It is a workflow, whatever its tasks are."""
         return Kind.WORKFLOW
+
+    def check_form(self) -> None:
+        """Check that it has no terms of rigid jobs and bags.
+
+        Raises:
+            InvalidInput: it has.
+        """
+        several = "Give a task that uses several cores of a node slots=N."
+        if self.width is not None:
+            raise InvalidInput("width", self.width, "none in a Workflow", hint=several)
+        if self.together:
+            raise InvalidInput("together", self.together, "False in a Workflow", hint=several)
+        if self.sizes:
+            hint = "Give each task an estimate."
+            raise InvalidInput("sizes", self.sizes, "none in a Workflow", hint=hint)
 
     def task(
         self,
@@ -151,15 +167,32 @@ class Workflow(Job):
             nonlocal now
             now = number
 
+        gives: dict[int, dict[str, str]] = {}
+        taken: list[tuple[int, int, str]] = []
+
+        def end(number: int, files: Sequence[File]) -> None:
+            urls = [file.url for file in files if isinstance(file, Output)]
+            gives[number] = {url.removeprefix(KEPT_SCHEME): url for url in urls}
+            named = (task_file_of(file.url) for file in files if isinstance(file, Input))
+            taken.extend((number, *one) for one in named if one is not None)
+
         with numbering(number_of):
             called = [(number, task) for number, task in enumerate(self.tasks) if task.function is not None]
-            calls, functions = calls_of_tasks(self, called, title, begin)
+            calls, functions = calls_of_tasks(self, called, title, begin, end)
             programs = []
             for number, task in enumerate(self.tasks):
                 begin(number)
                 if task.program is not None:
                     inputs = {path: task_file(number_of(file.task), file.name) for path, file in task.taken.items()}
                     programs.append(replace(task.program, inputs={**task.program.inputs, **inputs}))
+                    gives[number] = task.program.outputs
+                    taken.extend((number, numbers[id(file.task)], file.name) for file in task.taken.values())
+        for number, giver, name in taken:
+            try:
+                check_given(name, gives[giver], giver)
+            except InvalidInput as error:
+                field = f"file of {self.names()[giver]}, for {self.names()[number]}"
+                raise InvalidInput(field, name, error.allowed, hint=error.hint) from None
         places = tuple(number for number, task in enumerate(self.tasks) if task.program is not None)
         check_apart(programs, len(programs))
         commands = self._with_variables(programs)

@@ -115,7 +115,28 @@ tasks:
         ("tasks:\n  a: {command: [x, [y]]}", ":2: tasks.a.command[1] is 'a list'; allowed: a text"),
         ('tasks:\n  a: {command: "\'"}', ':2: tasks.a.command is "\'"; allowed: a program and its arguments'),
         ("shape: round\ntasks:\n  a: {command: x}", ":1: shape is 'round'; allowed: linear, sqrt, square"),
-        ("rate: much\ntasks:\n  a: {command: x}", ":1: rate is 'much'; allowed: a number"),
+        ("rate: much\ntasks:\n  a: {command: x}", ":1: rate is 'much'; allowed: a finite number, 0 or more"),
+        ("rate: -1\ntasks:\n  a: {command: x}", ":1: rate is '-1'; allowed: a finite number, 0 or more"),
+        ("name: x\npriority: inf\ntasks:\n  a: {command: x}", ":2: priority is 'inf'; allowed: a finite number"),
+        ("time_limit: 0\ntasks:\n  a: {command: x}", ":1: time_limit is '0'; allowed: a duration of more than 0"),
+        (
+            "tasks:\n  a:\n    command: x\n    slots: 1000001",
+            ":4: tasks.a.slots is '1000001'; allowed: a whole number, 1 to 1000000",
+        ),
+        (
+            'tasks:\n  a: {command: [x, "a\\0b"]}',
+            ":2: tasks.a.command[1] is 'a\\x00b'; allowed: text without a zero byte",
+        ),
+        ('tasks:\n  "a\\0": {command: x}', ":2: tasks is 'a\\x00'; allowed: text without a zero byte"),
+        (
+            'tasks:\n  a: {command: x, env: {A: "\\0"}}',
+            ":2: tasks.a.env.A is '\\x00'; allowed: text without a zero byte",
+        ),
+        ("tasks:\n  a: {command: x, env: {A B: c}}", ":2: tasks.a.env.A B is 'A B'; allowed: the name of a variable"),
+        (
+            "tasks:\n  a: {command: x, outputs: {f: /o}}\n  b: {command: x, outputs: {g: /o}}",
+            ":3: tasks.b.outputs.g is '/o'; allowed: a place where no other output is put; tasks.a.outputs.f is",
+        ),
         ("due: later\ntasks:\n  a: {command: x}", ":1: due is 'later'; allowed:"),
         ("tasks:\n  a: {command: x", ":3: YAML is"),
         ("a: " + "[" * 20000, "YAML is"),
@@ -166,6 +187,10 @@ def test_wfformat_is_run_by_its_commands_and_files_by_name(tmp_path: Path) -> No
         ({"run_b": {"command": None}}, "workflow.execution.tasks[1].command.program is ''; allowed: a program"),
         ({"run_a": {"runtimeInSeconds": -1}}, "workflow.execution.tasks[0].runtimeInSeconds is -1.0; allowed: seconds"),
         ({"task_a": {"outputFiles": ["/out"]}}, "allowed: the id of a file"),
+        (
+            {"run_a": {"command": {"program": "x", "arguments": ["a\0b"]}}},
+            ":1: workflow.execution.tasks[0].command.arguments[0] is 'a\\x00b'; allowed: text without a zero byte",
+        ),
         ({"size": {"by": -3}}, "workflow.specification.files[0].sizeInBytes is -3; allowed: a whole number of bytes"),
     ],
 )
@@ -173,6 +198,37 @@ def test_what_is_wrong_in_wfformat_is_said_with_its_place(tmp_path: Path, change
     with pytest.raises(InvalidInput) as refused:
         given(tmp_path, wfformat(**changes), "flow.json")
     assert said in str(refused.value), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (
+            "job 'night': plan[0].cores is 2; allowed: at most 1",
+            "flow.yaml:17: tasks.sort.slots is 2; allowed: at most 1",
+        ),
+        ("work.commands[2].env['A'] is 1; allowed: text", "flow.yaml:10: tasks.report.env['A'] is 1; allowed: text"),
+        ("job 'night': retries is 1; allowed: 0", "flow.yaml:5: retries is 1; allowed: 0"),
+        ("job 'night': rate is 2; allowed: 0", "job 'night': rate is 2; allowed: 0"),  # not from the file
+        ("job 'night': user is 'x'; allowed: 'y'", "job 'night': user is 'x'; allowed: 'y'"),
+        ("the disk is full", "the disk is full"),
+    ],
+)
+def test_what_a_server_refuses_is_said_with_its_line(tmp_path: Path, refused: str, said: str) -> None:
+    (tmp_path / "flow.yaml").write_text(YAML)
+    (tmp_path / "raw.txt").write_text("b")
+    told = read(tmp_path / "flow.yaml", uploaded).located(HeadwayError(refused, "a hint"), {"rate"})
+    assert str(told).removeprefix(f"{tmp_path}/") == f"{said}\na hint"
+
+
+def test_what_a_server_refuses_of_wfformat_is_said_with_its_line(tmp_path: Path) -> None:
+    text = json.dumps(json.loads(wfformat()), indent=1)
+    (tmp_path / "flow.json").write_text(text)
+    (tmp_path / "raw.txt").write_text("b")
+    flow = read(tmp_path / "flow.json", uploaded)
+    told = flow.located(HeadwayError("job 'two': plan[0].cores is 2; allowed: at most 1"))
+    line = text[: text.index('"coreCount"')].count("\n") + 1
+    assert str(told) == f"{tmp_path}/flow.json:{line}: workflow.execution.tasks[0].coreCount is 2; allowed: at most 1"
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

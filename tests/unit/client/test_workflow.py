@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from headway import Input, InvalidInput, Job, NotPicklable, Task, Workflow
+from headway import Input, InvalidInput, Job, NotPicklable, Output, Task, Workflow
 from headway.client.job import described
 from headway.client.workflow import Flow
 from headway.errors import HeadwayError, TaskFailed
@@ -97,6 +98,50 @@ def test_what_cannot_be_is_refused_before_anything_is_sent() -> None:
         Workflow().task(double, 1, after=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="allowed: an argument, or an input, of a task of its workflow"):
         pickle.dumps(foreign.file("x"))
+
+
+@pytest.mark.parametrize("terms", [{"width": 2}, {"together": True}, {"sizes": [1.0]}])
+def test_terms_of_other_kinds_of_jobs_are_refused_when_given_or_later(terms: dict[str, Any]) -> None:
+    (name,) = terms
+    with pytest.raises(InvalidInput, match=f"{name} is .*; allowed: .* in a Workflow"):
+        Workflow("wide", **terms)
+    flow = Workflow("wide")
+    flow.task(double, 1)
+    setattr(flow, name, terms[name])
+    with pytest.raises(InvalidInput, match=f"{name} is .*; allowed: .* in a Workflow"):
+        described(flow)
+
+
+def test_a_file_that_a_program_does_not_give_is_refused_at_once() -> None:
+    flow = Workflow()
+    sort = flow.command(["sort"], outputs={"out.txt": "headway:out.txt", "far": "/far", "d/e": "headway:e"})
+    with pytest.raises(
+        InvalidInput, match=r"file is 'ot.txt'; allowed: .* gives to the server: out.txt, d/e"
+    ) as refused:
+        sort.file("ot.txt")
+    assert refused.value.hint == "Did you mean out.txt?"
+    with pytest.raises(InvalidInput, match="It puts this one elsewhere"):
+        sort.file("far")
+    with pytest.raises(InvalidInput, match="and it gives none"):
+        flow.command(["true"]).file("x")
+    flow.command(["cat", "e"], inputs={"e": sort.file("d/e")})
+    numbered = flow.command(["split"], outputs=["part{i}"])
+    flow.command(["cat", "x"], inputs={"x": numbered.file(f"part{flow.tasks.index(numbered)}")})
+    described(flow)
+    flow.command(["cat", "x"], inputs={"x": numbered.file("part9")}, name="reads")
+    with pytest.raises(InvalidInput, match=r"file of split-3, for reads is 'part9'; allowed: .*: part\{i\}"):
+        described(flow)
+
+
+def test_a_file_that_a_function_does_not_give_is_refused_when_it_is_submitted() -> None:
+    flow = Workflow()
+    made = flow.task(double, {"to": [Output("headway:made.csv")]}, Output("/elsewhere"), name="makes")
+    flow.task(double, [made.file("made.csv")])
+    described(flow)
+    flow.task(double, {"from": made.file("mad.csv")}, name="reads")
+    with pytest.raises(InvalidInput, match=r"file of makes, for reads is 'mad.csv'; allowed: .*: made.csv") as refused:
+        described(flow)
+    assert refused.value.hint == "Did you mean made.csv?"
 
 
 def test_a_result_is_no_argument_in_a_bag_and_no_variable_of_a_function() -> None:
