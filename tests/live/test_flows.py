@@ -301,7 +301,10 @@ def test_a_file_is_submitted_and_looked_at_task_by_task(two_sites: Up, client: C
     assert headway("wait", *data, job, job + 1).returncode == 1
     assert "never ran" in headway("job", *data, job, "--tasks").stdout
     told = headway("explain", *data, job, "--task", "end").stdout
-    assert told.endswith(f"end of job {job} never ran, because task {by_name['wait']['task']} (wait) failed.\n")
+    because = f"end of job {job} never ran, because task {by_name['wait']['task']} (wait) failed.\n"
+    assert told.endswith(because)
+    assert headway("logs", *data, job, "--task", "end").stderr.endswith(because)
+    assert headway("explain", *data, job, "--task", "wait").stdout.endswith(" has failed: exit status 1.\n")
     again = headway("retry", *data, job)
     assert again.returncode == 0, again.stderr
     assert client.job(job + 1).job.status is JobStatus.CANCELLED

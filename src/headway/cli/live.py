@@ -337,7 +337,11 @@ def explain_task(client: Client, job: JobId, state: TaskState, found: Explanatio
         why = "" if found is None or found.reason in FULLY_SERVED else f". Of the job: {found.text}"
         click.echo(f"{named} is ready, and starts as soon as it gets slots{why}.")
     else:
-        click.echo(f"{named} {'has ' if state.state in ('failed', 'succeeded') else ''}{state.state}.")
+        word = {"cancelled": "was cancelled"}.get(state.state, f"has {state.state}")
+        ends = client.results(job, task=state.task) if state.state == "failed" else []
+        detail = ends[0].ending.detail.strip().rpartition("\n")[2] or ends[0].ending.outcome.value if ends else ""
+        why = f": {detail}" if detail else ""
+        click.echo(f"{named} {word}{why}.")
     if state.start is not None and state.state in ("waits", "ready"):
         where = f" on {state.node}" if state.node else ""
         click.echo(promise_line(f"Its start{where}", state.start))

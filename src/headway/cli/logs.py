@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from headway.cli.live import task_in
+from headway.cli.live import task_in, titled
 from headway.cli.main import INTERRUPTED
 from headway.cli.reach import Reach, asks_server
 from headway.client.client import PATIENCE_SECONDS, Client
@@ -50,11 +50,22 @@ def logs(reach: Reach, number: int, follow: bool, named: str | None, stream: str
             reading.read_running()
             if not follow and job.started is None:
                 click.echo(f"Job {number} is {job.status.value}: nothing of it has run yet.", err=True)
+            elif task is not None and not follow and not reading.wrote:
+                silent(client, number, task)
             if follow and not job.status.is_final:
                 reading.follow(detail.cursor)
         except KeyboardInterrupt:
             return INTERRUPTED
     return 0
+
+
+def silent(client: Client, job: int, task: int) -> None:
+    """Say of a task that has not begun that there is nothing to print, and why."""
+    state = client.tasks(job, task=task)[0]
+    if state.why:
+        click.echo(f"Task {titled(state)} of job {job} {state.state}, because {state.why}.", err=True)
+    elif state.state in ("waits", "ready"):
+        click.echo(f"Task {titled(state)} of job {job} has not begun: `headway explain {job} --task {task}`.", err=True)
 
 
 @dataclass(slots=True)
@@ -83,6 +94,7 @@ class Reading:
         streams: only these.
         over: tasks that have been read to their end.
         restarted: attempts whose new beginning was announced, once for all their streams.
+        wrote: whether anything was printed.
     """
 
     client: Client
@@ -92,6 +104,7 @@ class Reading:
     sources: dict[tuple[int, int | None, str], Source] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)
     restarted: set[tuple[int, int]] = field(default_factory=set)
+    wrote: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -201,5 +214,6 @@ class Reading:
         if not self.is_plain:
             number = str(source.task if source.rank is None else source.rank).encode()
             text = b"".join(number + b": " + line for line in text.splitlines(keepends=True))
+        self.wrote = self.wrote or bool(text)
         out.write(text)
         out.flush()

@@ -21,7 +21,7 @@ from headway.cli.forecast import outlook_of, promise
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, bytes_in, clock, instant_in, limit_in, print_json, seconds_in
+from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.job import Job, variables
@@ -371,6 +371,11 @@ def print_results(
             print_result(client, one, unpickle)
         if status is JobStatus.CANCELLED:
             click.echo(f"Job {job} was cancelled.", err=True)
+        elif status is JobStatus.FAILED and (found := client.job(job).job).kind == "workflow":
+            never = found.tasks - len(results)
+            if never:
+                said = f"{counted(never, 'task')} of job {job} never ran: `headway job {job} --tasks` says why."
+                click.echo(said, err=True)
     worst = max((exit_status(one.ending) for one in results), default=0)
     return max(worst, 1) if status in (JobStatus.FAILED, JobStatus.CANCELLED) else worst
 

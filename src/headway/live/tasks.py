@@ -143,11 +143,11 @@ class _Looking:
         """Why a task that has no outcome never runs."""
         cause = self._cause(task)
         if cause != _NOBODY:
-            named = f" ({self.names[cause]})" if self.names else ""
             number = self.spec.numbers[cause] if self.spec.numbers else cause
-            was = f" (was {number})" if number != cause else ""
+            known = (self.names[cause] if self.names else "", f"was {number}" if number != cause else "")
+            named = f" ({', '.join(filter(None, known))})" if any(known) else ""
             word = "was cancelled" if self._failed(self._word(cause)) == "cancelled" else "failed"
-            return f"task {cause}{was}{named} {word}"
+            return f"task {cause}{named} {word}"
         if self.row.status is JobStatus.CANCELLED:
             return f"{_JOB_CANCELLED}{why_ended(self.driver, self.row)}"
         return f"its job has ended: {self.row.status.value}" if self.row.status else ""
