@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,16 @@ from ..waiting import LIMIT
 
 
 @contextlib.contextmanager
-def serving(folder: Path, slots: int, python: str = sys.executable) -> Iterator[Path]:
-    """A server with one node. Yields its data directory."""
-    (folder / "cluster.toml").write_text(f'[[node]]\nname = "n"\nslots = {slots}\n')
+def serving(
+    folder: Path, slots: int, python: str = sys.executable, *, sites: Sequence[str] = (), policy: str = ""
+) -> Iterator[Path]:
+    """A server with one node, or one at each site. Yields its data directory."""
+    nodes = [
+        f'[[node]]\nname = "{site or "n"}"\nslots = {slots}\nsite = "{site or "local"}"\n' for site in sites or ("",)
+    ]
+    (folder / "cluster.toml").write_text("\n".join(nodes))
     command = [python, "-m", "headway", "up", "--json", "--data", str(folder / "data")]
+    command += ["--policy", policy] if policy else []
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [*command, "--cluster", str(folder / "cluster.toml")], stdout=subprocess.PIPE, stderr=log, text=True

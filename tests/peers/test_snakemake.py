@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headway import Client
 from headway.wire import JobReport
 
 from ..waiting import LIMIT, until
+from .conftest import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "integrations" / "snakemake-executor-plugin-headway" / "src"
@@ -125,6 +127,33 @@ def while_it_runs(process: subprocess.Popen[str], holds: Callable[[], bool]) -> 
         return holds()
 
     until(held, PATIENCE)
+
+
+@pytest.mark.parametrize("policy", ["sites:top=rr,each=heft", "sites:top=fill,each=heft"])
+def test_a_workflow_uses_both_sites(tmp_path: Path, policy: str) -> None:
+    folder, flow = tmp_path / "up", tmp_path / "flow"
+    folder.mkdir()
+    flow.mkdir()
+    (flow / "Snakefile").write_text(THIRTY)
+    with serving(folder, 2, sites=("east", "west"), policy=policy) as data, Client(data=data) as client:
+        assert client.policy() == policy
+        ran = run(flow, data)
+        assert ran.returncode == 0, ran.stderr
+        jobs = {job.name.split(": ")[1]: job for job in jobs_of(client, flow)}
+        assert {job.status.value for job in jobs.values()} == {"succeeded"}
+        ran_on = {name: sites_of(client, job) for name, job in jobs.items()}
+    assert (flow / "last").read_text().split() == [str(number) for number in range(20)]
+    assert len(ran_on) == 30
+    assert all(len(sites) == 1 for sites in ran_on.values()), "the slots of a job are all at one site"
+    dealt = Counter(site for sites in ran_on.values() for site in sites)
+    assert dealt.keys() == {"east", "west"}
+    if "top=rr" in policy:
+        assert dealt == {"east": 15, "west": 15}
+
+
+def sites_of(client: Client, job: JobReport) -> set[str]:
+    """Where a job ran; each site has one node, of its name."""
+    return {slot.split("/")[0] for result in client.results(job.id) for slot in result.slots}
 
 
 def test_thirty_rules(tmp_path: Path, data: Path, client: Client) -> None:
