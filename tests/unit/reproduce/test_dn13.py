@@ -30,6 +30,8 @@ def test_real_workflows_are_those_of_the_folder(tmp_path: Path, monkeypatch: pyt
     result = instances.perform(asked, lambda done: None)
     assert "drawn from 1" in result.about
     assert {row[0] for row in result.rows} == {"real"}
+    result.pictures["front.png"](tmp_path / "front.png")
+    assert (tmp_path / "front.png").stat().st_size > 0, "as of generated ones"
 
 
 def test_generated_workflows_replace_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,5 +314,5 @@ def _draw_front(numbers: Mapping[str, FloatArray], asked: Asked, path: Path) -> 
         spread="standard error",
         better="less",
         log=False,
-        title=f"Energy against makespan: means over {seeds} instances of each kind",
+        title=f"Energy against makespan: means over {seeds} instances" + (" of each kind" if len(panels) > 1 else ""),
     )
