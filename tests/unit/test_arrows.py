@@ -85,6 +85,7 @@ STORE = {
         "JournalBusy",
         "NotNow",
         "encode",
+        "work_body",
         "work_of",
     },
     "checks": {"STATUSES_KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
