@@ -19,7 +19,7 @@ from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NetworkChosen, NodeJoined
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec, Workflow
-from headway.model.network import Line, Network
+from headway.model.network import LinkTerms, Network
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
@@ -36,7 +36,7 @@ PROCESSORS: Final = ((1, 7.2), (2, 20.8), (4, 46.88), (2, 26.64), (6, 107.6))
 REFERENCE: Final = 11.72
 """Billions of operations per second of a core of speed factor 1."""
 
-LINE: Final = Line(1000, 1.25e8)
+LINE: Final = LinkTerms(1000, 1.25e8)
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import Duration, from_seconds, to_seconds
-from headway.model.network import BANDWIDTH_RANGE, Line, Link, Network
+from headway.model.network import BANDWIDTH_RANGE, Link, LinkTerms, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.model.power import LIMIT, Switching
 from headway.times import seconds_of, span_of
@@ -294,7 +294,7 @@ def parse_network(text: str, *, source: str = "cluster") -> Network:
         InvalidInput, HeadwayError: as `read_cluster`.
 
     >>> parse_network('node = [{name = "a"}]\\n[network]\\nbetween = {latency = 2}').between
-    Line(latency=2000000, bandwidth=None)
+    LinkTerms(latency=2000000, bandwidth=None)
     """
     return _parse(text, source)[1]
 
@@ -422,7 +422,7 @@ def _network(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, s
         raise InvalidInput("network", network, "one [network] table", source=source)
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("link", tables, "[[link]] tables", source=source)
-    lines, links = dict[str, Line](), dict[frozenset[str], Link]()
+    lines, links = dict[str, LinkTerms](), dict[frozenset[str], Link]()
     try:
         for field, value in network.items():
             if field not in _DEFAULTS:
@@ -463,12 +463,12 @@ def _link(table: Mapping[str, Any], names: Collection[str], sites: Collection[st
     return Link(one, other, _between({field: value for field, value in table.items() if field != "between"}))
 
 
-def _between(table: Mapping[str, Any]) -> Line:
+def _between(table: Mapping[str, Any]) -> LinkTerms:
     """Bandwidth and latency, as tables have them."""
     _check_fields(table, _LINE)
     latency, bandwidth = table.get("latency", 0), table.get("bandwidth")
     seconds = span_of(latency, "latency") if isinstance(latency, str) else latency
-    return Line(from_seconds(seconds), None if bandwidth is None else float(bandwidth))
+    return LinkTerms(from_seconds(seconds), None if bandwidth is None else float(bandwidth))
 
 
 def _check_fields(table: Mapping[str, Any], fields: _Fields) -> None:

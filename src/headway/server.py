@@ -27,7 +27,7 @@ from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
-from headway.live.meter import Meter
+from headway.live.meter import EnergyMeter
 from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
@@ -168,7 +168,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             door=Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner),
         )
         driver.broken.add_done_callback(lambda _: end.set())
-        meter = Meter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
+        meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
         checker, delay = Checker(driver, clock, collectors.installed(), engine.pids), LoopDelay()
         url_file, no_more_files = settings.data / URL, _nothing
         try:

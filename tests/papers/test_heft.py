@@ -19,14 +19,14 @@ from headway.model.actions import Conclude, JobStatus, Launch, Settle
 from headway.model.events import JobSubmitted, NetworkChosen, NodeJoined, Outcome, TaskEnded, Woke
 from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind, TaskSpec
-from headway.model.network import Line, Link, Network
+from headway.model.network import Link, LinkTerms, Network
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.policies.heft import Heft, upward_ranks
 from headway.policies.holes import Holes, Times
-from headway.policies.layout import Flow, Layout
+from headway.policies.layout import Draft, Layout
 from headway.sim.kernel import Simulation
 from headway.testing import job
 
@@ -72,7 +72,7 @@ def follow(
     plan = tuple(
         TaskSpec(cost, (cores or {}).get(task, 1), before, sizes[task]) for task, (cost, before) in graph.items()
     )
-    lines = {pair: Line(bandwidth=speed * 1e6) for pair, speed in (bandwidths or {}).items()}
+    lines = {pair: LinkTerms(bandwidth=speed * 1e6) for pair, speed in (bandwidths or {}).items()}
     network = Network(links=tuple(Link(f"n{one}", f"n{other}", line) for (one, other), line in lines.items()))
     workload = workload_us(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec(f"n{number}", slots=slots, speed=speed) for number, speed in enumerate(speeds)]
@@ -269,26 +269,26 @@ class OfTheFigure(Layout):
         return sum(COSTS[estimate - 1]) / 3
 
 
-def example() -> tuple[Scheduler, OfTheFigure, Flow]:
+def example() -> tuple[Scheduler, OfTheFigure, Draft]:
     """The paper's graph, to be laid out on its three processors; a byte takes a microsecond."""
     scheduler = Scheduler(registry.find, "edf")
-    scheduler.handle(NetworkChosen(0, Network(Line(bandwidth=1e6))))
+    scheduler.handle(NetworkChosen(0, Network(LinkTerms(bandwidth=1e6))))
     for number in range(3):
         scheduler.handle(NodeJoined(0, NodeSpec(f"p{number}")))
     graph = [
         TaskSpec(task + 1, 1, tuple(SENDS.get(task, {})), tuple(SENDS.get(task, {}).values())) for task in range(10)
     ]
-    flow = Flow(view_of(job(1, graph=tuple(graph)), 1), 0, lambda cores: True)
-    return scheduler, OfTheFigure(scheduler.state, [flow], []), flow
+    draft = Draft(view_of(job(1, graph=tuple(graph)), 1), 0, lambda cores: True)
+    return scheduler, OfTheFigure(scheduler.state, [draft], []), draft
 
 
 def test_the_example_of_the_paper_takes_80() -> None:
     """Figure 3a: the schedule of HEFT; table 3: its upward ranks."""
-    _, layout, flow = example()
-    ranks = upward_ranks(layout, flow.job, layout.mean_line(distinct=True))
+    _, layout, draft = example()
+    ranks = upward_ranks(layout, draft.job, layout.mean_line(distinct=True))
     assert [round(rank, 3) for rank in ranks] == [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
-    Heft()._give(layout, [flow])
-    assert max(flow.end.values()) == 80
+    Heft()._give(layout, [draft])
+    assert max(draft.end.values()) == 80
     assert {name: [(task, start) for start, _, task in sorted(tasks)] for name, tasks in layout.placed.items()} == {
         "p0": [(1, 27), (7, 57)],
         "p1": [(3, 18), (5, 26), (8, 56), (9, 73)],

@@ -11,7 +11,7 @@ from headway.model.actions import Launch
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, PolicyChosen, TaskEnded, Woke
 from headway.model.instant import SECOND, Instant
 from headway.model.job import Kind, TaskSpec, Workflow
-from headway.model.network import Line, Link, Network, Routes, place_of
+from headway.model.network import Link, LinkTerms, Network, Routes, place_of
 from headway.model.node import NodeSpec
 from headway.model.slots import of_numbers
 from headway.model.workload import Workload, workload_us
@@ -54,9 +54,9 @@ def a_cluster(chance: Random) -> tuple[list[NodeSpec], Network]:
         )
         for number in range(chance.randint(2, 5))
     ]
-    line = Line(chance.choice([0, 1, SECOND]), chance.choice([None, 1.0, 3e5]))
-    links = (Link("n0", "n1", Line(2 * SECOND)), Link("s0", "s1", Line(SECOND, 1e6)))
-    return nodes, Network(line, Line(SECOND), links[: chance.randint(0, 2)])
+    line = LinkTerms(chance.choice([0, 1, SECOND]), chance.choice([None, 1.0, 3e5]))
+    links = (Link("n0", "n1", LinkTerms(2 * SECOND)), Link("s0", "s1", LinkTerms(SECOND, 1e6)))
+    return nodes, Network(line, LinkTerms(SECOND), links[: chance.randint(0, 2)])
 
 
 def a_workload(chance: Random, *, bags: bool) -> Workload:

@@ -26,7 +26,7 @@ from headway.live.store.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
 from headway.model.job import Kind, TaskSpec, Workflow
-from headway.model.network import NO_NETWORK, Line, Link, Network, Routes, place_of
+from headway.model.network import NO_NETWORK, Link, LinkTerms, Network, Routes, place_of
 from headway.model.node import NodeSpec, Power
 from headway.model.plan import PlanRecord
 from headway.model.slots import of_numbers
@@ -326,7 +326,10 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
 @pytest.mark.parametrize("policy", ["heft", "heft:holes=best", "peft", "edf"])
 def test_workflows_and_what_they_send_are_alike_too(policy: str, decider: str, jobs: int, tmp_path: Path) -> None:
     """The network reaches the live driver at its start, and deciders with each question."""
-    workload, network = workflows(4, jobs // 3), Network(Line(SECOND, 1e3), links=(Link("slow", "fast", Line(0, 500)),))
+    workload, network = (
+        workflows(4, jobs // 3),
+        Network(LinkTerms(SECOND, 1e3), links=(Link("slow", "fast", LinkTerms(0, 500)),)),
+    )
     simulated: list[Event] = []
     Simulation(workload, CLUSTER, registry.find, policy, journal=simulated, network=network).run()
     live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, network=network))

@@ -13,7 +13,7 @@ from headway import config
 from headway.config import FILE_MAX, parse_cluster, parse_network, parse_switching, read_cluster, uniform_cluster
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
-from headway.model.network import NO_NETWORK, Line, Link, Network
+from headway.model.network import NO_NETWORK, Link, LinkTerms, Network
 from headway.model.node import Capabilities, NodeSpec
 from headway.model.power import Switching
 
@@ -176,7 +176,7 @@ site = "t"
 def test_lines_between_nodes_and_sites() -> None:
     text = '[network]\nwithin = {latency = "50us"}\nbetween = {bandwidth = 125e6}\n[[link]]\nbetween = ["s", "t"]\n'
     network = parse_network(f"{LINKED}{text}bandwidth = 5\nlatency = 0.1")
-    assert network == Network(Line(50), Line(0, 125e6), (Link("s", "t", Line(100_000, 5.0)),))
+    assert network == Network(LinkTerms(50), LinkTerms(0, 125e6), (Link("s", "t", LinkTerms(100_000, 5.0)),))
     assert parse_network(LINKED) == NO_NETWORK
     assert [node.name for node in parse_cluster(f"{LINKED}{text}")] == ["a", "b"]
 

@@ -19,7 +19,7 @@ LIMIT: Final = 600.0
 """Seconds after which a process that has not answered hangs."""
 
 
-class Meter:
+class EnergyMeter:
     """Measures the energy of the nodes.
 
     Args:

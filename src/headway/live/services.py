@@ -29,7 +29,7 @@ from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Service
 from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.broker import Broker
-from headway.services.queue import Queue
+from headway.services.queue import RequestQueue
 from headway.services.terms import Answer, InstanceId, InstanceTerms, ServiceSettings
 from headway.services.windows import Moments
 
@@ -247,7 +247,7 @@ class Services:
 
     # Requests
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> RequestQueue:
         """The requests of a service.
 
         Raises:

@@ -16,7 +16,7 @@ BANDWIDTH_RANGE: Final = (1e-3, 1e18)
 
 
 @value
-class Line:
+class LinkTerms:
     """What sending takes: the latency, and the bytes over the bandwidth. Transfers do not slow each other down.
 
     Attributes:
@@ -30,14 +30,14 @@ class Line:
     def time(self, size: int) -> Duration:
         """How long so many bytes take, rounded up.
 
-        >>> Line(5, 2e6).time(3)
+        >>> LinkTerms(5, 2e6).time(3)
         7
         """
         sent = 0 if self.bandwidth is None else math.ceil(size * SECOND / self.bandwidth)
         return min(self.latency + sent, LONGEST)
 
 
-INSTANT: Final = Line()
+INSTANT: Final = LinkTerms()
 """A line that costs nothing."""
 
 
@@ -51,7 +51,7 @@ class Link:
 
     one: str
     other: str
-    line: Line
+    line: LinkTerms
 
 
 @value
@@ -66,15 +66,15 @@ class Network:
         links: lines between those that they name, no pair twice.
     """
 
-    within: Line = INSTANT
-    between: Line = INSTANT
+    within: LinkTerms = INSTANT
+    between: LinkTerms = INSTANT
     links: tuple[Link, ...] = ()
 
     @property
     def is_free(self) -> bool:
         """Whether sending costs nothing anywhere.
 
-        >>> Network().is_free, Network(between=Line(latency=1)).is_free
+        >>> Network().is_free, Network(between=LinkTerms(latency=1)).is_free
         (True, False)
         """
         return self.within == self.between == INSTANT and all(link.line == INSTANT for link in self.links)
@@ -105,11 +105,11 @@ class Routes:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.is_free = network.is_free
-        self._links: dict[Place, Line] = {}
+        self._links: dict[Place, LinkTerms] = {}
         for link in network.links:
             self._links[link.one, link.other] = self._links[link.other, link.one] = link.line
 
-    def line(self, one: Place, other: Place) -> Line:
+    def line(self, one: Place, other: Place) -> LinkTerms:
         """The line between two places; within a node it costs nothing."""
         if one[0] == other[0]:
             return INSTANT
@@ -133,7 +133,7 @@ class Routes:
         pairs = len(places) * (len(places) - 1 if distinct else len(places) + 1) / 2
         if self.is_free or pairs == 0:
             return 0.0, 0.0
-        lines = Counter[Line]()
+        lines = Counter[LinkTerms]()
         if self._links:  # they may be of single nodes
             for number, one in enumerate(places):
                 for other in places[:number]:

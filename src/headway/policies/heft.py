@@ -20,7 +20,7 @@ from headway.policies.holes import Holes
 from headway.policies.improving import Find, Improving
 from headway.policies.layout import (
     Agenda,
-    Flow,
+    Draft,
     Give,
     Layout,
     first_start,
@@ -89,25 +89,25 @@ class Heft:
     def __call__(self, view: Snapshot) -> Plan:
         return list_schedule(view, self._give, self.mend)
 
-    def _give(self, layout: Layout, flows: list[Flow]) -> None:
+    def _give(self, layout: Layout, drafts: list[Draft]) -> None:
         line = layout.mean_line(distinct=self.average == "distinct")
         ranked = []
-        ways = [upward_ranks(layout, flow.job, line) for flow in flows]
-        horizon = layout.best_end(flows, ways) if self.order == "due" else 0.0
-        for place, (flow, ranks) in enumerate(zip(flows, ways, strict=True)):
+        ways = [upward_ranks(layout, draft.job, line) for draft in drafts]
+        horizon = layout.best_end(drafts, ways) if self.order == "due" else 0.0
+        for place, (draft, ranks) in enumerate(zip(drafts, ways, strict=True)):
             first = place if self.order == "workflow" else 0
-            end = min(flow.job.due, horizon)
-            ranked += [(first, end - ranks[task], place, task) for task in flow.missing]
+            end = min(draft.job.due, horizon)
+            ranked += [(first, end - ranks[task], place, task) for task in draft.missing]
         ranked.sort()
         if self.improve and ranked:
-            improving = Improving(layout, flows, self._find, line, minds_due=self.order == "due")
-            improving.run([entry[2:] for entry in ranked], self.improve, layout.best_end(flows, ways))
+            improving = Improving(layout, drafts, self._find, line, minds_due=self.order == "due")
+            improving.run([entry[2:] for entry in ranked], self.improve, layout.best_end(drafts, ways))
             return
         find = self._find(layout.holes)
         for _, _, place, task in ranked:
-            flow = flows[place]
-            spec = flow.job.graph[task]
-            layout.put(flow, task, find(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task)))
+            draft = drafts[place]
+            spec = draft.job.graph[task]
+            layout.put(draft, task, find(spec.cores, layout.lasts(spec.estimate), layout.ready(draft, task)))
 
     def _find(self, holes: Holes) -> Find:
         return holes.best_hole if self.holes == "best" else holes.soonest
@@ -167,29 +167,29 @@ class Peft:
         return list_schedule(view, _give_by_optimistic_cost, self.mend)
 
 
-def _give_by_optimistic_cost(layout: Layout, flows: list[Flow]) -> None:
+def _give_by_optimistic_cost(layout: Layout, drafts: list[Draft]) -> None:
     line = layout.mean_line(distinct=True)
-    costs = [optimistic_costs(layout, flow.job, line) for flow in flows]
+    costs = [optimistic_costs(layout, draft.job, line) for draft in drafts]
     ready: list[tuple[float, int, int]] = []
     left: list[dict[int, int]] = []
 
     def offer(place: int, task: int) -> None:
         ready.append((-float(layout.mean(costs[place][task])), place, task))
 
-    for place, flow in enumerate(flows):
-        left.append({task: len(flow.missing & {*flow.job.graph[task].after}) for task in flow.missing})
+    for place, draft in enumerate(drafts):
+        left.append({task: len(draft.missing & {*draft.job.graph[task].after}) for task in draft.missing})
         for task, before in left[place].items():
             if not before:
                 offer(place, task)
     heapify(ready)
     while ready:
         _, place, task = heappop(ready)
-        flow = flows[place]
-        spec = flow.job.graph[task]
+        draft = drafts[place]
+        spec = draft.job.graph[task]
         cost = layout.by_node(costs[place][task])
-        fit = layout.holes.soonest(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task), cost)
-        layout.put(flow, task, fit)
-        for follower in flow.job.followers[task]:
+        fit = layout.holes.soonest(spec.cores, layout.lasts(spec.estimate), layout.ready(draft, task), cost)
+        layout.put(draft, task, fit)
+        for follower in draft.job.followers[task]:
             if follower in left[place]:
                 left[place][follower] -= 1
                 if not left[place][follower]:
@@ -234,15 +234,15 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
         else:
             free = _start_other(view, plan, job, free, taken)
     agenda: Agenda = view.agenda
-    flows = lacking(view)
-    if flows:
-        layout = layout_of(view, flows, taken)
-        give(layout, flows)
+    drafts = lacking(view)
+    if drafts:
+        layout = layout_of(view, drafts, taken)
+        give(layout, drafts)
         agenda = layout.agenda()
         layout.promise_all(plan)
     started = len(plan.allocations)
     rest = follow(view, plan, free, agenda)
-    window = [] if flows else to_mend(view, plan, rest, most)
+    window = [] if drafts else to_mend(view, plan, rest, most)
     if window:
         del plan.allocations[started:]
         plan.wake = None
@@ -252,7 +252,7 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
         if not (free or view.recording):
             break
         free = _start_other(view, plan, job, free, taken)
-    if flows:
+    if drafts:
         layout.keep(plan, agenda)
     if view.recording:
         _explain(view, plan)

@@ -12,7 +12,7 @@ from typing import Final
 
 from headway.policies.chance import Chance
 from headway.policies.holes import Fit, Holes, Times
-from headway.policies.layout import Flow, Layout
+from headway.policies.layout import Draft, Layout
 
 Named = tuple[int, int]
 """A task: the position of its workflow among those that are laid out, and its number."""
@@ -29,7 +29,7 @@ class Improving:
     """Lays out the same tasks again and again; the best layout counts.
 
     Args:
-        flows: the workflows of the tasks that need places.
+        drafts: the workflows of the tasks that need places.
         find: where a task goes, in the holes that are given.
         line: mean latency, and mean time for a byte, of sending.
         minds_due: whether the tardiness of the workflows counts first; else the last end does, then the sum of ends.
@@ -38,15 +38,15 @@ class Improving:
     def __init__(
         self,
         layout: Layout,
-        flows: Sequence[Flow],
+        drafts: Sequence[Draft],
         find: Callable[[Holes], Find],
         line: tuple[float, float],
         *,
         minds_due: bool,
     ) -> None:
-        self._layout, self._flows, self._find, self._line, self._minds_due = layout, flows, find, line, minds_due
+        self._layout, self._drafts, self._find, self._line, self._minds_due = layout, drafts, find, line, minds_due
         self._holes, self._placed = layout.holes, layout.placed
-        self._tasks = [(place, task) for place, flow in enumerate(flows) for task in sorted(flow.missing)]
+        self._tasks = [(place, task) for place, draft in enumerate(drafts) for task in sorted(draft.missing)]
         self._after = {one: [(one[0], other) for other in self._follow(one)] for one in self._tasks}
         self._before: dict[Named, list[Named]] = {one: [] for one in self._tasks}
         self._sizes: dict[Named, dict[int, int]] = {}
@@ -85,11 +85,11 @@ class Improving:
                 best, fits = found, latest
         self._layout.holes, self._layout.placed = self._holes, self._placed
         for (place, task), fit in fits.items():
-            self._layout.put(self._flows[place], task, fit)
+            self._layout.put(self._drafts[place], task, fit)
 
     def _follow(self, one: Named) -> list[int]:
-        flow = self._flows[one[0]]
-        return [other for other in flow.job.followers[one[1]] if other in flow.missing]
+        draft = self._drafts[one[0]]
+        return [other for other in draft.job.followers[one[1]] if other in draft.missing]
 
     def _lay_out(self, order: Sequence[Named]) -> tuple[tuple[float, int, int], dict[Named, Fit]]:
         """Give all tasks places in this order; returns how good that is, less is better, and the places."""
@@ -98,17 +98,17 @@ class Improving:
         layout.placed = {}
         find = self._find(layout.holes)
         for place, task in order:
-            flow = self._flows[place]
-            spec = flow.job.graph[task]
-            fit = fits[place, task] = find(spec.cores, layout.lasts(spec.estimate), layout.ready(flow, task))
-            layout.put(flow, task, fit)
-        ends = [max(flow.end[task] for task in flow.missing) for flow in self._flows if flow.missing]
+            draft = self._drafts[place]
+            spec = draft.job.graph[task]
+            fit = fits[place, task] = find(spec.cores, layout.lasts(spec.estimate), layout.ready(draft, task))
+            layout.put(draft, task, fit)
+        ends = [max(draft.end[task] for task in draft.missing) for draft in self._drafts if draft.missing]
         late = 0.0
         if self._minds_due:
             late = sum(
-                max(0.0, max(flow.end[task] for task in flow.missing) - flow.job.due)
-                for flow in self._flows
-                if flow.missing
+                max(0.0, max(draft.end[task] for task in draft.missing) - draft.job.due)
+                for draft in self._drafts
+                if draft.missing
             )
         return (late, max(ends, default=0), sum(ends)), fits
 
@@ -119,7 +119,7 @@ class Improving:
         done: dict[Named, int] = {}
         keys = {one: float(-fit[2]) for one, fit in fits.items()}
         for place, task in self._in_order(keys, self._after, self._before):
-            job = self._flows[place].job
+            job = self._drafts[place].job
             spec, ready = job.graph[task], 0
             for after in self._after[place, task]:
                 other = job.graph[after[1]]
@@ -135,7 +135,7 @@ class Improving:
         sizes = self._sizes.get(one)
         if sizes is None:
             place, task = one
-            spec = self._flows[place].job.graph[task]
+            spec = self._drafts[place].job.graph[task]
             sizes = self._sizes[one] = {}
             for before, size in zip(spec.after, spec.sends, strict=True):
                 sizes.setdefault(before, size)

@@ -18,7 +18,7 @@ import numpy as np
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
-from headway.model.network import Line, Place, place_of
+from headway.model.network import LinkTerms, Place, place_of
 from headway.model.plan import Plan
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
@@ -34,7 +34,7 @@ Agenda = Mapping[str, Sequence[Entry]]
 """What is planned on each node, by its name, soonest first: the start, the job and the task."""
 
 
-class Flow:
+class Draft:
     """A workflow while it is laid out.
 
     Attributes:
@@ -93,19 +93,19 @@ def hopeless(job: JobView, done: set[int]) -> set[int]:
     return found
 
 
-def lacking(view: Snapshot) -> list[Flow]:
+def lacking(view: Snapshot) -> list[Draft]:
     """The workflows of which the plan lacks a task, or has one that cannot start; by id."""
     jobs = view.lacking_places()
     if not jobs:
         return []
     fits = _fits(view)
-    flows = []
+    drafts = []
     for _, job in sorted(jobs.items()):
         if job.may_lack_places and not job.cancelled:
-            flow = Flow(job, view.now, fits)
-            if flow.needs_places:
-                flows.append(flow)
-    return flows
+            draft = Draft(job, view.now, fits)
+            if draft.needs_places:
+                drafts.append(draft)
+    return drafts
 
 
 def _fits(view: Snapshot) -> Callable[[int], bool]:
@@ -123,7 +123,7 @@ def _fits(view: Snapshot) -> Callable[[int], bool]:
     return fits
 
 
-def layout_of(view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Duration]]) -> Layout:
+def layout_of(view: Snapshot, drafts: list[Draft], taken: Sequence[tuple[Slots, Duration]]) -> Layout:
     """The plan so far, to which places for these workflows are added.
 
     As long as all goes as planned, that of the last round is taken up: then a new one would be the same.
@@ -132,10 +132,10 @@ def layout_of(view: Snapshot, flows: list[Flow], taken: Sequence[tuple[Slots, Du
         taken: slots that this round has given to other jobs, and for how long.
     """
     kept = None if view.recording else view.take_layout()
-    if isinstance(kept, Layout) and not taken and kept.is_true(view, flows):
-        kept.go_on(view, flows)
+    if isinstance(kept, Layout) and not taken and kept.is_true(view, drafts):
+        kept.go_on(view, drafts)
         return kept
-    return Layout(view, flows, taken)
+    return Layout(view, drafts, taken)
 
 
 class Layout:
@@ -144,7 +144,7 @@ class Layout:
     Attributes:
         nodes: those that are up or may come on, in order of joining.
         speeds: the distinct speed factors of the nodes, rising: their classes.
-        flows: the workflows of which tasks need a place, by id.
+        drafts: the workflows of which tasks need a place, by id.
         placed: for every task that has a place, new or kept: its start, its job and its number, by name of the node;
             where the plan goes on as it was, only for nodes on which something is new.
     """
@@ -152,22 +152,22 @@ class Layout:
     def __init__(
         self,
         view: Snapshot,
-        flows: list[Flow],
+        drafts: list[Draft],
         taken: Sequence[tuple[Slots, Duration]],
         planned: Iterable[Entry] | None = None,
     ) -> None:
         """The plan so far, brought up to date: each task starts as soon as it can, in the order of the plan.
 
         Args:
-            flows: the workflows of which tasks need a place.
+            drafts: the workflows of which tasks need a place.
             taken: slots that this round has given to other jobs, and for how long.
             planned: which part of the plan to take up; None: all of it.
         """
         self._view = view
         usable = view.up | view.off
         self.nodes = [node for node in view.nodes.values() if node.slots & usable]
-        self.flows = {flow.job.id: flow for flow in flows}
-        self._others: dict[JobId, Flow] = {}
+        self.drafts = {draft.job.id: draft for draft in drafts}
+        self._others: dict[JobId, Draft] = {}
         self._numbers = {node.spec.name: number for number, node in enumerate(self.nodes)}
         self._sites = [place_of(node.spec) for node in self.nodes]
         self._speeds = np.array([node.spec.speed for node in self.nodes])
@@ -176,10 +176,10 @@ class Layout:
         self._mean = float((1 / self._speeds).mean())
         self._alike = bool((self._speeds == 1.0).all())
         self._rows: dict[int | Place, tuple[Any, Any]] = {}
-        self._lines: dict[int | Place, Line | None] = {}
+        self._lines: dict[int | Place, LinkTerms | None] = {}
         kept = sorted(merge(*view.agenda.values()) if planned is None else planned)
-        known = {number: self._flow_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
-        widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
+        known = {number: self._draft_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
+        widths = {draft.job.graph[task].cores for draft in drafts for task in draft.missing}
         widths |= {known[number].job.graph[task].cores for _, number, task in kept}
         needs = {cores: [node.spec.slots_for(cores) for node in self.nodes] for cores in sorted(widths)}
         self._needs = needs
@@ -191,29 +191,29 @@ class Layout:
         self._take_what_runs(taken)
         latest: dict[str, Instant] = {}
         for _, number, task in kept:
-            flow = known[number]
-            if task in flow.missing or task in flow.lost:
+            draft = known[number]
+            if task in draft.missing or task in draft.lost:
                 continue
-            name = flow.job.planned[task][1]
+            name = draft.job.planned[task][1]
             node = self._numbers[name]
-            ready = max(self._ready_on(flow, task, node), latest.get(name, view.now))
-            fit = self.holes.on(node, flow.job.graph[task].cores, self._lasts_on(flow, task, node), ready)
+            ready = max(self._ready_on(draft, task, node), latest.get(name, view.now))
+            fit = self.holes.on(node, draft.job.graph[task].cores, self._lasts_on(draft, task, node), ready)
             latest[name] = fit[1]
-            self.put(flow, task, fit)
+            self.put(draft, task, fit)
         self._goes_on, self._is_part = False, planned is not None
 
-    def is_true(self, view: Snapshot, flows: list[Flow]) -> bool:
+    def is_true(self, view: Snapshot, drafts: list[Draft]) -> bool:
         """Whether all has gone as planned until now, and these workflows are new."""
         is_late = bool(view.running) and view.running[0][0] <= view.now
         is_late = is_late or any(planned[0][0] < view.now for planned in view.agenda.values())
-        are_new = not any(flow.job.planned or flow.job.attempts for flow in flows)
-        widths = {flow.job.graph[task].cores for flow in flows for task in flow.missing}
+        are_new = not any(draft.job.planned or draft.job.attempts for draft in drafts)
+        widths = {draft.job.graph[task].cores for draft in drafts for task in draft.missing}
         return are_new and not is_late and self.holes.has(widths)
 
-    def go_on(self, view: Snapshot, flows: list[Flow]) -> None:
+    def go_on(self, view: Snapshot, drafts: list[Draft]) -> None:
         """Lay out these workflows too."""
         self._view, self._goes_on = view, True
-        self.flows, self._others, self.placed = {flow.job.id: flow for flow in flows}, {}, {}
+        self.drafts, self._others, self.placed = {draft.job.id: draft for draft in drafts}, {}, {}
         self.holes.advance(view.now)
 
     def agenda(self) -> Agenda:
@@ -229,19 +229,19 @@ class Layout:
     def keep(self, plan: Plan, agenda: Agenda) -> None:
         """Keep this for the next round, if all that the plan starts is laid out to start now."""
         due = {entry[1:] for planned in agenda.values() for entry in takewhile(self._is_due, planned)}
-        jobs = [flow.job for flow in self.flows.values()]
+        jobs = [draft.job for draft in self.drafts.values()]
         plain = not any(job.times or any(spec.estimate > LONGEST_PLANNED for spec in job.graph) for job in jobs)
         if plain and not self._view.recording and due.issuperset((to.job, to.task) for to in plan.allocations):
-            self.flows, self._others, self.placed = {}, {}, {}
+            self.drafts, self._others, self.placed = {}, {}, {}
             plan.layout = self
 
     def _is_due(self, entry: tuple[Instant, JobId, int]) -> bool:
         return entry[0] <= self._view.now
 
-    def _flow_of(self, number: JobId) -> Flow:
-        if number in self.flows:
-            return self.flows[number]
-        found = self._others[number] = Flow(self._view.jobs[number], self._view.now, lambda cores: True)
+    def _draft_of(self, number: JobId) -> Draft:
+        if number in self.drafts:
+            return self.drafts[number]
+        found = self._others[number] = Draft(self._view.jobs[number], self._view.now, lambda cores: True)
         return found
 
     def _take_what_runs(self, taken: Sequence[tuple[Slots, Duration]]) -> None:
@@ -256,11 +256,11 @@ class Layout:
                 number = self._numbers.get(node.spec.name)
                 if here and number is not None:
                     self.holes.take(number, view.now, min(end, NEVER), here)
-        for flow in (*self.flows.values(), *self._others.values()):
-            for task, attempt in flow.job.attempts.items():
-                flow.end[task] = max(attempt.expected_end, view.now + 1)
+        for draft in (*self.drafts.values(), *self._others.values()):
+            for task, attempt in draft.job.attempts.items():
+                draft.end[task] = max(attempt.expected_end, view.now + 1)
                 spec = view.slot_nodes[attempt.slots.bit_length() - 1].spec
-                flow.place[task] = self._numbers.get(spec.name, place_of(spec))
+                draft.place[task] = self._numbers.get(spec.name, place_of(spec))
 
     # What tasks take
 
@@ -273,25 +273,25 @@ class Layout:
         longer: Times = np.maximum(times, 1)
         return longer
 
-    def _lasts_on(self, flow: Flow, task: int, node: int) -> Duration:
-        times = self.lasts(flow.job.graph[task].estimate)
+    def _lasts_on(self, draft: Draft, task: int, node: int) -> Duration:
+        times = self.lasts(draft.job.graph[task].estimate)
         return times if isinstance(times, int) else int(times[node])
 
-    def ready(self, flow: Flow, task: int) -> Times:
+    def ready(self, draft: Draft, task: int) -> Times:
         """When a task may start: when those before it have ended and sent what it needs, by number of node."""
-        spec, view = flow.job.graph[task], self._view
-        ends, latest = flow.end, view.now
-        if view.routes.is_free or not flow.job.sends or not spec.sends:
+        spec, view = draft.job.graph[task], self._view
+        ends, latest = draft.end, view.now
+        if view.routes.is_free or not draft.job.sends or not spec.sends:
             for before in spec.after:
                 latest = max(latest, ends[before])
             return latest
         arrives: Any = None
         alike: list[tuple[int | Place, Instant, Instant]] = []  # from where, when it is there, and when elsewhere
         for before, size in zip(spec.after, spec.sends, strict=True):
-            if not size or before not in flow.place:
+            if not size or before not in draft.place:
                 latest = max(latest, ends[before])
                 continue
-            place, end = flow.place[before], ends[before]
+            place, end = draft.place[before], ends[before]
             line = self._only_line(place)
             if line is not None:
                 alike.append((place, end, end + min(line.time(size), LONGEST_PLANNED)))
@@ -305,7 +305,7 @@ class Layout:
             arrives = arrival if arrives is None else np.maximum(arrives, arrival)
         return latest if arrives is None else np.maximum(arrives, latest)
 
-    def _only_line(self, place: int | Place) -> Line | None:
+    def _only_line(self, place: int | Place) -> LinkTerms | None:
         """The line from a place to all other nodes; None if there are several."""
         if place not in self._lines:
             here = self._sites[place] if isinstance(place, int) else place
@@ -313,8 +313,8 @@ class Layout:
             self._lines[place] = lines.pop() if len(lines) == 1 else None
         return self._lines[place]
 
-    def _ready_on(self, flow: Flow, task: int, node: int) -> Instant:
-        times = self.ready(flow, task)
+    def _ready_on(self, draft: Draft, task: int, node: int) -> Instant:
+        times = self.ready(draft, task)
         return times if isinstance(times, int) else int(times[node])
 
     def _sending(self, place: int | Place, size: int) -> Any:
@@ -335,7 +335,7 @@ class Layout:
         """The mean run time of a task over the nodes, in microseconds."""
         return estimate * self._mean
 
-    def best_end(self, flows: Sequence[Flow], ways: Sequence[Sequence[float]]) -> float:
+    def best_end(self, drafts: Sequence[Draft], ways: Sequence[Sequence[float]]) -> float:
         """When all that is to be laid out has ended at the best: its work shared evenly, or its longest way.
 
         Where only the next tasks of the plan are laid out, it is not before the last start of the plan.
@@ -344,9 +344,9 @@ class Layout:
             ways: of each workflow the upward rank of each task.
         """
         work = longest = 0.0
-        for flow, ranks in zip(flows, ways, strict=True):
-            for task in flow.missing:
-                spec = flow.job.graph[task]
+        for draft, ranks in zip(drafts, ways, strict=True):
+            for task in draft.missing:
+                spec = draft.job.graph[task]
                 work += spec.estimate * self._needs[spec.cores][0]
                 longest = max(longest, ranks[task])
         capacity = sum(node.spec.slots * node.spec.speed for node in self.nodes)
@@ -382,12 +382,12 @@ class Layout:
         node, start, end = fit
         holes.take(node, start, end, self._needs[cores][node])
 
-    def put(self, flow: Flow, task: int, fit: Fit) -> None:
+    def put(self, draft: Draft, task: int, fit: Fit) -> None:
         """Give a task a place."""
         node, start, end = fit
-        self.take(self.holes, fit, flow.job.graph[task].cores)
-        flow.end[task], flow.place[task] = end, node
-        self.placed.setdefault(self.nodes[node].spec.name, []).append((start, flow.job.id, task))
+        self.take(self.holes, fit, draft.job.graph[task].cores)
+        draft.end[task], draft.place[task] = end, node
+        self.placed.setdefault(self.nodes[node].spec.name, []).append((start, draft.job.id, task))
 
     def promise_all(self, plan: Plan) -> None:
         """Promise all tasks their places, where these are not what they are promised already."""
@@ -398,11 +398,11 @@ class Layout:
                 job = jobs[number]
                 if job.planned.get(task) != (start, name) and start < NEVER:
                     plan.promise(number, start, spec.slots_for(job.graph[task].cores), task, name)
-        for flow in self.flows.values():
-            for task in sorted(flow.lost):
-                if task in flow.job.planned:
-                    node = flow.job.planned[task][1]
-                    plan.promise(flow.job.id, NEVER, 0, task, node)
+        for draft in self.drafts.values():
+            for task in sorted(draft.lost):
+                if task in draft.job.planned:
+                    node = draft.job.planned[task][1]
+                    plan.promise(draft.job.id, NEVER, 0, task, node)
 
 
 def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
@@ -444,7 +444,7 @@ def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
     return free
 
 
-Give = Callable[[Layout, list[Flow]], None]
+Give = Callable[[Layout, list[Draft]], None]
 """Gives all tasks that need one a place; what fits nowhere gets none."""
 
 
@@ -498,12 +498,12 @@ def mend(
     Returns:
         What is planned on each node now.
     """
-    fits, flows = _fits(view), dict[JobId, Flow]()
+    fits, drafts = _fits(view), dict[JobId, Draft]()
     for _, number, task in window:
-        if number not in flows:
-            flows[number] = Flow(view.jobs[number], view.now, fits)
-        flows[number].missing.add(task)
-    chosen = [flow for _, flow in sorted(flows.items())]
+        if number not in drafts:
+            drafts[number] = Draft(view.jobs[number], view.now, fits)
+        drafts[number].missing.add(task)
+    chosen = [draft for _, draft in sorted(drafts.items())]
     layout = Layout(view, chosen, taken, planned=())
     give(layout, chosen)
     layout.promise_all(plan)

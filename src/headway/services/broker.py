@@ -16,7 +16,7 @@ import msgspec
 
 from headway.errors import Conflict, HeadwayError, NoSuchService, Unavailable, in_short
 from headway.services import frames
-from headway.services.queue import Instance, Overseer, Queue
+from headway.services.queue import Instance, Overseer, RequestQueue
 from headway.services.terms import Answer, InstanceId, ServiceSettings
 from headway.sockets import short
 
@@ -68,7 +68,7 @@ class Broker:
         self._overseer = overseer
         self._clock = clock
         self._function = function
-        self._services: dict[str, tuple[Queue, bytes]] = {}  # with their keys
+        self._services: dict[str, tuple[RequestQueue, bytes]] = {}  # with their keys
         self._connections: set[Connection] = set()
         self._strangers = 0
         self._server: asyncio.AbstractServer | None = None
@@ -138,7 +138,7 @@ class Broker:
             raise Unavailable("the server stops")
         if name in self._services:
             raise Conflict(f"there is a service {name!r}", "End it first, or replace its handler.")
-        queue = Queue(name, version, settings, self._overseer, self._clock, self._function)
+        queue = RequestQueue(name, version, settings, self._overseer, self._clock, self._function)
         self._services[name] = queue, key.encode()
 
     def end(self, name: str) -> None:
@@ -195,7 +195,7 @@ class Broker:
                 caller.answer.exception()  # it came at the same moment; asyncio would log an error that is not read
             raise
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> RequestQueue:
         """The requests and instances of a service.
 
         Raises:
@@ -222,7 +222,7 @@ class Broker:
         """A connection has ended."""
         self._connections.discard(connection)
 
-    def welcome(self, hello: frames.Hello, connection: Connection) -> tuple[Queue, Instance] | None:
+    def welcome(self, hello: frames.Hello, connection: Connection) -> tuple[RequestQueue, Instance] | None:
         """Where an instance belongs; None: nowhere, and it has been told so."""
         found = self._services.get(hello.service)
         why = ""
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
         self._broker = broker
         self._transport: asyncio.Transport | None = None
         self._splitter = frames.Splitter(frames.AROUND)
-        self._place: tuple[Queue, Instance] | None = None
+        self._place: tuple[RequestQueue, Instance] | None = None
         self._is_known = self._is_over = False
         self._deadline: asyncio.TimerHandle | None = None
 

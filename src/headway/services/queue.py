@@ -27,7 +27,7 @@ from headway.errors import (
 from headway.model.window import Window
 from headway.services import frames
 from headway.services.terms import Answer, InstanceId, ServiceSettings
-from headway.services.windows import Meter, Tally
+from headway.services.windows import Tally, WindowMeter
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Instance:
         self.since = 0.0
 
 
-class Queue:
+class RequestQueue:
     """The requests and instances of a service. Its methods are called in one event loop.
 
     Args:
@@ -176,7 +176,7 @@ class Queue:
         self._stuck: dict[tuple[int, int], int] = {}  # the last attempt that got stuck
         self._pace = 0.0  # seconds of a request, lately
         self._paced = 0
-        self._meter = Meter(settings, clock())
+        self._meter = WindowMeter(settings, clock())
         self._timer: asyncio.TimerHandle | None = None
         self._armed = inf  # when it rings
         self._arm(self._meter.due)
@@ -488,7 +488,7 @@ class Queue:
             self.settings, now = self._coming, self._rolled()
             for window in self._meter.rest(now):
                 self._overseer.measured(self.name, window)
-            self._meter = Meter(self.settings, now)
+            self._meter = WindowMeter(self.settings, now)
             self._count_ready()
             self._arm(self._meter.due)
 

@@ -77,7 +77,7 @@ class Tally:
         )
 
 
-class Meter:
+class WindowMeter:
     """Counts what a service does.
 
     Args:

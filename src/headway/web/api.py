@@ -58,7 +58,7 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
 from headway.live.listeners import Caller, Listener, Wanted
-from headway.live.meter import Meter
+from headway.live.meter import EnergyMeter
 from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
@@ -182,7 +182,7 @@ class Api:
         checker: Checker,
         delay: LoopDelay,
         body_max: int = BODY_MAX,
-        meter: Meter | None = None,
+        meter: EnergyMeter | None = None,
     ) -> None:
         self._driver = driver
         self._tokens = {token.encode(): owner for token, owner in tokens.items()}

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway import wire
 from headway.errors import HeadwayError
-from headway.services.queue import Queue
 from headway.services.queue import Request as Waiting
+from headway.services.queue import RequestQueue
 from headway.services.terms import Answer
 from headway.web.bodies import owner_of, read_body
 from headway.web.heads import Heads
@@ -48,7 +48,7 @@ def service_of(path: str) -> str | None:
 class Queues(Protocol):
     """The queues of all services."""
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> RequestQueue:
         """The requests of a service."""
         ...
 
@@ -67,7 +67,7 @@ class _Head(NamedTuple):
         packed: whether errors are told in MessagePack.
     """
 
-    queue: Queue
+    queue: RequestQueue
     kind: str
     size: int
     packed: bool

@@ -27,7 +27,7 @@ from headway.core.counts import job_counts, slot_counts
 from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
-from headway.live.meter import Meter
+from headway.live.meter import EnergyMeter
 from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import Totals
 from headway.live.tally import INCIDENTS
@@ -61,7 +61,7 @@ _COUNTED: Final = "Counted when the window ends."
 _RAISED: Final = "policy_raised"
 
 
-async def exposition(driver: Driver, delay: LoopDelay, meter: Meter | None = None) -> bytes:
+async def exposition(driver: Driver, delay: LoopDelay, meter: EnergyMeter | None = None) -> bytes:
     """Everything, in the text format of Prometheus."""
     ready, costs = await tasks_waiting(driver), await open_costs(driver)
     families = []
@@ -186,7 +186,7 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
     yield _by("headway_service_penalty", "What the windows of a service have cost so far.", "service", penalties)
 
 
-def _of_energy(driver: Driver, meter: Meter | None) -> Iterator[Metric]:
+def _of_energy(driver: Driver, meter: EnergyMeter | None) -> Iterator[Metric]:
     state, watts = driver.core.state, dict[str, float]()
     busy_slots = state.totals().busy
     for name, node in list(state.nodes.items())[:NODES_MAX]:

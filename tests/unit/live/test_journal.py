@@ -73,7 +73,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.job import PenaltyShape, TaskSpec
-from headway.model.network import Line, Link, Network
+from headway.model.network import Link, LinkTerms, Network
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.power import Switching
 from headway.model.tier import Tier
@@ -122,7 +122,7 @@ ALL_EVENTS: list[Event] = [
     NodeOn(16, "n", 8),
     SwitchFailed(16, "n", 9, serves=True, detail="no such plug"),
     SwitchingChosen(16, (Switching("s", 60_000_000, off_watts=2.5, on_command=("on", "-v")), Switching())),
-    NetworkChosen(16, Network(Line(5), Line(7, 1e6), (Link("n", "m", Line(0, 0.5)),))),
+    NetworkChosen(16, Network(LinkTerms(5), LinkTerms(7, 1e6), (Link("n", "m", LinkTerms(0, 0.5)),))),
     PeriodChosen(17, None),
     DeciderChosen(18, "http://127.0.0.1:1"),
     Advised(19, 7, a_plan()),

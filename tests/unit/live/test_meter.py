@@ -11,7 +11,7 @@ import pytest
 
 from headway import wire
 from headway.errors import Unavailable
-from headway.live.meter import Meter
+from headway.live.meter import EnergyMeter
 from headway.model.instant import SECOND, to_seconds
 from headway.testing import ManualClock
 
@@ -30,7 +30,7 @@ def test_what_was_counted_until_now_is_in_it(tmp_path: Path) -> None:
         counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
         clock = ManualClock()
         begin = clock.now()
-        meter = Meter(saying(msgspec.json.encode(NOTHING).decode()), tmp_path, clock, tmp_path)
+        meter = EnergyMeter(saying(msgspec.json.encode(NOTHING).decode()), tmp_path, clock, tmp_path)
         meter.rapl.start()
         counter.write_text("500000\n")
         clock.advance(3)  # long before it is read again by itself
@@ -51,6 +51,6 @@ def test_a_process_that_fails_is_an_error_with_its_last_line(tmp_path: Path) -> 
     async def scenario() -> None:
         command = (sys.executable, "-c", "raise SystemExit('there is no journal')")
         with pytest.raises(Unavailable, match="it was not found: there is no journal"):
-            await Meter(command, tmp_path, ManualClock(), tmp_path).report(None, None)
+            await EnergyMeter(command, tmp_path, ManualClock(), tmp_path).report(None, None)
 
     asyncio.run(scenario())
