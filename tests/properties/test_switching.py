@@ -10,20 +10,23 @@ import pytest
 
 from headway.advice.language import read_question, write_question
 from headway.advice.snapshots import check_snapshot
+from headway.core import switching
 from headway.core.record import NodeRecord, StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
+from headway.core.state import State
 from headway.errors import Contradiction
 from headway.live.store.decisions import decided_row, decision_of
 from headway.metrics.energy import energy_of
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, NodeOn, SwitchingChosen, TaskEnded, Woke
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import Bag, Kind, TaskSpec, Workflow
+from headway.model.job import Bag, JobSpec, Kind, Rigid, Service, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
+from headway.model.snapshot import JobView
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
@@ -282,3 +285,61 @@ def test_while_another_node_only_comes_on_the_last_one_stays_on() -> None:
     now += 10 * OFF_AFTER
     happens(NodeOn(now, other.name), Woke(now + 1))
     assert SwitchOff(one.name, 3) in actions
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+def test_jobs_that_come_after_others_end_when_they_would(policy: str, seed: int) -> None:
+    """By estimates the earliest instant at which a chain of jobs comes to one of them is known ahead."""
+    chance = Random(seed)
+    jobs, now = list[JobSpec](), 0
+    for number in range(1, 30):
+        now += chance.choice([0, 40, 200]) * SECOND
+        after = tuple({chance.randint(max(1, number - 5), number) for _ in range(2)} - {number}) if number % 4 else ()
+        length = chance.choice([30, 90, 200]) * SECOND
+        jobs.append(Rigid(number, width=chance.choice([1, 2, 5, 12]), estimate=length, after=after, release=now))
+
+    def ends(rule: tuple[Switching, ...]) -> list[int]:
+        core = Scheduler(registry.find, policy)
+        for event in (*(NodeJoined(0, node) for node in NODES), SwitchingChosen(0, rule)):
+            core.handle(event)
+        for job in jobs:
+            core.handle(JobSubmitted(0, job))
+        simulation = Simulation.from_state(core.dump(), registry.find, record=True, audit=Scheduler.check)
+        schedule = simulation.run()
+        assert not rule or any(state is PowerState.OFF for _, _, state in schedule.power)
+        return sorted(zip(schedule.label.tolist(), schedule.end.tolist(), strict=True))
+
+    assert ends(RULE) == ends(())
+
+
+@pytest.mark.parametrize("how", ["after one that runs", "in a chain", "after one that is released later", "a service"])
+def test_how_many_jobs_the_rule_looks_at_does_not_grow_with_those_that_come(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = [0]
+    need = switching._need
+
+    def counted(state: State, job: JobView) -> int:
+        looked[0] += 1
+        return need(state, job)
+
+    monkeypatch.setattr(switching, "_need", counted)
+
+    def effort(jobs: int) -> int:
+        core = Scheduler(registry.find, "services" if how == "a service" else "fcfs")
+        for event in (*(NodeJoined(0, node) for node in NODES), SwitchingChosen(0, RULE)):
+            core.handle(event)
+        first = Bag(1, estimate=1000 * SECOND, release=10**9 if "released" in how else 0)
+        core.handle(JobSubmitted(0, Service(1) if how == "a service" else first))
+        for number in range(2, jobs + 2):
+            before = {"in a chain": (number - 1,), "a service": ()}.get(how, (1,))
+            later = 0 if before else 10**9 + number
+            core.handle(JobSubmitted(0, Bag(number, estimate=SECOND, after=before, release=later)))
+        core.handle(Woke(0))
+        looked[0] = 0
+        core.handle(Woke(OFF_AFTER))
+        core.check()
+        return looked[0]
+
+    assert 0 < effort(30) == effort(300)

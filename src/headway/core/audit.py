@@ -238,6 +238,10 @@ def check_successors(state: State) -> None:
     found = {(before, job.id) for before, jobs in state.successors.items() for job in jobs}
     assert found == {(before, job.id) for job in state.jobs.values() for before in job.after}, "successors"
     assert len(found) == sum(map(len, state.successors.values())), "successors twice"
+    jobs = [state.jobs[before] for before, _ in found if before in state.jobs]
+    assert {job.id: job for job in jobs if not job.after and job.release <= state.now} == state.heads, "heads"
+    kinds = {kind: {job.id: job for job in state.jobs.values() if job.kind is kind} for kind in Kind}
+    assert (kinds[Kind.SERVICE], kinds[Kind.WORKFLOW]) == (state.services, state.flows), "services and workflows"
     assert all(before in state.jobs for before, _ in found), "a job is waited for that has ended"
     for job in state.jobs.values():
         assert not job.after or (job.release == NEVER and not job.attempts and not job.held), f"job {job.id} is held"

@@ -452,6 +452,8 @@ def restore_state(record: StateRecord) -> State:
         going |= dict(part.departing)
     for job in record.jobs:
         restore_job(state, homes.get(job.spec.id, state), job, going.get(job.spec.id))
+    for number in state.successors:
+        state.note_head(state.jobs[number])
     restore_suspicions(state, record)
     restore_rounds(state, record)
     for pool, part in zip(state.others, record.pools, strict=True):
@@ -569,12 +571,12 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:
         pool.meet(job.kind)
-        state.has_services = True
         state.displaced = True
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)
         if value is not None:
             setattr(job, name, value)
+    state.note_kind(job)
     job.order = (job.release, job.id)
     attempted = {kept.task for kept in record.attempts}
     if record.fresh is None and job.kind is not Kind.WORKFLOW:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush, merge
 from typing import Final
 
 from headway.core import lifecycle
-from headway.core.pool import SERVICE, Pool, pool_of
+from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import view_of
 from headway.model.actions import Action, Conclude, JobStatus
@@ -68,7 +68,8 @@ class State(Pool):
         dark: the nodes that are not on, by name.
         troubled: those of them that could not be switched and are tried again later, by name.
         switched: how often nodes were switched: the number of the last switch.
-        has_services: whether there ever was a service.
+        services, flows: the services, and the workflows, in the system, by id.
+        heads: the jobs that others come after and that wait or run, by id.
         alike: the first of those that will be on alike, and the slots of all of these; None: to be found again.
         idle: by site the idle nodes, by name, longest idle first, if nodes are switched off; see
             `headway.core.switching`.
@@ -86,7 +87,8 @@ class State(Pool):
         "due",
         "estimate_default",
         "expected",
-        "has_services",
+        "flows",
+        "heads",
         "idle",
         "isolations",
         "leased",
@@ -94,6 +96,7 @@ class State(Pool):
         "others",
         "release_queue",
         "rules",
+        "services",
         "starts_reported",
         "successors",
         "suspects",
@@ -132,7 +135,9 @@ class State(Pool):
         self.switched = 0
         self.alike: list[tuple[NodeView, Slots]] | None = None
         self.idle: dict[str, dict[str, NodeView]] = {}
-        self.has_services = False
+        self.services: dict[JobId, JobView] = {}
+        self.flows: dict[JobId, JobView] = {}
+        self.heads: dict[JobId, JobView] = {}
         self.was_taken: Slots = UNKNOWN
         self.expected: JobView | None = None
 
@@ -145,7 +150,7 @@ class State(Pool):
         job.pool = self
         if job.kind is SERVICE:
             self.meet(job.kind)
-            self.has_services = True
+        self.note_kind(job)
         before = [number for number in spec.after if number in self.jobs] if spec.after else ()
         if before:
             self.come_after(job, before)
@@ -158,7 +163,24 @@ class State(Pool):
             heappush(self.release_queue, job.order)
             self._let_rule_look()
         else:
-            self.arrive(job)
+            self._comes(job)
+
+    def _comes(self, job: JobView) -> None:
+        """A job begins to wait for slots; others may come after it."""
+        self.note_head(job)
+        self.arrive(job)
+
+    def note_kind(self, job: JobView) -> None:
+        """A job of this kind is in the system."""
+        if job.kind is SERVICE:
+            self.services[job.id] = job
+        elif job.kind is WORKFLOW:
+            self.flows[job.id] = job
+
+    def note_head(self, job: JobView) -> None:
+        """A job waits or runs, or another one comes after it."""
+        if job.id in self.successors and not job.after and job.release <= self.now:
+            self.heads[job.id] = job
 
     def come_after(self, job: JobView, before: Iterable[JobId]) -> None:
         """Hold a job until these jobs have succeeded."""
@@ -166,6 +188,8 @@ class State(Pool):
         job.release = NEVER
         for number in job.after:
             self.successors.setdefault(number, []).append(job)
+            if number in self.jobs:  # else it is restored later
+                self.note_head(self.jobs[number])
         self._let_rule_look()
 
     def _let_rule_look(self) -> None:
@@ -186,7 +210,7 @@ class State(Pool):
         while self.release_queue and self.release_queue[0][0] <= self.now:
             job = self.jobs.get(heappop(self.release_queue)[1])
             if job is not None:
-                self.arrive(job)
+                self._comes(job)
 
     def next_release(self) -> Instant:
         """The instant at which the next held job is released."""
@@ -200,6 +224,8 @@ class State(Pool):
         leaving = [(job, final)]
         for one, status in leaving:
             del self.jobs[one.id]
+            for index in (self.services, self.flows, self.heads):
+                index.pop(one.id, None)
             pool = pool_of(one)
             if pool is not self:
                 del pool.jobs[one.id]
@@ -213,6 +239,7 @@ class State(Pool):
                 self.successors[number].remove(one)
                 if not self.successors[number]:
                     del self.successors[number]
+                    self.heads.pop(number, None)
             self.actions.append(Conclude(one.id, status))
             for successor in self.go_without(one.id) if one.id in self.successors else ():
                 if status is not JobStatus.SUCCEEDED:
@@ -233,11 +260,10 @@ class State(Pool):
     def let_instances_leave(self) -> None:
         """Ask instances of services to end that run on slots that their jobs do not have any more."""
         self.displaced = False
-        for job in self.jobs.values():
-            if job.kind is SERVICE:
-                for _, attempt in sorted(job.attempts.items()):
-                    if attempt.slots & ~job.held and not attempt.alone:
-                        self.let_leave(attempt)
+        for job in self.services.values():
+            for _, attempt in sorted(job.attempts.items()):
+                if attempt.slots & ~job.held and not attempt.alone:
+                    self.let_leave(attempt)
 
     def let_leave(self, attempt: AttemptView) -> None:
         """Ask an instance of a service to finish what it does and end."""

@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from headway.core import leases
 from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.state import UNKNOWN, State
 from headway.model.actions import SwitchOff, SwitchOn
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
 from headway.model.plan import Switch
 from headway.model.power import PowerState, Switching, Trouble, again_after, settings_of
@@ -532,68 +532,102 @@ def _class_of(pool: Pool, node: NodeView) -> str:
     return "" if pool.uniform else f"{node.spec.speed!r} {node.spec.kind}"
 
 
-def _jobs_in_need(state: State, pool: Pool) -> list[JobView]:
-    """The jobs of a pool that may need slots beyond those that they have, but for those that are released later."""
-    flows: Iterable[JobView] = pool.jobs.values() if pool.unplanned is None else pool.unplanned.values()
-    found = [job for job in flows if job.kind is WORKFLOW and job.pool is pool]
-    found += [job for job in pool.waiting if job.kind is not WORKFLOW]
-    found += [*pool.unserved, *pool.departing.values()]
+def _jobs_in_need(state: State, pool: Pool) -> Iterator[JobView]:
+    """The jobs of a pool that may need slots beyond those that they have, but for those that come later.
+
+    Those that need most come first: of many, only the first few are looked at.
+    """
     if pool is state:
-        held = [job.id for jobs in state.successors.values() for job in jobs]
-        held += [suspicion.job.id for suspicion in state.suspicions.values()]
-        found += [state.jobs[number] for number in held if number in state.jobs]
-        if state.has_services:
-            found += [job for job in state.jobs.values() if job.kind is SERVICE]
-    return found
-
-
-def _jobs_to_come(state: State) -> Iterator[JobView]:
-    """The jobs that are released later, soonest first. Of many only the first few are looked at."""
-    queue = state.release_queue
-    left = [(queue[0], 0)] if queue else []
-    while left:
-        (_, number), place = heappop(left)
-        if number in state.jobs:
+        yield from state.services.values()
+        for _, _, (_, number), _ in state.suspects:
             yield state.jobs[number]
-        for child in (2 * place + 1, 2 * place + 2):
-            if child < len(queue):
-                heappush(left, (queue[child], child))
+    yield from pool.departing.values()
+    flows: Iterable[JobView] = state.flows.values() if pool.unplanned is None else pool.unplanned.values()
+    for job in flows:
+        if job.pool is pool and not job.after and job.release <= state.now:
+            yield job
+    for job in pool.waiting:
+        if job.kind is not WORKFLOW:
+            yield job
+    yield from pool.unserved
+
+
+_OVER: Final = 0
+_RELEASED: Final = 1
+_FREE: Final = 2
+
+
+def _jobs_to_come(state: State) -> Iterator[tuple[JobView, Instant]]:
+    """The jobs that are released later, or come after others, and when each may start at the earliest, soonest first.
+
+    By estimates, as if there were slots for everything. Of many only the first few are looked at: what happens is found
+    in its order, which is that of a heap of entries `(at, _OVER, job, how many that come after it were looked at)`,
+    `(at, _RELEASED, place in the queue, 0)` and `(at, _FREE, job, 0)`, of a job that all before it are over.
+    """
+    queue = state.release_queue
+    left = [(_over(state, job), _OVER, job.id, 0) for job in state.heads.values() if not job.cancelled]
+    if queue:
+        left.append((queue[0][0], _RELEASED, 0, 0))
+    heapify(left)
+    waits: dict[JobId, int] = {}  # after how many others, not over by then, jobs come
+    while left:
+        at, what, number, place = heappop(left)
+        if what == _OVER:
+            later = state.successors.get(number, [])
+            if place >= len(later):
+                continue
+            heappush(left, (at, _OVER, number, place + 1))
+            job = later[place]
+            waits[job.id] = waits.get(job.id, len(job.after)) - 1
+            if waits[job.id] or job.cancelled:
+                continue
+            if job.spec.release > at:
+                heappush(left, (job.spec.release, _FREE, job.id, 0))
+                continue
+        elif what == _RELEASED:
+            for child in (2 * number + 1, 2 * number + 2):
+                if child < len(queue):
+                    heappush(left, (queue[child][0], _RELEASED, child, 0))
+            known = state.jobs.get(queue[number][1])
+            if known is None:
+                continue
+            job = known
+        else:
+            job = state.jobs[number]
+        yield job, at
+        if job.id in state.successors:
+            heappush(left, (min(NEVER, at + _length(job)), _OVER, job.id, 0))
 
 
 def _lacks(state: State) -> dict[str, list[Lack]]:
     """What is needed of each pool, soonest first, each with all that is needed until then."""
     wanted: dict[str, list[tuple[Instant, int]]] = {pool.name: [] for pool in state.each()}
-    most = count(state.slots) + sum([count(pool.slots) for pool in state.others])
+    left = {pool.name: count(pool.slots) for pool in state.each()}  # what can be needed beside what was noted
     seen = set[JobId]()
 
-    def note(job: JobView) -> tuple[Instant, int]:
-        """Note what a job needs. Returns from when on, and how many slots it needs of each pool."""
-        at, slots = _need(state, job)
+    def note(job: JobView, at: Instant, *, is_next: bool) -> None:
+        """Note what a job needs from an instant on; `is_next`: all that is needed sooner was noted."""
+        slots = _need(state, job)
         if not slots or job.id in seen:
-            return NEVER, 0
+            return
         seen.add(job.id)
-        name = pool_of(job).name
-        if job.goes_to is not None or (state.others and not name):
-            slots = EVERYTHING
-            for each in wanted.values():
-                each.append((at, slots))
-            return at, slots
-        wanted[name].append((at, slots))
-        return at, 0 if state.others else slots
+        names = [pool_of(job).name]
+        if job.goes_to is not None or (state.others and not names[0]):
+            names, slots = list(wanted), EVERYTHING
+        for name in names:
+            wanted[name].append((at, slots))
+            left[name] -= slots if is_next else 0
 
     for pool in state.each():
-        so_far = 0
         for job in _jobs_in_need(state, pool):
-            at, slots = note(job)
-            if at <= state.now:
-                so_far += slots
-                if so_far >= most:
-                    break  # more than everything is not needed
-    so_far = 0
-    for job in _jobs_to_come(state):
-        so_far += note(job)[1]
-        if so_far >= most:
+            if max(left.values() if pool is state else (left[pool.name],)) <= 0:
+                break  # more than everything is not needed
+            at = state.now if job.promise is None else max(state.now, job.promise)
+            note(job, at, is_next=at <= state.now)
+    for job, at in _jobs_to_come(state):
+        if max(left.values()) <= 0:
             break
+        note(job, at, is_next=True)
     found: dict[str, list[Lack]] = {}
     for name, each in wanted.items():
         total, lacks = 0, list[Lack]()
@@ -607,32 +641,27 @@ def _lacks(state: State) -> dict[str, list[Lack]]:
     return found
 
 
-def _need(state: State, job: JobView) -> tuple[Instant, int]:
-    """From when on a job needs how many slots beyond those that it has; of a workflow only what has no promises."""
-    now = state.now
+def _need(state: State, job: JobView) -> int:
+    """How many slots a job needs beyond those that it has; of a workflow only what has no promises."""
     if job.kind is SERVICE or job.apart:
-        return now, EVERYTHING
+        return EVERYTHING
     if job.cancelled:
-        return NEVER, 0
-    at = job.release if not job.after else max([_over(state, before) for before in job.after])
-    at = max(now, at)
+        return 0
     if job.kind is WORKFLOW:
-        waiting = job.unfinished - len(job.attempts)
-        return at, EVERYTHING if waiting > len(job.planned) else 0
-    if not job.ready:
-        return NEVER, 0
-    if job.promise is not None:
-        at = max(at, job.promise)
-    return at, job.ready * job.width
+        return EVERYTHING if job.unfinished - len(job.attempts) > len(job.planned) else 0
+    return job.ready * job.width
 
 
-def _over(state: State, number: JobId) -> Instant:
-    """The earliest instant at which a job may have ended, by estimates."""
-    job = state.jobs[number]
+def _over(state: State, job: JobView) -> Instant:
+    """The earliest instant at which a job that waits or runs may have ended, by estimates."""
     if job.unfinished > len(job.attempts) or not job.attempts:
-        known = pool_of(job).uniform and job.kind is not WORKFLOW and not job.sizes
-        return min(NEVER, state.now + (job.estimate if known else 0))
-    return max([attempt.expected_end for attempt in job.attempts.values()])
+        return min(NEVER, state.now + _length(job))
+    return max(state.now, max([attempt.expected_end for attempt in job.attempts.values()]))
+
+
+def _length(job: JobView) -> Duration:
+    """How long a job runs at least, by estimates; 0 if that is not known."""
+    return job.estimate if pool_of(job).uniform and job.kind is not WORKFLOW and not job.sizes else 0
 
 
 def _is_idle(state: State, node: NodeView) -> bool:
