@@ -36,7 +36,7 @@ def energies(folder: Path, since: Instant, until: Instant) -> EnergyByModel:
     schedule = history(folder, find, record=True, until=until)
     found = energy_between(schedule, since, until)
     assert found is not None
-    first = min(until, max(since, min((begin for _, begin, _ in schedule.present), default=since)))
+    first = min(until, max(since, min((begin for _, begin, *_ in schedule.present), default=since)))
     users: dict[str, float] = {}
     for user, joules in zip(schedule.user.tolist(), found.jobs.tolist(), strict=True):
         users[user] = users.get(user, 0.0) + joules
@@ -56,6 +56,9 @@ def energies(folder: Path, since: Instant, until: Instant) -> EnergyByModel:
         ),
         found.unknown,
         None if known is None else to_seconds(known),
+        dict(found.idle),
+        found.idle_joules,
+        float(found.jobs.sum() - found.jobs[order].sum()),
     )
 
 

@@ -104,10 +104,14 @@ def test_what_the_nodes_took_is_shown_by_node_user_and_job(up: Up) -> None:
         assert model.nodes["a"] == pytest.approx(10 * lasted + 10 * 0.5, rel=0.3)
         assert model.nodes["b"] < model.nodes["a"] - 5
         ((number, joules),) = [(one.job, one.joules) for one in model.jobs]
-        assert (number, joules) == (job.job, pytest.approx(model.nodes["a"]))
+        assert (number, joules) == (job.job, pytest.approx(20 * 0.5, rel=0.5))
         assert sum(model.users.values()) == pytest.approx(joules)
+        assert sum(model.idle.values()) + joules == pytest.approx(model.joules)
+        assert model.idle_joules == pytest.approx(sum(model.idle.values()))
+        assert [one.joules for one in client.energy().model.jobs] == [joules]  # it has ended
         assert (found.counted is None) == bool(found.why_not)
         assert "nodes took" in shown
+        assert "(no job)" in shown
         past = client.energy(until=model.since - 100).model
         assert (past.joules, past.since) == (0, past.until)
         with pytest.raises(HeadwayError, match="not before since"):

@@ -13,6 +13,10 @@ from headway.cli.show import as_json, clock, instant_in, print_json, print_table
 SHOWN: Final = 20
 """So many jobs are shown; with --json more."""
 
+NO_JOB: Final = "(no job)"
+OTHER_JOBS: Final = "(other jobs)"
+"""The names of what is not told job by job, so that everything adds up."""
+
 
 @click.command()
 @click.option("--since", metavar="TIME", help="From then on: 18:00, or 10m ago; default: since the server started.")
@@ -20,7 +24,7 @@ SHOWN: Final = 20
 @as_json
 @asks_server
 def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) -> None:
-    """Show what the nodes took, by node, site, user and job.
+    """Show what the nodes took, by node, site, user and job, and what of it was for no job.
 
     It follows from what the nodes draw idle and at their peak (the cluster file says it) and from what ran. Where the
     processors of this machine count what they take, that is shown beside it.
@@ -38,9 +42,15 @@ def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) ->
         click.echo(f"The journal knows only what happened since {clock(model.known_since)}.")
     if model.unknown:
         click.echo(f"Nodes that do not say what they draw, and count as 0: {', '.join(model.unknown)}.")
-    for what, values in (("node", model.nodes), ("site", model.sites), ("user", model.users)):
-        _print(what, values)
-    _print("job", {f"{job.job}": job.joules for job in model.jobs[:SHOWN]})
+    rows = [(name, amount(joules), amount(model.idle.get(name, 0.0))) for name, joules in model.nodes.items()]
+    if rows:
+        print_table(("node", "energy", "of it for no job"), rows, right=("energy", "of it for no job"))
+    _print("site", model.sites)
+    none = {NO_JOB: model.idle_joules} if model.nodes else {}
+    _print("user", {**model.users, **none})
+    others = model.other_jobs + sum(job.joules for job in model.jobs[SHOWN:])
+    jobs = {f"{job.job}": job.joules for job in model.jobs[:SHOWN]}
+    _print("job", {**jobs, **({OTHER_JOBS: others} if others > 0 else {}), **none})
     if found.counted is not None:
         click.echo(
             f"The processors of this machine counted {amount(found.counted.joules)} "

@@ -123,10 +123,11 @@ class Seen:
         slots: those that it has, also such as it is to lose.
         ever: those that it ever had.
         power: whether it was on last.
-        since: since when it is up; None: it is not.
+        since: since when it is up, with so many slots as now; None: it is not.
+        size: how many slots it has, also such as it is to lose.
     """
 
-    __slots__ = ("ever", "number", "power", "since", "slots", "spec")
+    __slots__ = ("ever", "number", "power", "since", "size", "slots", "spec")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -134,6 +135,7 @@ class Seen:
         self.since: Instant | None = None
         self.spec: NodeSpec
         self.ever = self.slots = NO_SLOTS
+        self.size = 0
 
 
 class Recorder:
@@ -178,7 +180,7 @@ class Recorder:
         self._rows: list[AttemptRow] | None = [] if attempts else None
         self._nodes: dict[str, Seen] = {}
         self._power: list[PowerChange] = []
-        self._present: list[tuple[int, Instant, Instant]] = []
+        self._present: list[tuple[int, Instant, Instant, int]] = []
         for node in core.state.nodes:
             self._note_node(node)
         self._rounds: list[Instant] = []
@@ -313,19 +315,20 @@ class Recorder:
             seen = self._nodes[name] = Seen(len(self._nodes))
         seen.spec, seen.slots = node.spec, of_numbers(node.places)
         if seen.since is None and node.up:
-            seen.since = self._state.now
+            seen.since, seen.size = self._state.now, node.slots.bit_count()
         seen.ever |= seen.slots
 
     def _note_presence(self) -> None:
         """Nodes may have come or gone, for good or for a while."""
         now, nodes = self._state.now, self._state.nodes
         for name, seen in self._nodes.items():
-            there = name in nodes and nodes[name].up
-            if there and seen.since is None:
-                seen.since = now
-            elif not there and seen.since is not None:
-                self._present.append((seen.number, seen.since, now))
-                seen.since = None
+            node = nodes.get(name)
+            size = node.slots.bit_count() if node is not None and node.up else 0
+            if size == seen.size:
+                continue
+            if seen.since is not None:
+                self._present.append((seen.number, seen.since, now, seen.size))
+            seen.since, seen.size = now if size else None, size
 
     def _note_power(self, name: str) -> None:
         """The power of a node may have changed."""
@@ -498,9 +501,9 @@ class Recorder:
             ),
         )
 
-    def _presence(self) -> tuple[tuple[int, Instant, Instant], ...]:
-        """When which node was up."""
-        up = [(seen.number, seen.since, NEVER) for seen in self._nodes.values() if seen.since is not None]
+    def _presence(self) -> tuple[tuple[int, Instant, Instant, int], ...]:
+        """When which node was up, and with how many slots."""
+        up = [(seen.number, seen.since, NEVER, seen.size) for seen in self._nodes.values() if seen.since is not None]
         return (*self._present, *up)
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:

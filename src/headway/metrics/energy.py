@@ -18,25 +18,33 @@ from headway.model.workload import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Joules that a run took.
+    """Joules that a run took. What jobs took and what nodes drew for none of them is all that there is.
 
     Attributes:
         nodes: by name of the node, in their order; 0 for a node that was never on.
         sites: by name of the site.
-        jobs: of each job, shape (jobs,): what its tasks drew above idle, and of what their nodes drew idle a part, in
-            proportion to the slot time that they had there. Their sum is that of the nodes on which something ran.
+        jobs: of each job, shape (jobs,): while a task has slots of a node, their part of what the node draws at its
+            peak. So it depends on no other job, and does not grow when the job has ended.
+        idle: by name of the node, what is of no job: what it drew for slots on which nothing ran, while it was off,
+            and while it was switched.
         unknown: nodes that do not say what they draw; they count as 0.
     """
 
     nodes: Mapping[str, float]
     sites: Mapping[str, float]
     jobs: FloatArray
+    idle: Mapping[str, float]
     unknown: tuple[str, ...] = ()
 
     @property
     def joules(self) -> float:
-        """Of all nodes."""
+        """Of all nodes: of all jobs, and of none."""
         return math.fsum(self.nodes.values())
+
+    @property
+    def idle_joules(self) -> float:
+        """What is of no job, of all nodes."""
+        return math.fsum(self.idle.values())
 
 
 def energy_of(schedule: Schedule) -> Energy | None:
@@ -76,7 +84,7 @@ def energy_between(schedule: Schedule, since: Instant, until: Instant) -> Energy
     if schedule.attempts is None:
         return None
     nodes = [spec for spec, _ in schedule.nodes]
-    on = [(node, max(first, since), min(last, until)) for node, first, last in schedule.present]
+    on = [(node, max(first, since), min(last, until)) for node, first, last, _ in schedule.present]
     return _energy(schedule, nodes, [(node, first, last) for node, first, last in on if first < last])
 
 
@@ -93,22 +101,39 @@ def _energy(schedule: Schedule, nodes: Sequence[NodeSpec], on: Sequence[tuple[in
     ahead = ~ran.behind
     job, node = ran.job[ahead], ran.node[ahead]
     took: Any = np.minimum(ran.end[ahead], last[node]) - np.maximum(ran.start[ahead], first[node])
-    seconds = ran.count[ahead] * np.maximum(took, 0) / SECOND
-    slots = np.array([spec.slots for spec in nodes], dtype=np.int64)
-    used: Any = np.bincount(node, seconds, len(nodes))
+    seconds: FloatArray = (
+        ran.count[ahead] * np.maximum(took, 0) / SECOND / np.array([spec.slots for spec in nodes])[node]
+    )
+    for place, sizes in _resized(schedule).items():
+        mine = node == place
+        begin, end = np.maximum(ran.start[ahead][mine], first[place]), np.minimum(ran.end[ahead][mine], last[place])
+        seconds[mine] = sum(
+            ran.count[ahead][mine] * np.maximum(np.minimum(end, until) - np.maximum(begin, since), 0) / SECOND / size
+            for since, until, size in sizes
+        )
+    used: Any = np.bincount(node, seconds, len(nodes))  # seconds of the whole node
     powers = [spec.power or Power(0.0, 0.0) for spec in nodes]
     idle = np.array([power.idle for power in powers])
     span = np.array([power.peak for power in powers]) - idle
     site, sites = _sites(nodes)
     base = idle * on_time + _switched(schedule, nodes, idle, first, last)
-    joules = base + span * used / slots
-    share = np.divide(base, used, out=np.zeros(len(nodes)), where=used > 0) + span / slots
+    joules = base + span * used
+    names = [spec.name for spec in nodes]
     return Energy(
-        dict(zip([spec.name for spec in nodes], joules.tolist(), strict=True)),
+        dict(zip(names, joules.tolist(), strict=True)),
         dict(zip(sites, np.bincount(site, joules, len(sites)).tolist(), strict=True)),
-        np.bincount(job, seconds * share[node], len(schedule)).astype(np.float64),
+        np.bincount(job, seconds * (idle + span)[node], len(schedule)).astype(np.float64),
+        dict(zip(names, (base - idle * used).tolist(), strict=True)),
         tuple([spec.name for spec in nodes if spec.power is None]),
     )
+
+
+def _resized(schedule: Schedule) -> dict[int, list[tuple[Instant, Instant, int]]]:
+    """By node that had other numbers of slots before: from when and until when it had how many."""
+    found: dict[int, list[tuple[Instant, Instant, int]]] = {}
+    for node, first, last, size in schedule.present:
+        found.setdefault(node, []).append((first, last, size))
+    return {node: sizes for node, sizes in found.items() if len({size for _, _, size in sizes}) > 1}
 
 
 def _sites(nodes: Sequence[NodeSpec]) -> tuple[IntArray, list[str]]:

@@ -131,8 +131,8 @@ class Schedule:
         services: what became of the services beside the jobs, in the order given.
         power: where nodes were switched off and on, each change: microseconds, the place of the node in `nodes`, and
             its state from then on; in the order of time.
-        present: when which node was up, as node, first and last instant (`NEVER`: it still is), where what ran where
-            was recorded.
+        present: when which node was up, as node, first and last instant (`NEVER`: it still is), and how many slots it
+            had then, where what ran where was recorded.
         switching: the settings by which that was done, by site; see `headway.model.power.settings_of`.
         nodes: each node that there was, and the slots that it ever had, as a bit set; empty where that is not recorded.
             A node may have the slots of one that has left.
@@ -170,7 +170,7 @@ class Schedule:
     services: tuple[ServiceRecord, ...] = ()
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
     power: tuple[PowerChange, ...] = ()
-    present: tuple[tuple[int, int, int], ...] = ()
+    present: tuple[tuple[int, int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class Course:
     attempts: Attempts | None = None
     nodes: tuple[tuple[NodeSpec, Slots], ...] = ()
     power: tuple[PowerChange, ...] = ()
-    present: tuple[tuple[int, int, int], ...] = ()
+    present: tuple[tuple[int, int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
 
 

@@ -117,11 +117,14 @@ class EnergyByModel(Answer, frozen=True):
 
     Attributes:
         since, until: the period, in seconds since the Unix epoch; it begins with the first node.
-        joules: of all nodes; what they draw idle while nothing runs there is of no job.
+        joules: of all nodes; it is that of all users, or of all jobs, and what is of none.
         nodes, sites, users: by name.
         jobs: those that took most, at most a thousand.
         unknown: nodes that do not say what they draw; they count as 0.
         known_since: from when on the journal knows what happened; None: from its beginning.
+        idle: by name of the node, what is of no job: for slots on which nothing ran, and while it was off or switched.
+        idle_joules: of all nodes.
+        other_jobs: of the jobs that are not among `jobs`.
     """
 
     since: float
@@ -133,6 +136,9 @@ class EnergyByModel(Answer, frozen=True):
     jobs: tuple[EnergyOfJob, ...]
     unknown: tuple[str, ...] = ()
     known_since: float | None = None
+    idle: dict[str, float] = msgspec.field(default_factory=dict)
+    idle_joules: float = 0.0
+    other_jobs: float = 0.0
 
 
 class EnergyCounted(Answer, frozen=True):

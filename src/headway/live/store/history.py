@@ -41,8 +41,8 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, until
         folder: the data directory.
         policies: finds a policy by its text.
         record: whether to keep which attempt ran on which slots, as a simulation does for a Gantt chart.
-        until: an instant, now or later: then what still runs is among the attempts, as if it ended then, and there
-            need be no jobs.
+        until: an instant, now or later: then what still runs is among the attempts, as if it ended then; the schedule
+            has the jobs that came before the first event, too, and there need be no jobs.
 
     Raises:
         HeadwayError: there is no journal, or it has no jobs.
@@ -52,6 +52,8 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, until
         seq, body = _first(db, path)
         rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
         told = _History(Scheduler.restore(state_of(body), policies), record=record)
+        if until is not None:
+            told.take_over()
         told.read((kind, body) for _, _, kind, body, *_ in rows)
     if not told.specs and until is None:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
@@ -109,6 +111,12 @@ class _History:
         self.specs: dict[JobId, JobSpec] = {}
         self.due: dict[JobId, Instant] = {}
         self.priority: dict[JobId, float] = {}
+
+    def take_over(self) -> None:
+        """Tell of the jobs that are in the system, too."""
+        for job in self.core.state.jobs.values():
+            self.specs[job.id], self.due[job.id], self.priority[job.id] = job.spec, job.due, job.priority
+        self.recorder.take_over()
 
     def read(self, rows: Iterator[tuple[str, bytes]]) -> None:
         """Take all events in: the kinds and bodies of their rows."""
