@@ -205,16 +205,17 @@ class Switches:
         """Record that a node could not be switched, and tell an operator."""
         if not self._is_wanted(action):
             return
-        name, kind = action.node, "node_not_off" if isinstance(action, SwitchOff) else "node_not_on"
+        name = action.node
         told = in_short(f"{detail}; {'it is in service' if serves else 'it is down'}, and it is tried again later")
-        log.warning("%s: %s: %s", kind, name, told)
-        why = in_short(detail)
-        await self._record(
-            lambda now: [
-                SwitchFailed(now, name, action.switch, serves=serves, detail=why),
-                Incident(now, kind, name, told),
-            ]
-        )
+        why, is_off = in_short(detail), isinstance(action, SwitchOff)
+
+        def events(now: Instant) -> list[Event]:
+            failed = SwitchFailed(now, name, action.switch, serves=serves, detail=why)
+            incident = Incident(now, "node_not_off", name, told) if is_off else Incident(now, "node_not_on", name, told)
+            return [failed, incident]
+
+        log.warning("%s: %s: %s", "node_not_off" if is_off else "node_not_on", name, told)
+        await self._record(events)
 
     async def _record(self, events: Callable[[Instant], Sequence[Event]]) -> None:
         """Record what has happened. It has happened, so this is tried until it is done."""
