@@ -405,3 +405,9 @@ def test_a_directory_that_cannot_be_had_is_an_error_with_its_name(tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(HeadwayError, match=rf"{name} cannot be used: .*\n.*--data"):
         Journal(tmp_path / name)
+
+
+def test_answers_to_switches_of_older_journals_have_no_number() -> None:
+    body = b"\x92" + encode({"at": 16, "name": "n"}) + b"\xc0"
+    assert event_of("NodeOff", body) == NodeOff(16, "n", 0)
+    assert event_of("NodeOn", body) == NodeOn(16, "n", 0)
