@@ -53,7 +53,7 @@ _PART: Final = re.compile(rf"({_NUMBER})\s*([a-zµ]*)\s*")
 _AROUND: Final = re.compile(r"(?:late by )?(?:about |more than )?(.*?)(?: a task| of slot time| late)?")
 """What commands print around a span."""
 
-_DATED: Final = re.compile(r"(?:at )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,? (?:in .+|.+ ago|.+ late|in time))?")
+_DATED: Final = re.compile(r"(?:at )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,? (?:in .+|.+ ago|.+ late|in time|any moment now))?")
 """A date as commands print it, alone or with how far it is off."""
 
 _CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d{1,6})?))?)?\s*([ap]m)?")
@@ -182,7 +182,7 @@ def instant_of(
 
 
 def _instant(words: str, now: float, *, ahead: bool) -> float | None:
-    if words == "now":
+    if words in ("now", "any moment now"):
         return now
     if re.fullmatch(_NUMBER, words) and (seconds := _span(words) or 0.0) >= EPOCH_LEAST:
         return seconds

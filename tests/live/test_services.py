@@ -143,18 +143,20 @@ def busy(client: Client) -> int:
 
 
 def test_what_a_handler_does_harms_nobody_else(up: Up, client: Client) -> None:
-    client.serve(of(up, "do", least=1, most=1, time_limit=0.5, answer_max=1000, retries=50))
-    for what, code, said in (
-        ("raise", "handler_failed", "the handler raised ValueError: as it was told"),
-        ("much", "handler_failed", "the answer has 100000000 bytes; allowed: at most 1000"),
-        ("odd", "handler_failed", "which cannot be sent as JSON"),
-        ("hang", "request_timed_out", "has worked for 0.5 s"),
-        ("die", "instance_died", "2 instances of service 's' died while they had this request"),
+    client.serve(of(up, "do", least=1, most=1, answer_max=1000, retries=50))
+    client.serve(of(up, "do", "impatient", least=1, most=1, time_limit=0.5, retries=50))
+    for service, what, code, said in (
+        ("s", "raise", "handler_failed", "the handler raised ValueError: as it was told"),
+        ("s", "much", "handler_failed", "the answer has 100000000 bytes; allowed: at most 1000"),
+        ("s", "odd", "handler_failed", "which cannot be sent as JSON"),
+        ("impatient", "hang", "request_timed_out", "has worked for 0.5 s"),
+        ("s", "die", "instance_died", "2 instances of service 's' died while they had this request"),
     ):
         with pytest.raises(Refused, match=said) as refused:
-            client.ask("s", what)
+            client.ask(service, what)
         assert refused.value.code == code
         assert client.ask("s", "x") == "x"
+    assert client.ask("impatient", "x") == "x"
     kinds = {one.kind for one in client.incidents()}
     assert "instance_stuck" in kinds
 
