@@ -53,7 +53,9 @@ _PART: Final = re.compile(rf"({_NUMBER})\s*([a-zµ]*)\s*")
 _AROUND: Final = re.compile(r"(?:late by )?(?:about |more than )?(.*?)(?: a task| of slot time| late)?")
 """What commands print around a span."""
 
-_DATED: Final = re.compile(r"(?:at )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,? (?:in .+|.+ ago|.+ late|in time|any moment now))?")
+_DATED: Final = re.compile(
+    r"(?:at )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,? (?:in .+|.+ ago|.+ late|in time|any moment now))?"
+)
 """A date as commands print it, alone or with how far it is off."""
 
 _CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d{1,6})?))?)?\s*([ap]m)?")
