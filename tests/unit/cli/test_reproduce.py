@@ -186,8 +186,8 @@ def test_measy14_without_logs_says_so(headway: Any, monkeypatch: pytest.MonkeyPa
 def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
     small = transforms.first(standin(), 60)
     monkeypatch.setattr("headway.reproduce.chang16.samples.standin", lambda: small)
-    monkeypatch.setattr("headway.reproduce.chang16.samples.JOBS", 20)
-    monkeypatch.setattr("headway.reproduce.chang16.mixed.HOURS", 2)
+    monkeypatch.setattr("headway.reproduce.chang16.samples.JOBS", 10)
+    monkeypatch.setattr("headway.reproduce.chang16.mixed.HOURS", 1)
     monkeypatch.setattr("headway.reproduce.chang16.mixed.OF_EACH", 1)
 
 
