@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from headway.core.scheduler import Scheduler
@@ -29,7 +29,6 @@ from headway.live.troubles import said
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, Incident, NodeOff, NodeOn, SwitchFailed
 from headway.model.instant import Duration, Instant, to_seconds
-from headway.model.node import NodeSpec
 from headway.model.power import PowerState, Switching
 from headway.model.snapshot import NodeView
 
@@ -132,14 +131,14 @@ class Switches:
             return
         settings = self._settings(node)
         try:
-            await self._leave(name, settings.limit)
+            await self._within(settings.limit, self._engine.leave(name), "ended")
             if not action.by_hand:
                 await run_command(settings.off_command, name, settings.limit)
         except NotSwitched as error:
             detail, serves = str(error.args[0]), not action.by_hand
             if serves:
                 try:
-                    await self._join(node.spec, settings.limit)
+                    await self._within(settings.limit, self._engine.join(node.spec), "started")
                 except NotSwitched as worse:
                     detail, serves = f"{detail}; and it is not in service again: {worse.args[0]}", False
             await self._failed(action, detail, serves=serves)
@@ -154,13 +153,13 @@ class Switches:
         settings = self._settings(node)
         try:
             if action.by_hand:  # whatever there was
-                await self._leave(name, settings.limit)
+                await self._within(settings.limit, self._engine.leave(name), "ended")
             else:
                 await run_command(settings.on_command, name, settings.limit)
             node = self._node(name)
             if node is None:
                 return
-            await self._join(node.spec, settings.limit)
+            await self._within(settings.limit, self._engine.join(node.spec), "started")
         except NotSwitched as error:
             await self._failed(action, str(error.args[0]), serves=False)
             return
@@ -170,23 +169,20 @@ class Switches:
         log.info("node %s is on", name)
         await self._record(lambda now: [NodeOn(now, name, action.switch)])
 
-    async def _leave(self, name: str, limit: Duration) -> None:
-        """Let the engine end the node's agent."""
-        try:
-            async with asyncio.timeout(to_seconds(limit)):
-                await self._engine.leave(name)
-        except TimeoutError:
-            raise NotSwitched(f"its agent has not ended within {to_seconds(limit):g} s") from None
-        except HeadwayError as error:
-            raise NotSwitched(str(error.args[0])) from error
+    async def _within(self, limit: Duration, step: Awaitable[None], what: str) -> None:
+        """Let the engine start or end a node's agent.
 
-    async def _join(self, spec: NodeSpec, limit: Duration) -> None:
-        """Let the engine start the node's agent."""
+        Args:
+            what: what the agent has done then: `started` or `ended`.
+
+        Raises:
+            NotSwitched: it cannot, or has not within this time.
+        """
         try:
             async with asyncio.timeout(to_seconds(limit)):
-                await self._engine.join(spec)
+                await step
         except TimeoutError:
-            raise NotSwitched(f"its agent has not started within {to_seconds(limit):g} s") from None
+            raise NotSwitched(f"its agent has not {what} within {to_seconds(limit):g} s") from None
         except HeadwayError as error:
             raise NotSwitched(str(error.args[0])) from error
 

@@ -89,9 +89,7 @@ def array_head(length: int) -> bytes:
     >>> array_head(3).hex(), array_head(1000).hex(), array_head(70000).hex()
     ('93', 'dc03e8', 'dd00011170')
     """
-    if length < 1 << 4:
-        return bytes((0x90 | length,))
-    return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
+    return _head(length, 0x90, 0xDC)
 
 
 def map_head(length: int) -> bytes:
@@ -100,9 +98,14 @@ def map_head(length: int) -> bytes:
     >>> map_head(3).hex(), map_head(1000).hex(), map_head(70000).hex()
     ('83', 'de03e8', 'df00011170')
     """
+    return _head(length, 0x80, 0xDE)
+
+
+def _head(length: int, short: int, long: int) -> bytes:
+    """A length: within the byte `short`, or in two bytes after `long`, or in four after `long` + 1."""
     if length < 1 << 4:
-        return bytes((0x80 | length,))
-    return b"\xde" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdf" + length.to_bytes(4, "big")
+        return bytes((short | length,))
+    return bytes((long,)) + length.to_bytes(2) if length < 1 << 16 else bytes((long + 1,)) + length.to_bytes(4)
 
 
 def microseconds(seconds: float, field: str) -> int:
