@@ -20,6 +20,7 @@ INCIDENTS: Final = (
         "decider_back",
         "decider_failed",
         "disk_enough",
+        "disk_full",
         "disk_short",
         "engine_gone",
     ),
