@@ -16,7 +16,7 @@ from pathlib import Path
 import live
 import measure
 from headway.client.client import Client
-from headway.engines.local.driver.node import agent_of
+from headway.engines.local.driver.host import agent_of
 from headway.model.instant import to_seconds
 
 LEASES = (1.0, 3.0)

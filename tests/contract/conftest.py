@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from headway.engines.base import Engine, Files
+from headway.engines.base import Engine, Files, Found
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.router import Router
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial
+from headway.model.node import NodeSpec
 
+from ..dask_site import Processes
 from ..faults.engine import Link, SimEngine, Site, after
 from ..faults.virtual import VirtualLoop
 from ..waiting import LIMIT, let_the_background_run
@@ -83,10 +89,42 @@ def make_simulated(folder: Path, grace: float) -> Engine:
     return SimEngine(Site(stands_in, grace=grace), Link(Random(1)))
 
 
+@cache
+def dask_of_all_tests() -> Processes:
+    """A cluster with a worker for each node that a test may name; it ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="headway-dask-"))
+    site = Processes(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(site.end)
+    return site.one(n=4, a=4, b=4, m=4)
+
+
+def make_dask(folder: Path, grace: float) -> Engine:
+    """The nodes are only those workers that the test names."""
+    pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
+    from headway.engines.dask.engine import DaskEngine
+    from headway.engines.dask.settings import DaskSettings
+
+    class Named(DaskEngine):
+        async def start(self, nodes: Iterable[NodeSpec], report: Any, files: Files) -> Found:
+            named = list(nodes)
+            self.named = {node.name for node in named}
+            return await super().start(named, report, files)
+
+        def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
+            super()._compare({name: worker for name, worker in workers.items() if name in self.named})
+
+    terms = DaskSettings(
+        dask_of_all_tests().address, folder=str(folder / "there"), period=0.1, agents=LocalSettings(grace=grace)
+    )
+    return Named(folder / "engine", terms)
+
+
 ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
     Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
     Case("router", routed(make_simulated), kill_node=kill_node_routed_to_simulated, limits=False, runs=False),
+    Case("dask", make_dask, kill_node=kill_local_node),
     # What a process does is not the router's concern, and what it passes on is seen above.
     Case(
         "routed",

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from headway.engines.base import NodeBack, NodeLost
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.host import put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.frames import MemberEnded, Pong, framed, to_driver_decoder
 from headway.engines.trial import Trial, calling
@@ -244,12 +244,12 @@ async def test_an_agent_may_end_what_nobody_launched_and_what_is_no_ending(trial
 async def test_an_agent_whose_ends_cannot_be_read_is_not_taken_on(trial: Trial) -> None:
     from msgspec import Raw
 
-    from headway.engines.local.driver.node import _Line
+    from headway.engines.local.driver.attached import AgentLine
     from headway.engines.local.shared.frames import VERSION, Welcome, encode
 
     await trial.start()
     node = trial.engine._nodes["n"]  # type: ignore[attr-defined]
-    line = _Line(node)
+    line = AgentLine(node)
     line.transport = transport = Aborted()  # type: ignore[assignment]
     bad = MemberEnded(9, 9, 9, 0, 1, Raw(b"\xc0"))
     line.data_received(framed(encode(Welcome(VERSION, 1, 1, 2, [], [bad]))))
@@ -260,12 +260,12 @@ async def test_an_answer_that_nothing_waits_for_any_more_is_no_error(
     trial: Trial, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server ended, or gave up waiting, just before a node answered it."""
-    from headway.engines.local.driver.node import _Line
+    from headway.engines.local.driver.attached import AgentLine
     from headway.engines.local.shared.frames import VERSION, Taken, Welcome, encode
 
     await trial.start()
     for answer in (Welcome(VERSION, 1, 1, 2, [], []), Taken()):
-        line = _Line(trial.engine._nodes["n"])  # type: ignore[attr-defined]
+        line = AgentLine(trial.engine._nodes["n"])  # type: ignore[attr-defined]
         line.transport = transport = Aborted()  # type: ignore[assignment]
         line.welcome.cancel()
         line.data_received(framed(encode(answer)))
@@ -286,7 +286,8 @@ class Aborted:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
     """It is accepted, or the connection is given up with a reason. Nothing is raised."""
-    from headway.engines.local.driver.node import LocalNode, Places, _Line
+    from headway.engines.local.driver.attached import AgentLine
+    from headway.engines.local.driver.node import LocalNode, Places
 
     class Owner:
         def __getattr__(self, name: str) -> Callable[..., None]:
@@ -300,7 +301,7 @@ def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) 
             LocalSettings(lease=1.0),
             Places(Path("/nowhere"), Path("/nowhere")),
         )
-        node.line = line = _Line(node)
+        node.line = line = AgentLine(node)
         line.transport = transport = Aborted()  # type: ignore[assignment]
         decode, sound = to_driver_decoder().decode, True
         for body in bodies:

@@ -16,7 +16,7 @@ import pytest
 from headway import Input, Output
 from headway.engines.base import Command, Started
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import node_folder
+from headway.engines.local.driver.host import node_folder
 from headway.engines.trial import FilesInFolder, Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec

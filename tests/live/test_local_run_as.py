@@ -23,7 +23,7 @@ from headway.engines.base import NodeBack, NodeLost, Saved, Started
 from headway.engines.local.agent.porter import bring_in
 from headway.engines.local.driver import account as local_account
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.host import put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.terms import dropped_name
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial, calling

@@ -19,7 +19,7 @@ import pytest
 from headway.engines.base import Ended, Noticed
 from headway.engines.local.agent import priorities
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.host import put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.processes import kill_trees, tree
 from headway.engines.trial import Trial

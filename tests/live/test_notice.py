@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headway import Client, Job, Task
-from headway.engines.local.driver.node import agent_of
+from headway.engines.local.driver.host import agent_of
 from headway.times import SPANS
 from headway.wire import IncidentReport
 

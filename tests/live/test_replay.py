@@ -17,7 +17,7 @@ import pytest
 from headway import Client
 from headway.cli.main import INTERRUPTED, main
 from headway.client.replay import Replay, job_of
-from headway.engines.local.driver.node import node_folder, put_down
+from headway.engines.local.driver.host import node_folder, put_down
 from headway.errors import HeadwayError
 from headway.live.store.history import history
 from headway.metrics import summarise

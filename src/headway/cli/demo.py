@@ -173,7 +173,7 @@ def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
 
 def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: Any) -> None:
     """End a node with SIGKILL while it runs tasks, and wait until it is lost and back."""
-    from headway.engines.local.driver.node import agent_of
+    from headway.engines.local.driver.host import agent_of
 
     name = NODES[0]
     until(lambda: len(runs_on(client, name)) == SLOTS, f"node {name} has nothing to run")

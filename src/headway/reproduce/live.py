@@ -22,7 +22,7 @@ import numpy as np
 
 from headway.client.client import Client
 from headway.client.replay import Replay
-from headway.engines.local.driver.node import agent_of, node_folder
+from headway.engines.local.driver.host import agent_of, node_folder
 from headway.errors import HeadwayError
 from headway.live.store.history import history
 from headway.metrics import summarise

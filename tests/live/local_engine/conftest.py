@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import _mark, put_down
+from headway.engines.local.driver.host import mark_of, put_down
 from headway.engines.local.shared.processes import marked
 from headway.engines.trial import Trial
 from headway.model.node import NodeSpec
@@ -53,7 +53,7 @@ def engine(trial: Trial) -> LocalEngine:
 
 
 def processes_of(folder: Path) -> list[int]:
-    return marked(_mark(folder))
+    return marked(mark_of(folder))
 
 
 def agent_of(trial: Trial, node: str = "n") -> psutil.Process:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import node_folder, put_down
+from headway.engines.local.driver.host import node_folder, put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import FilesInMemory, Trial
 from headway.errors import NameTaken

@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from headway.engines.base import AttemptKey, Ended, NodeBack, NodeLost, Noticed
-from headway.engines.local.driver import node as local_node
+from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.node import node_folder
+from headway.engines.local.driver.host import node_folder
 from headway.engines.local.shared import frames
 from headway.engines.local.shared.frames import Welcome
 from headway.engines.trial import FilesInMemory, Trial, calling
@@ -145,16 +145,16 @@ async def test_processes_that_outlive_everything_end_before_the_node_is_back(tri
 async def test_a_node_that_is_back_just_as_its_driver_stops_does_not_hold_up_the_stop(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, take = LocalEngine(root), local_node._Line._take
+    engine, take = LocalEngine(root), AgentLine._take
     stopping: list[asyncio.Task[None]] = []
 
-    def taking(line: local_node._Line, message: frames.ToDriver) -> None:
+    def taking(line: AgentLine, message: frames.ToDriver) -> None:
         take(line, message)
         if isinstance(message, Welcome):
             stopping.append(asyncio.ensure_future(engine.stop()))
 
     await engine.start([ONE], lambda _: None, FilesInMemory())
-    monkeypatch.setattr(local_node._Line, "_take", taking)
+    monkeypatch.setattr(AgentLine, "_take", taking)
     os.kill(engine.pids()["n"], signal.SIGKILL)
     await becomes(lambda: stopping)
     async with asyncio.timeout(LIMIT):

@@ -33,14 +33,17 @@ from msgspec import Raw
 from headway.engines.base import BEHIND_SECONDS, Ending
 from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Place, Run
+from headway.engines.local.agent.shelf import NodeShelf
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
+from headway.engines.local.shared import stores
 from headway.engines.local.shared.checkpoints import LOOK_SECONDS
 from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     Change,
+    Discard,
     Fetched,
     Given,
     Go,
@@ -54,8 +57,10 @@ from headway.engines.local.shared.frames import (
     MemberStalled,
     MemberStarted,
     MemberUnreadable,
+    Piece,
     Ping,
     Pong,
+    Read,
     Ready,
     Resize,
     Saved,
@@ -69,6 +74,7 @@ from headway.engines.local.shared.frames import (
     ToAgent,
     Unreadable,
     Want,
+    Wanted,
     Welcome,
     encode,
     frame,
@@ -158,6 +164,8 @@ class Agent:
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch(terms.checkpoints)
         self.staff = Staff(self, self.epoll, self.handlers, terms)
+        self.shelf = NodeShelf(terms) if terms.apart else None
+        self.missing: dict[str, list[Run]] = {}
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
@@ -273,6 +281,9 @@ class Agent:
         self.functions = Shelf()
         self.outbox.clear()
         self.limits_told = False
+        if self.shelf is not None:
+            self.shelf.forget()
+            self.outbox.extend(frame(Wanted(name)) for name in self.missing)
         standing = [
             Standing(
                 *run.key,
@@ -327,6 +338,15 @@ class Agent:
                 self.show(message)
             case Ping():
                 self.outbox.append(frame(Pong()))
+            case Piece():
+                self.on_piece(message)
+            case Read():
+                if self.shelf is not None:
+                    self.outbox.append(frame(self.shelf.read(message)))
+            case Discard():
+                if self.shelf is not None:
+                    for name in message.names:
+                        stores.remove(self.terms, message.store, name)
             case Stop():
                 self.stopping = True
             case Resize():
@@ -545,20 +565,48 @@ class Agent:
                     self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_DETAIL_MAX])))
 
     def give(self, run: Run, name: str) -> None:
-        """Open a file of the server for a run that may not: its name, a digest of its bytes, is what allows it."""
+        """Open a file of the server for a run that cannot: its name, a digest of its bytes, is what allows it."""
         run.wanted += 1
-        channel, given = run.places[0].channel, to_slot(run.places[0].reader.seal, encode(Given()))
-        if self.terms.account is None or run.wanted > _WANTED_MAX or channel is None:
+        if (self.terms.account is None and self.shelf is None) or run.wanted > _WANTED_MAX:
             return
         try:
-            if not _DIGEST.fullmatch(name):
-                raise FileNotFoundError(name)
-            file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if self.shelf is None:
+                if not _DIGEST.fullmatch(name):
+                    raise FileNotFoundError(name)
+                file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            elif (found := self.shelf.open(name)) is not None:
+                file = found
+            else:
+                if name not in self.missing:
+                    self.outbox.append(frame(Wanted(name)))
+                self.missing.setdefault(name, []).append(run)
+                return
         except OSError:
-            channel.send(given)
+            self.hand(run, None)
             return
-        channel.send_file(given, file)
+        self.hand(run, file)
         os.close(file)
+
+    def hand(self, run: Run, file: int | None) -> None:
+        """Answer a run that waits for a file."""
+        place = run.places[0]
+        if place.channel is None or place.run is not run or run.verdict is not None:
+            return
+        given = to_slot(place.reader.seal, encode(Given()))
+        if file is None:
+            place.channel.send(given)
+        else:
+            place.channel.send_file(given, file)
+
+    def on_piece(self, piece: Piece) -> None:
+        """A part of a file has come; with the last one, those that wait for it get it."""
+        if self.shelf is None or (here := self.shelf.take(piece)) is None:
+            return
+        for run in self.missing.pop(piece.name, ()):
+            file = self.shelf.open(piece.name) if here else None
+            self.hand(run, file)
+            if file is not None:
+                os.close(file)
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is reported when its process has been reaped."""

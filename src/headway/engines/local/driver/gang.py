@@ -1,4 +1,4 @@
-"""An attempt with several members on nodes of this machine, as seen by the driver."""
+"""An attempt with several members on nodes with agents, as seen by the driver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headway.engines.base import AttemptKey, Ended, Ending
-from headway.engines.local.driver.node import LocalNode
+from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.shared.frames import MemberEnded, Standing, ending_of
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -28,7 +28,7 @@ class Gang:
         asked: its members have been asked to save and end, each for itself.
     """
 
-    def __init__(self, key: AttemptKey, parts: list[LocalNode], tier: Tier) -> None:
+    def __init__(self, key: AttemptKey, parts: list[AgentNode], tier: Tier) -> None:
         self.key = key
         self.parts = parts
         self.nodes = tuple(dict.fromkeys(parts))

@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Raw
 
 from headway.engines.base import Assignment, Call, Ending, Output
+from headway.engines.local.shared.stores import Store
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 8
+VERSION = 9
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -166,7 +167,47 @@ class Show(Frame, frozen=True, tag=11):
     attempt: int
 
 
-ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend | Show
+class Piece(Frame, frozen=True, tag=30):
+    """Driver to agent: a part of a file of the server that it wanted.
+
+    Attributes:
+        name: of the file.
+        data: what comes next of it.
+        last: it is complete with this.
+        detail: why it does not come; empty: it comes.
+    """
+
+    name: str
+    data: bytes
+    last: bool
+    detail: str = ""
+
+
+class Read(Frame, frozen=True, tag=31):
+    """Driver to agent: send a part of a file. Answered by `Part`.
+
+    Attributes:
+        number: of the question.
+        size: at most so many bytes.
+    """
+
+    number: int
+    store: Store
+    name: str
+    offset: int
+    size: int
+
+
+class Discard(Frame, frozen=True, tag=32):
+    """Driver to agent: these files are not needed any more."""
+
+    store: Store
+    names: list[str]
+
+
+ToAgent = (
+    Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend | Show | Piece | Read | Discard
+)
 
 
 class Standing(Frame, frozen=True):
@@ -293,6 +334,25 @@ class MemberStalled(Frame, frozen=True, tag=27):
     detail: str
 
 
+class Wanted(Frame, frozen=True, tag=33):
+    """Agent to driver: a run needs a file that the server keeps. Answered by `Piece`, one after the other."""
+
+    name: str
+
+
+class Part(Frame, frozen=True, tag=34):
+    """Agent to driver, in answer to `Read`.
+
+    Attributes:
+        data: nothing at the end of the file.
+        detail: why it cannot be read; empty: it can.
+    """
+
+    number: int
+    data: bytes
+    detail: str = ""
+
+
 ToDriver = (
     Welcome
     | Taken
@@ -305,6 +365,8 @@ ToDriver = (
     | MembersRefused
     | Limited
     | MemberStalled
+    | Wanted
+    | Part
 )
 
 

@@ -84,7 +84,9 @@ class Terms(msgspec.Struct, frozen=True):
         orphaned_after: seconds without a driver after which it ends.
         output_max: bytes of each stream of an attempt that are kept.
         account: the user as which tasks run; None: the user as which the engine runs.
-        uploads: with an account: folder of the files that the server keeps, which only root can read.
+        uploads: with an account: folder of the files that the server keeps, which only root can read. On a node apart:
+            folder of those that the node has got.
+        apart: the node has no disk in common with its driver, so files come and go over the line.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Terms(msgspec.Struct, frozen=True):
     output_max: int
     account: Account | None = None
     uploads: str = ""
+    apart: bool = False
 
     @property
     def scratch(self) -> str:

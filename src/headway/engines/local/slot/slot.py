@@ -300,9 +300,10 @@ class _Slot:
         from headway.engines.local.slot.files import AttemptFiles  # most runs name none
 
         place = (scratch(self.stem), self.terms.fences, launch)
-        if self.terms.account is None:
+        if self.terms.account is None and not self.terms.apart:
             return AttemptFiles(*place, with_room=self.with_room)
-        return AttemptFiles(*place, self.wanted, self.terms.dropped, self.with_room)
+        dropped = self.terms.dropped if self.terms.account is not None else ""
+        return AttemptFiles(*place, self.wanted, dropped, self.with_room)
 
     def with_room(self, step: Callable[[], T]) -> T:
         """Do what needs room on the disk; while there is none, wait and try again.

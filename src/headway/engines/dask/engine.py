@@ -1,0 +1,470 @@
+"""The engine for Dask: each worker is a node, with a slot for each of its threads.
+
+    driver --Dask comm (TCP, TLS)-- station in the worker --socket-- agent --socket-- process of a slot -- commands, ...
+
+Dask has the processes, their membership, the transport and its encryption. What a worker runs is decided here, and
+supervised by an agent as on this machine: Dask's own tasks are not used, because they cannot be killed. The scheduler
+is asked which workers there are; the loss of one is noticed by its connection, or by its silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from distributed.comm.core import Comm, connect
+from distributed.core import rpc
+from distributed.protocol.pickle import dumps
+from distributed.security import Security
+
+from headway import __version__
+from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, Noticed, Report
+from headway.engines.dask.settings import TLS_FILES, DaskSettings
+from headway.engines.dask.station import ATTACH, END, Facts, Wanted, install
+from headway.engines.local.driver.attached import AgentLine
+from headway.engines.local.shared.frames import VERSION, Welcome
+from headway.engines.remote.engine import RemoteEngine
+from headway.engines.remote.node import ATTACH_SECONDS, Opened, RemoteNode
+from headway.errors import EngineError, HeadwayError, NameTaken
+from headway.model.instant import to_seconds
+from headway.model.node import Capabilities, NodeSpec
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS: Final = 10.0
+_AT_ONCE: Final = 8
+"""So many workers are attached at the same time."""
+
+_BACKLOG: Final = 4 << 20
+_MESSAGE_MAX: Final = 16 << 20
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
+
+
+class DaskEngine(RemoteEngine):
+    """Runs attempts on the workers of a Dask cluster. See `headway.engines.base.Engine` for its duties.
+
+    Args:
+        root: the engine's folder on this machine; made if it does not exist. One driver at a time.
+        settings: see there.
+    """
+
+    def __init__(self, root: Path, settings: DaskSettings) -> None:
+        super().__init__(root, settings.agents)
+        self._terms = settings
+        self._scheduler: Any = None
+        self._watching: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+        self._attaching: dict[str, asyncio.Task[None]] = {}
+        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._absent: dict[str, float] = {}
+        self._left: set[str] = set()
+        self._told: dict[str, str] = {}
+        self._arguments: dict[str, Any] = {}
+        self._owner = ""
+
+    # Called by the driver
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
+        """Adopt what runs on the workers that are there; the others are absent, and found later."""
+        self._begin(report, files)
+        self._arguments = _security(self._terms).get_connection_args("client") or {}
+        self._scheduler = rpc(self._terms.address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
+        self._owner = _owner(self._root)
+        try:
+            workers = await self._workers()
+            named = {spec.name: spec for spec in nodes}
+            here = {name: self._node(named[name], *workers[name]) for name in named.keys() & workers.keys()}
+            answers = await asyncio.gather(
+                *(self._attached(node, fresh=False) for node in here.values()), return_exceptions=True
+            )
+        except BaseException:
+            await self._scheduler.close_rpc()
+            raise
+        welcomes = dict[RemoteNode, Welcome]()
+        for node, answer in zip(here.values(), answers, strict=True):
+            if isinstance(answer, Welcome):
+                self._nodes[node.spec.name] = node
+                welcomes[node] = answer
+            elif isinstance(answer, HeadwayError):
+                self._cannot(node.spec.name, answer)
+            else:
+                raise answer
+        found = self._adopt(welcomes)
+        absent = named.keys() - self._nodes.keys()
+        self._absent = dict.fromkeys(absent - workers.keys(), self._loop.time())
+        self._open_up()
+        self._watching = self._loop.create_task(self._watch())
+        return msgspec.structs.replace(found, absent=frozenset(absent))
+
+    async def join(self, node: NodeSpec) -> None:
+        """Take a worker into service that was told to leave, or before it is found by itself.
+
+        Raises:
+            EngineError: there is no worker of this name.
+        """
+        name = node.name
+        if name in self._nodes:
+            raise NameTaken(name, "a node of this engine")
+        workers = await self._workers()
+        if name not in workers:
+            hint = f"Start one: dask worker {self._terms.address} --name {name}"
+            raise EngineError(f"node {name!r} cannot be added: Dask has no worker of this name", hint)
+        await self._end_attaching(name)
+        joining = self._node(node, *workers[name])
+        await self._attached(joining, fresh=True)
+        self._nodes[name] = joining
+        self._left.discard(name)
+
+    async def leave(self, name: str) -> None:
+        """It is not found again before the next start."""
+        self._left.add(name)
+        self._absent.pop(name, None)
+        await self._end_attaching(name)
+        await super().leave(name)
+
+    async def stop(self) -> None:
+        """End every node with all its processes; the workers go on."""
+        tasks = [*self._attaching.values(), *((self._watching,) if self._watching else ())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._watching = None
+        self._attaching.clear()
+        await super().stop()
+        if self._scheduler is not None:
+            await self._scheduler.close_rpc()
+
+    # Internal
+
+    async def _end_attaching(self, name: str) -> None:
+        if (attaching := self._attaching.pop(name, None)) is not None:
+            attaching.cancel()
+            await asyncio.wait((attaching,))
+
+    async def _workers(self) -> dict[str, tuple[str, int]]:
+        """Address and threads of each worker, by the name of its node.
+
+        Raises:
+            EngineError: the scheduler does not answer.
+        """
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                told = await self._scheduler.identity()
+        except (OSError, TimeoutError, ValueError) as error:
+            raise EngineError(
+                f"no Dask scheduler answers at {self._terms.address}: {_said(error)}",
+                "Start one with `dask scheduler`, and check address and certificates.",
+            ) from error
+        return {
+            node_name(worker.get("name", address)): (address, int(worker["nthreads"]))
+            for address, worker in told["workers"].items()
+        }
+
+    async def _watch(self) -> None:
+        """Look at which workers there are, from time to time and when one is lost."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._terms.period):
+                    await self._look.wait()
+            self._look.clear()
+            try:
+                workers = await self._workers()
+                self._compare(workers)
+            except EngineError as error:  # what runs goes on without a scheduler
+                self._cannot("scheduler", error)
+            except Exception:  # a scheduler that answers strangely may answer well the next time
+                log.exception("the workers of %s are not known", self._terms.address)
+            else:
+                self._told.pop("scheduler", None)
+
+    def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
+        """Attach what is new or back, resize what has changed, give up what has long been gone."""
+        now = self._loop.time()
+        for name, (address, slots) in workers.items():
+            self._absent.pop(name, None)
+            node = self._nodes.get(name)
+            if name in self._left or name in self._attaching:
+                continue
+            if node is None or not node.up:
+                self._attaching[name] = self._loop.create_task(self._find(name, address, slots))
+            elif cast(_ToWorker, node.way).threads != slots:
+                cast(_ToWorker, node.way).threads = slots
+                self._tell(NodeFound(replace(node.spec, slots=slots)))
+        for name in {*self._nodes, *self._absent} - workers.keys():
+            if now - self._absent.setdefault(name, now) > self._terms.gone_after:
+                node = self._nodes.pop(name, None)
+                if node is not None:
+                    self._drop(node)
+                    self._hang_up(node)
+                    node.let_go()
+                del self._absent[name]
+                self._tell(NodeGone(name, f"its worker has been gone for {self._terms.gone_after:g} s"))
+
+    async def _find(self, name: str, address: str, slots: int) -> None:
+        """Take a worker into service. Nothing that it ran for us before goes on."""
+        before = self._nodes.get(name)
+        same = before is not None and cast(_ToWorker, before.way).threads == slots
+        spec = self._spec(name, slots) if before is None else before.spec
+        node = self._node(spec if same else replace(spec, slots=slots), address, slots)
+        try:
+            async with self._few:
+                await self._attached(node, fresh=True)
+        except HeadwayError as error:
+            self._cannot(name, error)
+            await asyncio.sleep(self._terms.period)
+        else:
+            self._told.pop(name, None)
+            self._nodes[name] = node
+            self._tell(NodeBack(name) if same else NodeFound(node.spec))
+        finally:
+            if self._attaching.get(name) is asyncio.current_task():
+                del self._attaching[name]
+
+    def _spec(self, name: str, slots: int) -> NodeSpec:
+        ahead = self._terms.read_ahead
+        return NodeSpec(name, slots, site=self._terms.site, capabilities=CAPABLE, read_ahead=ahead)
+
+    def _node(self, spec: NodeSpec, address: str, slots: int) -> RemoteNode:
+        lease = self._settings.lease if spec.lease is None else to_seconds(spec.lease)
+        return RemoteNode(spec, self, lease, _ToWorker(self, address, slots))
+
+    async def _attached(self, node: RemoteNode, *, fresh: bool) -> Welcome:
+        """Check the worker, and be the driver of its agent."""
+        await self._install(node)
+        return await node.attach(fresh=fresh)
+
+    async def _install(self, node: RemoteNode) -> None:
+        """Have the worker run a station.
+
+        Raises:
+            EngineError: it has no Headway, another version of it, or another Python.
+        """
+        name = node.spec.name
+        way = cast(_ToWorker, node.way)
+        there = f"pip install headway=={__version__} where the worker runs, and start the worker again"
+        worker = rpc(way.address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
+        try:
+            async with asyncio.timeout(ATTACH_SECONDS):
+                answer = await worker.run(function=dumps(install), args=dumps(()), kwargs=dumps({}))
+        except (OSError, TimeoutError) as error:
+            raise EngineError(f"the worker of node {name!r} does not answer: {_said(error)}") from error
+        except Exception as error:  # whatever the worker raised when it looked for Headway
+            raise EngineError(
+                f"node {name!r} cannot be used: its worker has no Headway that works: {error}", there
+            ) from error
+        finally:
+            await worker.close_rpc()
+        if answer["status"] != "OK":
+            said = answer.get("exception_text") or answer.get("exception")
+            raise EngineError(f"node {name!r} cannot be used: its worker has no Headway that works: {said}", there)
+        facts = msgspec.convert(answer["result"], Facts)
+        ours = (sys.version_info.major, sys.version_info.minor)
+        if facts.python != ours:
+            theirs = "Python {}.{}".format(*facts.python)
+            hint = "Functions can only be sent between equal versions: start the worker with this one."
+            raise EngineError(
+                f"node {name!r} cannot be used: its worker has {theirs}, here is {ours[0]}.{ours[1]}", hint
+            )
+        if facts.frames != VERSION:
+            raise EngineError(f"node {name!r} cannot be used: its worker has Headway {facts.version}", there)
+
+    def on_lost(self, node: Any, detail: str) -> None:
+        """Its worker may be back soon."""
+        super().on_lost(node, detail)
+        self._look.set()
+
+    def _cannot(self, subject: str, error: HeadwayError) -> None:
+        """Say once why something cannot be used."""
+        said = " ".join(str(part) for part in (error.args[0], error.hint) if part)
+        if self._told.get(subject) != said:
+            self._told[subject] = said
+            log.warning("%s", said)
+            kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
+            self._tell(Noticed(kind, subject, said))
+
+    def wanted(self, spec: NodeSpec, *, fresh: bool) -> dict[str, Any]:
+        """What a station is asked for."""
+        settings = self._settings
+        asked = Wanted(
+            self._owner,
+            spec.name,
+            spec.slots,
+            settings.orphaned_after,
+            settings.task_output_max,
+            settings.pass_env,
+            self._terms.folder,
+            fresh,
+        )
+        return cast(dict[str, Any], msgspec.to_builtins(asked))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """How connections to workers are made."""
+        return self._arguments
+
+
+CAPABLE: Final = Capabilities(shares_files=False, moves=False)
+"""What every worker can do: what a task saves stays on its machine."""
+
+
+class _ToWorker:
+    """The way to the agent of a worker.
+
+    Attributes:
+        address: of the worker.
+        threads: that it offered last.
+    """
+
+    def __init__(self, engine: DaskEngine, address: str, threads: int) -> None:
+        self.address = address
+        self.threads = threads
+        self._engine = engine
+        self._spec: NodeSpec | None = None
+        self._transport: _CommTransport | None = None
+
+    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> Opened:
+        self._spec = spec
+        comm = await self._comm(spec.name)
+        try:
+            async with asyncio.timeout(ATTACH_SECONDS):
+                await comm.write({"op": ATTACH, "wanted": self._engine.wanted(spec, fresh=fresh)})
+                answer = await comm.read()
+        except (OSError, TimeoutError) as error:
+            comm.abort()
+            raise EngineError(f"node {spec.name!r} does not start: {_said(error)}") from error
+        except BaseException:
+            comm.abort()
+            raise
+        if "error" in answer:
+            comm.abort()
+            if answer["taken"]:
+                raise NameTaken(spec.name, answer["error"])
+            raise EngineError(f"node {spec.name!r} does not start: {answer['error']}")
+        self._transport = _CommTransport(comm, line)
+        line.connection_made(self._transport)
+        return Opened(answer["secret"], answer["uploads"])
+
+    async def end(self) -> None:
+        if self._spec is None:
+            return
+        try:
+            comm = await self._comm(self._spec.name)
+            try:
+                async with asyncio.timeout(ATTACH_SECONDS):
+                    await comm.write({"op": END, "wanted": self._engine.wanted(self._spec, fresh=True)})
+                    await comm.read()
+            finally:
+                comm.abort()
+        except (EngineError, OSError, TimeoutError) as error:
+            log.warning("node %s cannot be ended, it ends by itself: %s", self._spec.name, error)
+
+    async def drained(self) -> None:
+        if self._transport is not None:
+            await self._transport.drained()
+
+    async def _comm(self, name: str) -> Comm:
+        try:
+            return await connect(self.address, timeout=_CONNECT_SECONDS, **self._engine.arguments)
+        except (OSError, TimeoutError) as error:
+            raise EngineError(
+                f"the worker of node {name!r} does not answer at {self.address}: {_said(error)}"
+            ) from error
+
+
+class _CommTransport(asyncio.Transport):
+    """A connection of Dask, as a line needs it."""
+
+    def __init__(self, comm: Comm, line: AgentLine) -> None:
+        super().__init__()
+        self._comm = comm
+        self._line = line
+        self._queue: list[bytes] = []
+        self._size = 0
+        self._more = asyncio.Event()
+        self._less = asyncio.Event()
+        self._less.set()
+        self._closed = False
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._read()), loop.create_task(self._write())]
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send it, with what else waits."""
+        if self._closed or not data:
+            return
+        self._queue.append(bytes(data))
+        self._size += len(data)
+        self._more.set()
+        if self._size > _BACKLOG:
+            self._less.clear()
+
+    def abort(self) -> None:
+        """End the connection."""
+        if not self._closed:
+            self._closed = True
+            self._comm.abort()
+            self._less.set()
+            for task in self._tasks:
+                task.cancel()
+            asyncio.get_running_loop().call_soon(self._line.connection_lost, None)
+
+    async def drained(self) -> None:
+        """Return when little waits to be sent."""
+        await self._less.wait()
+
+    async def _read(self) -> None:
+        try:
+            while not self._closed:
+                self._line.data_received(await self._comm.read())
+        except OSError:
+            self.abort()
+
+    async def _write(self) -> None:
+        try:
+            while not self._closed:
+                await self._more.wait()
+                self._more.clear()
+                data, self._queue, self._size = b"".join(self._queue), [], 0
+                for at in range(0, len(data), _MESSAGE_MAX):
+                    await self._comm.write(data[at : at + _MESSAGE_MAX])
+                self._less.set()
+        except OSError:
+            self.abort()
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def node_name(name: object) -> str:
+    """The name of the node of a worker, by the worker's name."""
+    text = _NOT_IN_NAMES.sub("_", str(name))[:200]
+    return f"worker-{text}" if text.isdecimal() else text or "worker"
+
+
+def _security(settings: DaskSettings) -> Security:
+    if settings.tls is None:
+        return Security()
+    authority, certificate, key = (str(settings.tls / name) for name in TLS_FILES)
+    return Security(require_encryption=True, tls_ca_file=authority, tls_client_cert=certificate, tls_client_key=key)
+
+
+def _owner(root: Path) -> str:
+    """Who this server is to stations: a text that is made once."""
+    path = root / "owner"
+    owner = path.read_text("ascii") if path.exists() else ""
+    if len(owner) != 32:  # none yet, or the power failed before it was on the disk
+        owner = secrets.token_hex(16)
+        draft = path.with_suffix(".draft")
+        draft.write_text(owner, "ascii")
+        draft.replace(path)
+    return owner

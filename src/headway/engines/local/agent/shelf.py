@@ -1,0 +1,143 @@
+"""The files of a node that has no disk in common with its driver: what it gets of the server, and what it gives.
+
+Files that the server keeps come over the line when a run first wants them, and stay until others need their room. What
+runs wrote, and outputs that the server shall keep, are read by the driver in pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from contextlib import suppress
+from typing import Final
+
+from headway.engines.local.shared.frames import Part, Piece, Read
+from headway.engines.local.shared.stores import PIECE_MAX, Store, path_of
+from headway.engines.local.shared.terms import Terms
+
+SHELF_MAX: Final = 8 << 30
+"""Bytes of files of the server that a node keeps; more only if all were used in the last `RECENT_SECONDS`."""
+
+RECENT_SECONDS: Final = 3600.0
+"""A file that was used so recently stays: a run may be about to open it, or the driver to fetch it."""
+
+
+class Coming:
+    """A file that comes in pieces: complete under its name, or not there at all."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._name = name
+        self._folder = folder
+        self._draft = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+        self._digest = hashlib.sha256()
+        self._file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def add(self, data: bytes) -> None:
+        """Write what comes next.
+
+        Raises:
+            OSError: there is no room for it.
+        """
+        view = memoryview(data)
+        self._digest.update(view)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def complete(self) -> bool:
+        """It is whole; returns whether its bytes are those of its name. If not, nothing of it stays."""
+        os.close(self._file)
+        self._file = -1
+        if self._digest.hexdigest() != self._name:
+            os.unlink(self._draft)
+            return False
+        os.rename(self._draft, os.path.join(self._folder, self._name))
+        return True
+
+    def drop(self) -> None:
+        """It will not be complete."""
+        if self._file >= 0:
+            os.close(self._file)
+            with suppress(OSError):  # the folder was cleared
+                os.unlink(self._draft)
+
+
+class NodeShelf:
+    """What an agent does with files, if its driver has another disk.
+
+    Args:
+        terms: `uploads` is a folder of this node, and nobody else's.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._coming: dict[str, Coming] = {}
+
+    def open(self, name: str) -> int | None:
+        """A descriptor of a file of the server; None: it is not here.
+
+        Raises:
+            OSError: it cannot be here, or cannot be opened.
+        """
+        path = path_of(self._terms, Store.KEPT, name)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with suppress(OSError):  # it may belong to another user
+            os.utime(path)
+        return file
+
+    def take(self, piece: Piece) -> bool | None:
+        """Take a piece of a file; returns whether it is here now, False if it will not come, None if more comes."""
+        coming = self._coming.get(piece.name)
+        try:
+            if coming is None:
+                path_of(self._terms, Store.KEPT, piece.name)
+                self._make_room()
+                coming = self._coming[piece.name] = Coming(self._terms.uploads, piece.name)
+            if not piece.detail:
+                coming.add(piece.data)
+                if not piece.last:
+                    return None
+                del self._coming[piece.name]
+                return coming.complete()
+        except OSError as error:
+            print(f"file {piece.name} cannot be taken: {error}", flush=True)
+        self._coming.pop(piece.name, None)
+        if coming is not None:
+            coming.drop()
+        return False
+
+    def forget(self) -> None:
+        """The driver is gone: what was coming will not come."""
+        for coming in self._coming.values():
+            coming.drop()
+        self._coming.clear()
+
+    def read(self, read: Read) -> Part:
+        """Read a part of a file."""
+        try:
+            path = path_of(self._terms, read.store, read.name)
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return Part(read.number, os.pread(file, min(read.size, PIECE_MAX), read.offset))
+            finally:
+                os.close(file)
+        except FileNotFoundError:
+            return Part(read.number, b"", f"there is no file {read.name}")
+        except OSError as error:
+            return Part(read.number, b"", f"{read.name} cannot be read: {error.strerror or error}")
+
+    def _make_room(self) -> None:
+        """Remove the files that were used longest ago, until the others fit."""
+        with os.scandir(self._terms.uploads) as entries:
+            found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in entries)
+        whole, now = sum(size for _, size, _ in found), time.time()
+        for used, size, path in found:
+            if whole <= SHELF_MAX or now - used < RECENT_SECONDS:
+                return
+            with suppress(OSError):  # it stays, and is tried again
+                os.unlink(path)
+                whole -= size

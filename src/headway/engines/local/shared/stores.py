@@ -1,0 +1,63 @@
+"""Files of a node whose agent and driver share no disk: which there are, and where they lie on the node.
+
+The driver asks for them in pieces and sends them in pieces, over the line that it has anyway (`shared.frames`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from enum import IntEnum
+from typing import Final
+
+from headway.engines.local.shared.terms import Terms
+
+PIECE_MAX: Final = 1 << 20
+"""Bytes of a piece: so many hold up an agent, or an event loop, for a millisecond or two."""
+
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+_OUTPUT: Final = re.compile(r"[0-9]{1,20}/[0-9]{1,20}\.[0-9]{1,20}(\.[0-9]{1,20})?\.(out|err)")
+
+
+class Store(IntEnum):
+    """A kind of files.
+
+    Attributes:
+        KEPT: files that the server keeps, by the SHA-256 of their bytes.
+        OUTPUT: what attempts wrote: `JOB/TASK.ATTEMPT[.RANK].out` or `.err`.
+        CHECKPOINT: what a task, or a whole job, has saved: `JOB/TASK` or `JOB`; it can only be removed.
+    """
+
+    KEPT = 0
+    OUTPUT = 1
+    CHECKPOINT = 2
+
+
+_CHECKPOINT: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,20})?")
+_NAMES: Final = {Store.KEPT: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
+
+
+def path_of(terms: Terms, store: Store, name: str) -> str:
+    """Where a file is on the node.
+
+    Raises:
+        FileNotFoundError: none can have this name.
+    """
+    if not _NAMES[store].fullmatch(name):
+        raise FileNotFoundError(name)
+    folder = {Store.KEPT: terms.uploads, Store.OUTPUT: terms.kept, Store.CHECKPOINT: terms.checkpoints}[store]
+    return os.path.join(folder, name)
+
+
+def remove(terms: Terms, store: Store, name: str) -> None:
+    """Remove a file, and the folder of its job if that is empty now; what is not there is ignored."""
+    with suppress(OSError):
+        path = path_of(terms, store, name)
+        if store is Store.CHECKPOINT:
+            shutil.rmtree(path, ignore_errors=True)
+            return
+        os.unlink(path)
+        if store is Store.OUTPUT:
+            os.rmdir(os.path.dirname(path))

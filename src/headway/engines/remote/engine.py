@@ -1,0 +1,342 @@
+"""What an engine does whose nodes are on other machines: it brings files there, and brings what attempts wrote here.
+
+A file of the server goes to a node when a run there first wants it, in pieces over the line of its agent. What an
+attempt wrote is fetched when it has ended, before its end is reported. From then on it is a file of the engine's
+folder, as with the engine of this machine, whatever becomes of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Raw, structs
+
+from headway.engines.base import Ending, Files, Found, Output, Report
+from headway.engines.local.agent.porter import named
+from headway.engines.local.driver.attached import AgentNode
+from headway.engines.local.driver.gang import Gang
+from headway.engines.local.driver.settings import LocalSettings
+from headway.engines.local.driver.supervising import AgentEngine
+from headway.engines.local.driver.written import Written, attempt_of
+from headway.engines.local.shared.frames import (
+    Discard,
+    MemberEnded,
+    Part,
+    Piece,
+    Read,
+    Show,
+    Standing,
+    Welcome,
+    decode_ending,
+    encode,
+    frame,
+)
+from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
+from headway.engines.local.shared.stores import PIECE_MAX, Store
+from headway.engines.remote.node import RemoteNode
+from headway.errors import EngineError, HeadwayError, NoRoom, NoSuchOutput
+from headway.files import KEPT_SCHEME
+from headway.model.job import JobId
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+
+log = logging.getLogger(__name__)
+
+_ASK_SECONDS: Final = 60.0
+
+
+class RemoteEngine(AgentEngine[RemoteNode]):
+    """What engines of other machines have in common. See `headway.engines.base.Engine` for their duties.
+
+    Args:
+        root: folder of what attempts wrote; made if it does not exist.
+        settings: see there; `run_as`, `ground` and `pin` mean nothing on other machines.
+    """
+
+    def __init__(self, root: Path, settings: LocalSettings) -> None:
+        super().__init__(settings)
+        self._root = root
+        self._written = Written(root / OUTPUT_FOLDER)
+        self._files: Files
+        self._asked: dict[int, tuple[RemoteNode, asyncio.Future[Part]]] = {}
+        self._numbers = count()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Called by the driver
+
+    def _begin(self, report: Callable[[Report], None], files: Files) -> None:
+        """What every start begins with.
+
+        Raises:
+            EngineError: its folder cannot be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._report = report
+        self._files = files
+        try:
+            (self._root / OUTPUT_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.chmod(0o700)
+        except OSError as error:
+            raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
+
+    def _open_up(self) -> None:
+        """What every start ends with: reports begin, and nodes are listened to."""
+        self._listening = self._loop.create_task(self._listen())
+        early, self._early = self._early or [], None
+        for told in early:
+            self._loop.call_soon(self._tell, told)
+
+    async def leave(self, name: str) -> None:
+        """End its agent; members of its gangs on other nodes are killed, and nothing is reported of them."""
+        node = self._nodes.pop(name, None)
+        if node is not None:
+            self._drop(node)
+            self._hang_up(node)
+            await node.stop()
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Let each node write the output of its members into files; it is read from there until it has been fetched."""
+        held = self._attempts.get((job, task, attempt))
+        if held is None:
+            return ""
+        self._all(held, Show(job, task, attempt))
+        suffix = SUFFIXES[stream == "stderr"]
+        return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """Read the file; of a running attempt, ask its node."""
+        try:
+            return self._written.read(name, offset, size)
+        except FileNotFoundError:
+            held = self._attempts.get(attempt_of(name) or (-1, -1, -1))
+            if held is None:
+                raise NoSuchOutput(f"{name} is not kept any more") from None
+        node = held.parts[_rank_of(name)] if isinstance(held, Gang) else held
+        try:
+            return await self._ask(self._remote(node), Store.OUTPUT, _short(name), offset, min(size, PIECE_MAX))
+        except FileNotFoundError:
+            return b""
+
+    def locate(self, name: str) -> Path | None:
+        """The file, once it has been fetched."""
+        path = self._written.locate(name)
+        return path if path is not None and attempt_of(name) not in self._attempts else None
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        self._written.discard(names)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """Look through the folders of the jobs."""
+        return self._written.outputs(idle)
+
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Each node removes what was saved there."""
+        if task is not None and job not in self._saving:
+            return
+        if task is None:
+            self._saving.discard(job)
+        name = str(job) if task is None else f"{job}/{task}"
+        for node in self._nodes.values():
+            node.send(frame(Discard(Store.CHECKPOINT, [name])))
+
+    async def stop(self) -> None:
+        """End every node with all its processes."""
+        self._early = []
+        tasks = [*self._tasks, *((self._listening,) if self._listening else ())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._listening = None
+        await asyncio.gather(*(node.stop() for node in self._nodes.values()))
+        self._nodes.clear()
+        self._attempts.clear()
+
+    # Called by nodes
+
+    def on_lost(self, node: AgentNode, detail: str) -> None:
+        """What was asked of it is not answered any more."""
+        self._hang_up(node)
+        super().on_lost(node, detail)
+
+    def on_ended(self, node: AgentNode, message: MemberEnded) -> None:
+        """A member has ended: what it wrote and cannot come with its ending is fetched first."""
+        if _needs_fetching(message) and (message.job, message.task, message.attempt) in self._attempts:
+            self._do(self._fetch_first(self._remote(node), message))
+        else:
+            super().on_ended(node, message)
+
+    def on_wanted(self, node: AgentNode, name: str) -> None:
+        """A run on the node waits for this file."""
+        self._do(self._provide(self._remote(node), name))
+
+    def on_part(self, node: AgentNode, part: Part) -> None:
+        """The answer to a question."""
+        _, answer = self._asked.pop(part.number, (None, None))
+        if answer is not None and not answer.done():
+            answer.set_result(part)
+
+    # Internal
+
+    def _adopt(self, welcomes: Mapping[RemoteNode, Welcome]) -> Found:
+        """What has ended and is still to be fetched counts as running until it is here."""
+        later: list[tuple[RemoteNode, MemberEnded]] = []
+        sorted_out: dict[RemoteNode, Welcome] = {}
+        for node, welcome in welcomes.items():
+            fetched = [one for one in welcome.ended if _needs_fetching(one)]
+            later += ((node, one) for one in fetched)
+            standing = [
+                Standing(*(one.job, one.task, one.attempt, one.rank, one.width), True, True, False, Tier(0), False)
+                for one in fetched
+            ]
+            ended = [one for one in welcome.ended if not _needs_fetching(one)]
+            sorted_out[node] = structs.replace(welcome, standing=[*welcome.standing, *standing], ended=ended)
+        found = super()._adopt(sorted_out)
+        for node, one in later:
+            self._loop.call_soon(self.on_ended, node, one)
+        return found
+
+    def _remote(self, node: AgentNode) -> RemoteNode:
+        assert isinstance(node, RemoteNode)
+        return node
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a transfer failed", exc_info=error)
+
+    def _hang_up(self, node: AgentNode) -> None:
+        """Nothing that was asked of this node will be answered."""
+        for number, (asked, answer) in tuple(self._asked.items()):
+            if asked is node:
+                del self._asked[number]
+                if not answer.done():
+                    answer.set_exception(EngineError(f"node {node.spec.name!r} is gone"))
+
+    async def _ask(self, node: RemoteNode, store: Store, name: str, offset: int, size: int = PIECE_MAX) -> bytes:
+        """A part of a file of a node.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            EngineError: the node is gone, or does not answer.
+        """
+        if not node.up:
+            raise EngineError(f"node {node.spec.name!r} is gone")
+        number = next(self._numbers)
+        answer: asyncio.Future[Part] = self._loop.create_future()
+        self._asked[number] = node, answer
+        node.send(frame(Read(number, store, name, offset, size)))
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                part = await answer
+        except TimeoutError:
+            raise EngineError(f"node {node.spec.name!r} does not answer") from None
+        finally:
+            self._asked.pop(number, None)
+        if part.detail:
+            raise FileNotFoundError(part.detail)
+        return part.data
+
+    async def _parts(self, node: RemoteNode, store: Store, name: str) -> AsyncIterator[bytes]:
+        """A whole file of a node."""
+        offset = 0
+        while data := await self._ask(node, store, name, offset):
+            yield data
+            offset += len(data)
+
+    async def _provide(self, node: RemoteNode, name: str) -> None:
+        """Send a file of the server to a node."""
+        offset = 0
+        try:
+            while data := await self._files.read(name, offset, PIECE_MAX):
+                node.send(frame(Piece(name, data, False)))
+                offset += len(data)
+                await node.way.drained()
+                if not node.up:
+                    return
+            node.send(frame(Piece(name, b"", True)))
+        except HeadwayError as error:
+            node.send(frame(Piece(name, b"", True, str(error) or type(error).__name__)))
+
+    async def _fetch_first(self, node: RemoteNode, message: MemberEnded) -> None:
+        """Bring here what a member wrote, then report its end. If its node is lost meanwhile, so is the attempt."""
+        try:
+            stdout = await self._fetched(node, message.stdout)
+            stderr = await self._fetched(node, message.stderr)
+            ending = message.ending
+            for name in named(decode_ending(ending).outputs.values()):
+                try:
+                    await self._files.put(name, self._parts(node, Store.KEPT, name))
+                except (HeadwayError, FileNotFoundError) as error:
+                    if isinstance(error, EngineError):
+                        raise
+                    why = f"outputs cannot be kept: {error}"
+                    refused = Ending(Outcome.REFUSED, detail=why, outside=isinstance(error, NoRoom))
+                    ending = Raw(encode(refused))
+                    break
+        except EngineError as error:
+            if node.up:
+                node.give_up(str(error))
+            return
+        if (message.job, message.task, message.attempt) in self._attempts:
+            super().on_ended(node, structs.replace(message, ending=ending, stdout=stdout, stderr=stderr))
+
+    async def _fetched(self, node: RemoteNode, output: Output | None) -> Output | None:
+        """An output whose file is here; without a name if it cannot be kept."""
+        if output is None or not output.name:
+            return output
+        path = self._written.locate(output.name)
+        assert path is not None, "a node names its outputs as this engine does"
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        digest = hashlib.sha256()
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                async for data in self._parts(node, Store.OUTPUT, _short(output.name)):
+                    digest.update(data)
+                    file.write(data)
+            if digest.hexdigest() != output.sha256:
+                raise OSError("it was changed on its node")
+            draft.replace(path)
+        except OSError as error:
+            log.warning("output %s of node %s is not kept: %s", output.name, node.spec.name, error)
+            draft.unlink(missing_ok=True)
+            return structs.replace(output, name="", sha256="", cut=output.size - len(output.tail))
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        node.send(frame(Discard(Store.OUTPUT, [_short(output.name)])))
+        return structs.replace(output, name=str(path))
+
+
+def _needs_fetching(message: MemberEnded) -> bool:
+    """Whether a member wrote what does not come with its ending."""
+    if any(output is not None and output.name for output in (message.stdout, message.stderr)):
+        return True
+    raw = bytes(message.ending)
+    return KEPT_SCHEME.encode() in raw and bool(named(decode_ending(raw).outputs.values()))
+
+
+def _short(name: str) -> str:
+    """`JOB/FILE` of the path of an output."""
+    return "/".join(name.rsplit("/", 2)[-2:])
+
+
+def _rank_of(name: str) -> int:
+    """The rank of the member of a gang whose output has this path."""
+    return int(name.rpartition("/")[2].split(".")[2])

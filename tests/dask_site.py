@@ -1,0 +1,179 @@
+"""Dask for tests: a real scheduler and real workers, all in one process or each in its own, over TCP or TLS.
+
+    python tests/dask_site.py FOLDER TLS NAME=THREADS...
+
+is the one process: it writes the scheduler's address into FOLDER/address and serves until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+
+QUIET = {
+    "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
+    "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
+    "PYTHONWARNINGS": "ignore",
+}
+
+
+def certificates(folder: Path, *, days: int = 1, host: str = "127.0.0.1") -> Path:
+    """A folder with a new authority, and a certificate of it that is good for so many days, perhaps none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    base = x509.CertificateBuilder().not_valid_before(now - datetime.timedelta(days=2))
+    signed = (
+        base.subject_name(name("authority"))
+        .issuer_name(name("authority"))
+        .public_key(authority.public_key())
+        .serial_number(1)
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(authority, hashes.SHA256())
+    )
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host)), x509.DNSName("localhost")])
+    node = (
+        base.subject_name(name("node"))
+        .issuer_name(name("authority"))
+        .public_key(key.public_key())
+        .serial_number(2)
+        .not_valid_after(now + datetime.timedelta(days=days, seconds=-1 if days <= 0 else 0))
+        .add_extension(names, critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    folder.joinpath("ca.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    folder.joinpath("node.crt").write_bytes(node.public_bytes(serialization.Encoding.PEM))
+    folder.joinpath("node.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder
+
+
+def security(tls: Path | None) -> Any:
+    """How scheduler and workers are secured."""
+    from distributed.security import Security
+
+    if tls is None:
+        return Security()
+    files = {role: str(tls / name) for role, name in (("cert", "node.crt"), ("key", "node.key"))}
+    terms = {f"tls_{who}_{what}": path for who in ("scheduler", "worker", "client") for what, path in files.items()}
+    return Security(tls_ca_file=str(tls / "ca.crt"), require_encryption=True, **terms)
+
+
+async def serve(folder: Path, tls: Path | None, threads: dict[str, int]) -> None:
+    """Be a scheduler and its workers, until killed."""
+    from distributed import Scheduler, Worker
+
+    terms: dict[str, Any] = {"security": security(tls), "dashboard": False, "protocol": "tls" if tls else "tcp"}
+    async with Scheduler(host="127.0.0.1", port=0, **terms) as scheduler:
+        started = [
+            Worker(scheduler.address, name=name, nthreads=count, memory_limit=0, local_directory=str(folder), **terms)
+            for name, count in threads.items()
+        ]
+        await asyncio.gather(*started)
+        folder.joinpath("address.draft").write_text(scheduler.address)
+        folder.joinpath("address.draft").rename(folder / "address")
+        await asyncio.Event().wait()
+
+
+class Processes:
+    """Processes of a test that are killed with all that they started."""
+
+    def __init__(self, folder: Path, tls: Path | None = None) -> None:
+        self.folder = folder
+        self.tls = tls
+        self.address = ""
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def one(self, **threads: int) -> Processes:
+        """Scheduler and workers in one process."""
+        words = [f"{name}={count}" for name, count in threads.items()]
+        self._start("all", [__file__, str(self.folder), str(self.tls or ""), *words])
+        self.address = self._wait("all", self.folder / "address")
+        return self
+
+    def scheduler(self, port: int = 0) -> Processes:
+        """A scheduler by itself."""
+        (self.folder / "scheduler.json").unlink(missing_ok=True)
+        where = ["--host", "127.0.0.1", "--port", str(port), "--scheduler-file", str(self.folder / "scheduler.json")]
+        self._start("scheduler", ["-m", "dask", "scheduler", "--no-dashboard", *where, *self._certificates()])
+        import json
+
+        self.address = json.loads(self._wait("scheduler", self.folder / "scheduler.json"))["address"]
+        return self
+
+    def worker(self, name: str, threads: int = 2, *, nanny: bool = False) -> None:
+        """A worker by itself."""
+        words = [self.address, "--name", name, "--nthreads", str(threads), "--host", "127.0.0.1"]
+        words += ["--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
+        self._start(name, ["-m", "dask", "worker", *words, "--nanny" if nanny else "--no-nanny", *self._certificates()])
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to one of them."""
+        os.kill(self.running[name].pid, number)
+        if number == signal.SIGKILL:
+            self.running.pop(name).wait()
+
+    def end(self) -> None:
+        """Kill all."""
+        for process in self.running.values():
+            process.kill()
+        for process in self.running.values():
+            process.wait()
+        self.running.clear()
+
+    def _certificates(self) -> list[str]:
+        if self.tls is None:
+            return []
+        files = {"--tls-ca-file": "ca.crt", "--tls-cert": "node.crt", "--tls-key": "node.key"}
+        return ["--protocol", "tls", *(word for flag, file in files.items() for word in (flag, str(self.tls / file)))]
+
+    def _start(self, name: str, words: list[str]) -> None:
+        if name in self.running:
+            self.running.pop(name).wait(PATIENCE)
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, *words],
+                env=os.environ | QUIET,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+
+    def _wait(self, name: str, file: Path) -> str:
+        until = time.monotonic() + PATIENCE
+        while not (file.exists() and (text := file.read_text())):
+            log = (self.folder / f"{name}.log").read_text("utf-8", "replace")
+            assert self.running[name].poll() is None, log
+            assert time.monotonic() < until, log
+            time.sleep(0.02)
+        return text
+
+
+if __name__ == "__main__":
+    given = dict(word.split("=") for word in sys.argv[3:])
+    certified = Path(sys.argv[2]) if sys.argv[2] else None
+    asyncio.run(serve(Path(sys.argv[1]), certified, {name: int(count) for name, count in given.items()}))

@@ -1,0 +1,285 @@
+"""The engine for Dask under what happens to real clusters: deaths, silence, restarts, other servers, certificates."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headway.engines.base import Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed
+from headway.engines.dask.engine import DaskEngine, node_name
+from headway.engines.dask.settings import DaskSettings
+from headway.engines.local.driver.settings import LocalSettings
+from headway.engines.trial import FilesInMemory, Trial, calling
+from headway.errors import EngineError, InvalidInput
+from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
+
+from ...dask_site import Processes, certificates
+from ...waiting import LIMIT, becomes
+from .conftest import LEASE
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[..., DaskEngine]
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def wait_for(path: str) -> int:
+    import os
+    import time
+
+    with open(path + ".waits", "a") as file:
+        file.write(f"{os.getpid()}\n")
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return os.getpid()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def found(trial: Trial, *names: str) -> None:
+    """Start without known nodes; these are found."""
+    await trial.engine.start((), trial._take, trial._files)
+    for name in names:
+        assert (await trial.told(NodeFound, lambda told, name=name: told.node.name == name)).node.site == "dask"  # type: ignore[misc]
+
+
+def let_go(engine: DaskEngine) -> None:
+    """The server dies: its connections close, and it does nothing more."""
+    for task in (*engine._tasks, *engine._attaching.values(), engine._watching, engine._listening):
+        if task is not None:
+            task.cancel()
+    for node in engine._nodes.values():
+        node.up = False
+        node.let_go()
+
+
+async def test_every_worker_is_a_node_with_a_slot_for_each_thread(site: Processes, make: Make) -> None:
+    site.one(a=2, b=3)
+    async with Trial(make(), LIMIT) as trial:
+        await trial.engine.start((), trial._take, trial._files)
+        told = [(await trial.told(NodeFound)).node for _ in range(2)]
+        assert sorted((node.name, node.slots) for node in told) == [("a", 2), ("b", 3)]
+        assert not told[0].capabilities.shares_files
+        assert await trial.value(trial.call(add, 1, 2, node="b", slots=(2,))) == 3
+        gang = trial.launch(calling(add, 1, 1), calling(add, 2, 2), node=("a", "b"), slots=(0, 0))
+        assert (await trial.ended(gang)).ending.outcome is Outcome.SUCCEEDED
+
+
+async def test_over_tls_with_certificates_of_one_authority_alone(
+    tmp_path: Path, there: Path, site: Processes, make: Make
+) -> None:
+    site.tls = certificates(tmp_path / "tls")
+    site.one(a=1)
+    assert site.address.startswith("tls://")
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+    others = certificates(tmp_path / "others")
+    stranger = DaskEngine(tmp_path / "stranger", DaskSettings(site.address, others, folder=str(there)))
+    with pytest.raises(EngineError, match="no Dask scheduler answers at tls:"):
+        await stranger.start((), lambda _: None, FilesInMemory())
+
+
+async def test_a_worker_that_dies_is_lost_at_once_and_back_with_its_name(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.scheduler()
+    for name in ("a", "b"):
+        site.worker(name)
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a", "b")
+        door = tmp_path / "door"
+        trial.call(wait_for, str(door), node="a")
+        await becomes(lambda: Path(f"{door}.waits").exists())
+        (orphan,) = map(int, Path(f"{door}.waits").read_text().split())
+        began = time.monotonic()
+        site.kill("a")
+        assert (await trial.told(NodeLost)).node == "a"
+        assert time.monotonic() - began < 2.0, "long before its lease of 3 s would be over"
+        assert await trial.value(trial.call(add, 1, 2, node="b")) == 3
+        site.worker("a")
+        assert (await trial.told(NodeBack)).node == "a"
+        assert not runs(orphan), "what ran there has ended before the node is back"
+        assert await trial.value(trial.call(add, 2, 2, node="a")) == 4
+
+
+async def test_a_silent_worker_is_lost_after_its_lease_and_reports_nothing_twice(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.scheduler()
+    site.worker("a")
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        door = tmp_path / "door"
+        trial.call(wait_for, str(door), node="a")
+        await becomes(lambda: Path(f"{door}.waits").exists())
+        site.kill("a", signal.SIGSTOP)
+        assert "silent for 3 s" in (await trial.told(NodeLost)).detail
+        door.touch()  # it goes on meanwhile, and ends: nobody asks it any more
+        site.kill("a", signal.SIGCONT)
+        assert (await trial.told(NodeBack)).node == "a"
+        again = trial.call(add, 2, 2, node="a", key=(1, 0, 2))
+        assert await trial.value(again) == 4
+
+
+async def test_a_server_that_is_started_again_adopts_what_runs_and_what_has_ended(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.one(a=3)
+    first = make()
+    before = Trial(first, LIMIT)
+    await found(before, "a")
+    doors = [tmp_path / "one", tmp_path / "two"]
+    running, ends = (before.call(wait_for, str(door), node="a", slots=(slot,)) for slot, door in enumerate(doors))
+    wrote = before.command("sh", "-c", "yes | head -c 300000", node="a", slots=(2,))
+    await before.told(Ended)
+    await becomes(lambda: all(Path(f"{door}.waits").exists() for door in doors))
+    let_go(first)
+    doors[1].touch()
+    async with Trial(make(), LIMIT) as trial:
+        adopted = await trial.start(NodeSpec("a", slots=3))
+        assert running in adopted.running
+        assert {running, ends, wrote} == adopted.running | {ended.key for ended in adopted.ended}
+        assert adopted.absent == frozenset()
+        doors[0].touch()
+        assert isinstance(await trial.value(running), int)
+        told = [one for one in adopted.ended if one.key == ends]
+        ended = told[0] if told else await trial.ended(ends)
+        assert ended.ending.outcome is Outcome.SUCCEEDED
+        output = (await trial.ended(wrote)).ending.stdout
+        assert output is not None
+        assert hashlib.sha256(await trial.output(output.name)).hexdigest() == output.sha256
+        for key in (running, ends, wrote):
+            trial.engine.acknowledge(*key)
+
+
+async def test_what_another_server_left_is_ended_and_a_node_has_one_server(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.one(a=1)
+    first = make("first")
+    before = Trial(first, LIMIT)
+    await found(before, "a")
+    door = tmp_path / "door"
+    before.call(wait_for, str(door), node="a")
+    await becomes(lambda: Path(f"{door}.waits").exists())
+    (pid,) = map(int, Path(f"{door}.waits").read_text().split())
+    async with Trial(make("second"), LIMIT) as trial:
+        await trial.engine.start((), trial._take, trial._files)
+        assert "taken by another server of Headway" in (await trial.told(Noticed)).detail
+        assert runs(pid)
+        let_go(first)
+        await trial.told(NodeFound)
+        assert not runs(pid)
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+
+
+async def test_without_a_scheduler_dask_ends_its_workers_and_all_is_well_when_they_are_back(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.scheduler()
+    port = int(site.address.rpartition(":")[2])
+    site.worker("a")
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        trial.call(wait_for, str(tmp_path / "door"), node="a")
+        await becomes(lambda: (tmp_path / "door.waits").exists())
+        (pid,) = map(int, (tmp_path / "door.waits").read_text().split())
+        site.kill("scheduler")
+        assert (await trial.told(NodeLost)).node == "a"
+        assert "no Dask scheduler answers" in (await trial.told(Noticed)).detail
+        site.scheduler(port)
+        site.worker("a")
+        assert (await trial.told(NodeBack)).node == "a"
+        assert not runs(pid)
+        assert await trial.value(trial.call(add, 1, 2, node="a", slots=(1,))) == 3
+
+
+async def test_a_worker_that_stays_away_has_left_for_good_and_its_agent_ends(
+    tmp_path: Path, there: Path, site: Processes
+) -> None:
+    site.scheduler()
+    site.worker("a")
+    agents = LocalSettings(lease=LEASE, orphaned_after=2.0)
+    settings = DaskSettings(site.address, folder=str(there), period=0.1, gone_after=1.0, agents=agents)
+    async with Trial(DaskEngine(tmp_path / "engine", settings), LIMIT) as trial:
+        await found(trial, "a")
+        (agent,) = trial.engine.pids().values()  # type: ignore[attr-defined]
+        site.kill("a")
+        assert (await trial.told(NodeLost)).node == "a"
+        assert (await trial.told(NodeGone)).node == "a"
+        await becomes(lambda: not runs(agent))
+
+
+async def test_files_of_the_server_reach_a_node_and_outputs_come_back_in_pieces(site: Processes, make: Make) -> None:
+    site.one(a=1)
+    files = FilesInMemory()
+    given = os.urandom(5_000_000)
+    name = files.add(given)
+    async with Trial(make(), LIMIT, files=files) as trial:
+        await found(trial, "a")
+        key = trial.command(
+            *("sh", "-c", "cat i i > o"),
+            node="a",
+            inputs={"i": f"headway:{name}/i"},
+            outputs={"o": "headway:o"},
+            files=True,
+            fetches=True,
+        )
+        ending = (await trial.ended(key)).ending
+        assert ending.outcome is Outcome.SUCCEEDED, ending
+        kept = ending.outputs["o"].removeprefix("headway:").split("/")[0]
+        assert files.contents[kept] == given + given
+        missing = trial.command("true", node="a", inputs={"i": f"headway:{'0' * 64}"}, files=True, fetches=True)
+        ending = (await trial.ended(missing)).ending
+        assert (ending.outcome, "not found" in ending.detail) == (Outcome.REFUSED, True)
+        trial.unread.clear()
+
+
+async def test_there_must_be_a_scheduler(tmp_path: Path) -> None:
+    engine = DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1"))
+    with pytest.raises(EngineError, match="no Dask scheduler answers at tcp:"):
+        await engine.start((), lambda _: None, FilesInMemory())
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"address": "127.0.0.1:8786"}, "tcp://HOST:PORT or tls://HOST:PORT"),
+        ({"address": "tcp://:8786"}, "tcp://HOST:PORT or tls://HOST:PORT"),
+        ({"address": "tcp://h:99999"}, "tcp://HOST:PORT or tls://HOST:PORT"),
+        ({"address": "tls://h:1"}, "a folder of certificates with tls://"),
+        ({"address": "tcp://h:1", "tls": Path("/there")}, "none with tcp://"),
+        ({"address": "tls://h:1", "tls": Path("/nowhere")}, "there is no ca.crt"),
+        ({"address": "tcp://h:1", "period": 0}, "0.05 to 60 seconds"),
+        ({"address": "tcp://h:1", "folder": "here"}, "a full path on the workers' machines"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(terms: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInput, match="allowed: ") as refused:
+        DaskSettings(**terms)  # type: ignore[arg-type]
+    assert said in str(refused.value)
+
+
+def test_names_of_nodes() -> None:
+    assert node_name("gpu-1") == "gpu-1"
+    assert node_name(3) == "worker-3"
+    assert node_name("tls://10.0.0.1:4000") == "tls://10.0.0.1:4000"
+    assert node_name("a b\n") == "a_b_"
+    assert node_name("") == "worker"
