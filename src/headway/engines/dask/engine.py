@@ -40,7 +40,7 @@ from headway.model.node import Capabilities, NodeSpec
 
 log = logging.getLogger(__name__)
 
-_CONNECT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 5.0
 _AT_ONCE: Final = 8
 """So many workers are attached at the same time."""
 

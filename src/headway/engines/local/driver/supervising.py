@@ -297,7 +297,7 @@ class AgentEngine(ABC, Generic[NodeT]):
 
     def _adopt(self, welcomes: Mapping[NodeT, Welcome]) -> Found:
         """Take over what an earlier driver left."""
-        members: dict[AttemptKey, dict[int, tuple[AgentNode, Standing | MemberEnded]]] = {}
+        members: dict[AttemptKey, dict[int, tuple[NodeT, Standing | MemberEnded]]] = {}
         for node, welcome in welcomes.items():
             found: list[Standing | MemberEnded] = [*welcome.standing, *welcome.ended]
             for member in found:
@@ -305,9 +305,9 @@ class AgentEngine(ABC, Generic[NodeT]):
                 members.setdefault(key, {})[member.rank] = (node, member)
         running, ended, behind = [], [], set()
         for key, parts in members.items():
-            node, member = parts[min(parts)]
+            first, member = parts[min(parts)]
             if member.width == 1:
-                self._attempts[key] = node
+                self._attempts[key] = first
                 if isinstance(member, MemberEnded):
                     ended.append(Ended(*key, ending_of(member)))
                 else:
