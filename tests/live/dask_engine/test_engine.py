@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.base import Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed
+from headway.engines.base import Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
 from headway.engines.dask.engine import DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.local.driver.settings import LocalSettings
@@ -250,6 +251,47 @@ async def test_files_of_the_server_reach_a_node_and_outputs_come_back_in_pieces(
         ending = (await trial.ended(missing)).ending
         assert (ending.outcome, "not found" in ending.detail) == (Outcome.REFUSED, True)
         trial.unread.clear()
+
+
+def saves_and_waits(path: str) -> object:
+    import os
+    import time
+
+    import headway
+
+    begun = headway.resumed(default="nothing")
+    if not os.path.exists(path):
+        headway.checkpoint("half of it")
+        open(path + ".saved", "w").close()
+        while not os.path.exists(path):
+            time.sleep(0.005)
+    return begun
+
+
+async def test_what_was_saved_on_a_machine_that_is_gone_is_there_for_the_next_attempt_elsewhere(
+    tmp_path: Path, there: Path, site: Processes, make: Make
+) -> None:
+    site.scheduler()
+    for name in ("a", "b"):
+        site.worker(name)
+    async with Trial(make(orphaned_after=2.0), LIMIT) as trial:
+        await found(trial, "a", "b")
+        door = tmp_path / "door"
+        key = trial.call(saves_and_waits, str(door), node="a")
+        await trial.told(Saved)
+        await becomes(lambda: next((tmp_path / "engine" / "checkpoints").rglob("*.tar"), None) is not None)
+        orphan = trial.engine.pids()["a"]  # type: ignore[attr-defined]
+        site.kill("a")
+        await trial.told(NodeLost)
+        await becomes(lambda: not runs(orphan))
+        for folder in there.rglob("checkpoints"):  # as on another machine
+            shutil.rmtree(folder)
+        door.touch()
+        again = trial.call(saves_and_waits, str(door), node="b", key=(*key[:2], 2))
+        assert await trial.value(again) == "half of it"
+        trial.engine.forget(key[0])
+        await becomes(lambda: not list((tmp_path / "engine" / "checkpoints").rglob("*.tar")))
+        trial.disregard(Noticed)
 
 
 async def test_there_must_be_a_scheduler(tmp_path: Path) -> None:

@@ -313,8 +313,8 @@ class DaskEngine(RemoteEngine):
         return self._arguments
 
 
-CAPABLE: Final = Capabilities(shares_files=False, moves=False)
-"""What every worker can do: what a task saves stays on its machine."""
+CAPABLE: Final = Capabilities(shares_files=False)
+"""What every worker can do."""
 
 
 class _ToWorker:

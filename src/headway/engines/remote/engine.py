@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Raw, structs
 
-from headway.engines.base import Ending, Files, Found, Output, Report
+from headway.engines.base import Assignment, AttemptKey, Ended, Ending, Files, Found, Output, Report
 from headway.engines.local.agent.porter import named
 from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
@@ -29,6 +30,7 @@ from headway.engines.local.driver.written import Written, attempt_of
 from headway.engines.local.shared.frames import (
     Discard,
     MemberEnded,
+    MemberSaved,
     Part,
     Piece,
     Read,
@@ -42,6 +44,7 @@ from headway.engines.local.shared.frames import (
 from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.engines.local.shared.stores import PIECE_MAX, Store
 from headway.engines.remote.node import RemoteNode
+from headway.engines.remote.saved import SavedElsewhere
 from headway.errors import EngineError, HeadwayError, NoRoom, NoSuchOutput
 from headway.files import KEPT_SCHEME
 from headway.model.job import JobId
@@ -51,6 +54,25 @@ from headway.model.tier import Tier
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS: Final = 60.0
+
+_SHARE: Final = 10
+"""What is saved again and again is fetched so seldom that fetching takes a tenth of the time."""
+
+
+class _Pull:
+    """How far what a member saves has been fetched.
+
+    Attributes:
+        is_due: it has saved since.
+        is_running: it is being fetched.
+        not_before: when it may be fetched again, unless it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self.is_running = False
+        self.not_before = -math.inf
+        self.lock = asyncio.Lock()
 
 
 class RemoteEngine(AgentEngine[RemoteNode]):
@@ -69,8 +91,42 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         self._asked: dict[int, tuple[RemoteNode, asyncio.Future[Part]]] = {}
         self._numbers = count()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._packing: dict[str, asyncio.Lock] = {}
+        self._saved = SavedElsewhere(root / "checkpoints")
+        self._pulls: dict[tuple[AttemptKey, int], _Pull] = {}
+        self._bringing: dict[AttemptKey, tuple[Assignment, asyncio.Task[None]]] = {}
 
     # Called by the driver
+
+    def launch(self, assignment: Assignment) -> None:
+        """What earlier attempts saved on other nodes is sent first."""
+        job, _, attempt = assignment.key
+        if attempt > 1 and job in self._saving and (packed := self._packed_for(assignment)):
+            bringing = self._loop.create_task(self._bring_and_launch(assignment.key, packed))
+            self._bringing[assignment.key] = assignment, bringing
+            self._tasks.add(bringing)
+            bringing.add_done_callback(self._done)
+        else:
+            super().launch(assignment)
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """One that waits for what was saved elsewhere has not begun."""
+        if not self._stop_bringing((job, task, attempt)):
+            super().kill(job, task, attempt)
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """One that waits for what was saved elsewhere has nothing new to save."""
+        if not self._stop_bringing((job, task, attempt)):
+            super().suspend(job, task, attempt)
+
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """One that waits for what was saved elsewhere begins in the other tier."""
+        key = (job, task, attempt)
+        if key in self._bringing:
+            assignment, bringing = self._bringing[key]
+            self._bringing[key] = structs.replace(assignment, tier=tier), bringing
+        else:
+            super().change(job, task, attempt, tier)
 
     def _begin(self, report: Callable[[Report], None], files: Files) -> None:
         """What every start begins with.
@@ -144,6 +200,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             return
         if task is None:
             self._saving.discard(job)
+        self._do(asyncio.to_thread(self._saved.forget, job, task))
         name = str(job) if task is None else f"{job}/{task}"
         for node in self._nodes.values():
             node.send(frame(Discard(Store.CHECKPOINT, [name])))
@@ -167,13 +224,26 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         """What was asked of it is not answered any more."""
         self._hang_up(node)
         super().on_lost(node, detail)
+        self._pulls = {which: pull for which, pull in self._pulls.items() if which[0] in self._attempts}
 
     def on_ended(self, node: AgentNode, message: MemberEnded) -> None:
         """A member has ended: what it wrote and cannot come with its ending is fetched first."""
-        if _needs_fetching(message) and (message.job, message.task, message.attempt) in self._attempts:
+        key = (message.job, message.task, message.attempt)
+        pull = self._pulls.get((key, message.rank))
+        if key in self._attempts and (_needs_fetching(message) or pull is not None):
             self._do(self._fetch_first(self._remote(node), message))
         else:
             super().on_ended(node, message)
+
+    def on_saved(self, node: AgentNode, message: MemberSaved) -> None:
+        """What a member has saved is fetched, so that it survives the node."""
+        key = (message.job, message.task, message.attempt)
+        if key in self._attempts:
+            pull = self._pulls.setdefault((key, message.rank), _Pull())
+            pull.is_due = True
+            if not pull.is_running and self._loop.time() >= pull.not_before:
+                self._do(self._pull(self._remote(node), key, message.rank, pull))
+        super().on_saved(node, message)
 
     def on_wanted(self, node: AgentNode, name: str) -> None:
         """A run on the node waits for this file."""
@@ -200,7 +270,9 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             ]
             ended = [one for one in welcome.ended if not _needs_fetching(one)]
             sorted_out[node] = structs.replace(welcome, standing=[*welcome.standing, *standing], ended=ended)
-        found = super()._adopt(sorted_out)
+        saved = self._saved.jobs()
+        self._saving.update(saved)
+        found = structs.replace(super()._adopt(sorted_out), saved=saved)
         for node, one in later:
             self._loop.call_soon(self.on_ended, node, one)
         return found
@@ -259,6 +331,58 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             yield data
             offset += len(data)
 
+    async def _pull(self, node: RemoteNode, key: AttemptKey, rank: int, pull: _Pull) -> None:
+        """Fetch what a member has saved, and keep it here."""
+        job, task, attempt = key
+        async with pull.lock:
+            if not pull.is_due:
+                return
+            pull.is_running, pull.is_due = True, False
+            began = self._loop.time()
+            try:
+                name, packed = f"{job}/{task}/{rank}.{attempt}", bytearray()
+                async with self._packing.setdefault(node.spec.name, asyncio.Lock()):
+                    async for data in self._parts(node, Store.CHECKPOINT, name):
+                        packed += data
+                await asyncio.to_thread(self._saved.put, job, task, rank, attempt, bytes(packed))
+            except (OSError, EngineError) as error:  # it is there, on its node, and may be fetched the next time
+                log.info("what job %d, task %d has saved is not fetched: %s", job, task, error)
+            finally:
+                pull.is_running = False
+                now = self._loop.time()
+                pull.not_before = now + _SHARE * (now - began)
+
+    def _packed_for(self, assignment: Assignment) -> list[tuple[RemoteNode, str, Path]]:
+        """What earlier attempts saved: for which node, its name, and where it is."""
+        job, task, attempt = assignment.key
+        found = []
+        for rank, member in enumerate(assignment.members):
+            node, saved = self._nodes.get(member.node), self._saved.before(job, task, rank, attempt)
+            if node is not None and node.up and saved is not None:
+                found.append((node, f"{job}/{task}/{rank}.{saved[0]}", saved[1]))
+        return found
+
+    async def _bring_and_launch(self, key: AttemptKey, packed: list[tuple[RemoteNode, str, Path]]) -> None:
+        try:
+            for node, name, path in packed:
+                data = await asyncio.to_thread(path.read_bytes)
+                for at in range(0, len(data), PIECE_MAX):
+                    piece = data[at : at + PIECE_MAX]
+                    node.send(frame(Piece(name, piece, at + PIECE_MAX >= len(data), store=Store.CHECKPOINT)))
+                    await node.way.drained()
+        except OSError as error:
+            log.warning("what was saved of task %d of job %d cannot be read: %s", key[1], key[0], error)
+        assignment, _ = self._bringing.pop(key)
+        super().launch(assignment)
+
+    def _stop_bringing(self, key: AttemptKey) -> bool:
+        """End an attempt that waits for what was saved elsewhere; returns whether it did."""
+        if key not in self._bringing:
+            return False
+        self._bringing.pop(key)[1].cancel()
+        self._loop.call_soon(self._tell, Ended(*key, Ending(Outcome.KILLED)))
+        return True
+
     async def _provide(self, node: RemoteNode, name: str) -> None:
         """Send a file of the server to a node."""
         offset = 0
@@ -275,6 +399,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
 
     async def _fetch_first(self, node: RemoteNode, message: MemberEnded) -> None:
         """Bring here what a member wrote, then report its end. If its node is lost meanwhile, so is the attempt."""
+        key = (message.job, message.task, message.attempt)
+        if (pull := self._pulls.get((key, message.rank))) is not None:
+            if decode_ending(message.ending).outcome is not Outcome.SUCCEEDED:
+                await self._pull(node, key, message.rank, pull)
+            self._pulls.pop((key, message.rank), None)
         try:
             stdout = await self._fetched(node, message.stdout)
             stderr = await self._fetched(node, message.stderr)
@@ -293,7 +422,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             if node.up:
                 node.give_up(str(error))
             return
-        if (message.job, message.task, message.attempt) in self._attempts:
+        if key in self._attempts:
             super().on_ended(node, structs.replace(message, ending=ending, stdout=stdout, stderr=stderr))
 
     async def _fetched(self, node: RemoteNode, output: Output | None) -> Output | None:

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from headway.engines.local.shared.archives import pack, unpack
 from headway.engines.local.shared.frames import Part, Piece, Read
 from headway.engines.local.shared.stores import PIECE_MAX, Store, path_of
 from headway.engines.local.shared.terms import Terms
@@ -73,6 +74,8 @@ class NodeShelf:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._coming: dict[str, Coming] = {}
+        self._packed: tuple[str, bytes] = ("", b"")
+        self._unpacked: dict[str, bytearray] = {}
 
     def open(self, name: str) -> int | None:
         """A descriptor of a file of the server; None: it is not here.
@@ -90,7 +93,13 @@ class NodeShelf:
         return file
 
     def take(self, piece: Piece) -> bool | None:
-        """Take a piece of a file; returns whether it is here now, False if it will not come, None if more comes."""
+        """Take a piece of a file; returns whether it is here now, False if it will not come, None if more comes.
+
+        A checkpoint is nobody's to wait for: the launch that needs it comes after it.
+        """
+        if piece.store is Store.CHECKPOINT:
+            self._take_checkpoint(piece)
+            return None
         coming = self._coming.get(piece.name)
         try:
             if coming is None:
@@ -115,11 +124,15 @@ class NodeShelf:
         for coming in self._coming.values():
             coming.drop()
         self._coming.clear()
+        self._unpacked.clear()
+        self._packed = ("", b"")
 
     def read(self, read: Read) -> Part:
-        """Read a part of a file."""
+        """Read a part of a file; an archive is made when its first part is read."""
         try:
             path = path_of(self._terms, read.store, read.name)
+            if read.store is Store.CHECKPOINT:
+                return Part(read.number, self._archived(read, path))
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 return Part(read.number, os.pread(file, min(read.size, PIECE_MAX), read.offset))
@@ -129,6 +142,28 @@ class NodeShelf:
             return Part(read.number, b"", f"there is no file {read.name}")
         except OSError as error:
             return Part(read.number, b"", f"{read.name} cannot be read: {error.strerror or error}")
+
+    def _archived(self, read: Read, path: str) -> bytes:
+        if read.offset == 0:
+            self._packed = (read.name, pack(path))
+        name, packed = self._packed
+        if name != read.name:
+            raise FileNotFoundError(read.name)
+        piece = packed[read.offset : read.offset + min(read.size, PIECE_MAX)]
+        if not piece:
+            self._packed = ("", b"")
+        return piece
+
+    def _take_checkpoint(self, piece: Piece) -> None:
+        packed = self._unpacked.setdefault(piece.name, bytearray())
+        packed += piece.data
+        if not piece.last:
+            return
+        del self._unpacked[piece.name]
+        try:
+            unpack(bytes(packed), path_of(self._terms, Store.CHECKPOINT, piece.name))
+        except (OSError, ValueError) as error:  # the task begins anew, or from what is here
+            print(f"checkpoint {piece.name} cannot be taken: {error}", flush=True)
 
     def _make_room(self) -> None:
         """Remove the files that were used longest ago, until the others fit."""

@@ -168,7 +168,7 @@ class Show(Frame, frozen=True, tag=11):
 
 
 class Piece(Frame, frozen=True, tag=30):
-    """Driver to agent: a part of a file of the server that it wanted.
+    """Driver to agent: a part of a file of the server that it wanted, or of a checkpoint that its next launch needs.
 
     Attributes:
         name: of the file.
@@ -181,6 +181,7 @@ class Piece(Frame, frozen=True, tag=30):
     data: bytes
     last: bool
     detail: str = ""
+    store: Store = Store.KEPT
 
 
 class Read(Frame, frozen=True, tag=31):

@@ -27,7 +27,8 @@ class Store(IntEnum):
     Attributes:
         KEPT: files that the server keeps, by the SHA-256 of their bytes.
         OUTPUT: what attempts wrote: `JOB/TASK.ATTEMPT[.RANK].out` or `.err`.
-        CHECKPOINT: what a task, or a whole job, has saved: `JOB/TASK` or `JOB`; it can only be removed.
+        CHECKPOINT: what a member of an attempt has saved, as an archive: `JOB/TASK/RANK.ATTEMPT`. What a task, or a
+            whole job, has saved can be removed: `JOB/TASK`, `JOB`.
     """
 
     KEPT = 0
@@ -35,7 +36,7 @@ class Store(IntEnum):
     CHECKPOINT = 2
 
 
-_CHECKPOINT: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,20})?")
+_CHECKPOINT: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,20}(/[0-9]{1,20}\.[0-9]{1,20})?)?")
 _NAMES: Final = {Store.KEPT: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
 
 
