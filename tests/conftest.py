@@ -6,12 +6,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from .slurm import Cluster, lacking
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -89,6 +91,23 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def slurm_daemons() -> Iterator[Cluster]:
+    """A Slurm of our own; tests of it are skipped where Slurm is not installed."""
+    if missing := lacking():
+        pytest.skip(missing)
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_daemons: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The same, with idle nodes, for a test whose commands find it. At the end no job is left."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm_daemons.conf))
+    yield slurm_daemons
+    slurm_daemons.mend()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import shutil
@@ -20,13 +21,16 @@ from headway.engines.base import Engine, Files, Found
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.router import Router
+from headway.engines.slurm.engine import SlurmEngine
+from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial
 from headway.model.node import NodeSpec
 
 from ..dask_site import Processes
 from ..faults.engine import Link, SimEngine, Site, after
 from ..faults.virtual import VirtualLoop
-from ..waiting import LIMIT, let_the_background_run
+from ..slurm import mark
+from ..waiting import LIMIT, becomes, let_the_background_run
 from .stand_ins import STOOD_IN, stands_in
 
 
@@ -42,6 +46,8 @@ class Case:
         runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time, and nothing
             it keeps is a file of this machine, nor does it open any.
         usual: the only duties that are asked of it before a change is made; all of them if empty. The others are slow.
+        lacks: the duties that it has not, because its nodes lack a capability.
+        needs: the fixture of what it runs on.
     """
 
     name: str
@@ -51,6 +57,8 @@ class Case:
     files: bool = True
     runs: bool = True
     usual: frozenset[str] = frozenset()
+    lacks: frozenset[str] = frozenset()
+    needs: str = ""
 
 
 def kill_local_node(engine: LocalEngine, node: str) -> None:
@@ -120,6 +128,21 @@ def make_dask(folder: Path, grace: float) -> Engine:
     return Named(folder / "engine", terms)
 
 
+def make_slurm(folder: Path, grace: float) -> Engine:
+    return SlurmEngine(folder / "engine", SlurmSettings("main", find=False, poll=0.5))
+
+
+def kill_slurm_node(engine: SlurmEngine, node: str) -> None:
+    """It is down until the engine has seen that. Slurm kills what runs there."""
+    mark(node, "down")
+
+    async def revive() -> None:
+        await becomes(lambda: node not in engine.up)
+        mark(node, "resume")
+
+    engine.reviving = asyncio.create_task(revive())  # type: ignore[attr-defined]
+
+
 ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
     Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
@@ -140,6 +163,50 @@ ENGINES = [
             }
         ),
     ),
+    Case(
+        "slurm",
+        make_slurm,
+        kill_node=kill_slurm_node,
+        needs="slurm",
+        lacks=frozenset(
+            {
+                "test_a_change_restarts_nothing_and_makes_room",
+                "test_a_function_cannot_keep_what_it_made_after_it_was_to_end",
+                "test_a_function_saves_ends_and_goes_on_elsewhere",
+                "test_a_function_that_returns_before_it_saves_has_succeeded",
+                "test_a_gang_changes_its_places_on_every_node",
+                "test_a_node_that_shrinks_at_once_kills_what_runs_behind_it_too",
+                "test_a_program_saves_when_it_is_told_to_end_whatever_its_exit_status",
+                "test_a_program_whose_child_saves_is_given_the_time",
+                "test_each_member_of_a_gang_saves_for_itself",
+                "test_two_that_exchange_their_places",
+                "test_what_does_not_save_in_time_is_killed",
+                "test_what_is_in_the_background_is_killed_as_any_other",
+                "test_what_ran_behind_is_lost_with_its_node",
+                "test_what_runs_in_the_background_of_a_slot_does_not_wait_for_its_foreground",
+                "test_what_waits_for_a_place_waits_for_the_other_one",
+                "test_many_tasks_on_each_slot_in_order",  # it would read ahead: each is a job, and takes a second
+            }
+        ),
+        # A job takes a second. How a runner runs what it is given is seen above: its agent is that of one machine.
+        usual=frozenset(
+            {
+                "test_a_command_and_its_output",
+                "test_a_gang_starts_together_and_ends_as_one",
+                "test_a_member_that_cannot_start_ends_the_others",
+                "test_a_node_leaves_with_all_that_runs_there_and_its_name_can_be_used_again",
+                "test_a_node_that_dies_is_lost_and_comes_back_empty",
+                "test_a_time_limit",
+                "test_an_exception_travels_with_its_traceback",
+                "test_files_of_the_server_are_had_and_given",
+                "test_killing_what_runs_and_what_waits",
+                "test_output_is_read_while_it_is_written",
+                "test_stopping_ends_what_runs_and_reports_nothing",
+                "test_the_first_member_that_fails_ends_the_others",
+                "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
+            }
+        ),
+    ),
 ]
 
 
@@ -149,7 +216,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
         if isinstance(case, Case) and isinstance(item, pytest.Function):
-            if not case.runs and item.originalname not in STOOD_IN:
+            if (not case.runs and item.originalname not in STOOD_IN) or item.originalname in case.lacks:
                 continue
             if case.usual and item.originalname not in case.usual:
                 item.add_marker("slow")
@@ -169,7 +236,10 @@ def _background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=ENGINES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
-    return request.param
+    case: Case = request.param
+    if case.needs:
+        request.getfixturevalue(case.needs)
+    return case
 
 
 @pytest.fixture

@@ -14,15 +14,20 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from headway.engines.local.shared.processes import adopt_orphans, children, die_with_parent, kill_trees
 
 
-def main(arguments: list[str]) -> NoReturn:
-    """Fork the agent, wait for its end, then end everything that remains."""
-    listener, lock, files = map(int, arguments[1:])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def watched(serve: Callable[[], NoReturn], its: Iterable[int] = (), ignored: Iterable[int] = ()) -> int:
+    """Fork the agent and wait for its end, then end everything that remains; returns its status (`os.waitpid`).
+
+    Args:
+        serve: the agent.
+        its: descriptors that only the agent needs.
+        ignored: signals that are for the agent alone, though this process gets them too.
+    """
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -30,15 +35,31 @@ def main(arguments: list[str]) -> NoReturn:
     agent = os.fork()
     if agent == 0:
         die_with_parent(guard, signal.SIGTERM)
-        from headway.engines.local.agent.agent import serve
-
-        serve(arguments[0], listener, lock)
-    os.close(listener)
-    while os.waitpid(-1, 0)[0] != agent:
-        pass
+        serve()
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    for fd in its:
+        os.close(fd)
+    pid = status = 0
+    while pid != agent:
+        pid, status = os.waitpid(-1, 0)
     while left := children(guard):
         kill_trees(left)
         os.waitpid(-1, 0)
+    return status
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Be the guard of a node."""
+    listener, lock, files = map(int, arguments[1:])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    def serve() -> NoReturn:
+        from headway.engines.local.agent import agent
+
+        agent.serve(arguments[0], listener, lock)
+
+    watched(serve, (listener,))
     os._exit(0)
 
 

@@ -67,16 +67,25 @@ class Gang:
         if len(self.endings) < len(self.parts):
             return None
         members = tuple(self.endings[rank] for rank in range(len(self.parts)))
-        if self.failed is None:
-            ending = Ending(
-                Outcome.SUCCEEDED,
-                seconds=max(member.seconds for member in members),
-                cpu_seconds=sum(member.cpu_seconds for member in members),
-            )
-        else:
-            first = members[self.failed]
-            what = first.detail or first.outcome.value
-            ending = msgspec.structs.replace(first, detail=f"process {self.failed}: {what}")
-            if self.asked:  # a member may fail because another has ended
-                ending = msgspec.structs.replace(ending, outcome=Outcome.KILLED, result=None, exit_code=None)
-        return Ended(*self.key, ending, members)
+        return end_of(self.key, members, self.failed, asked=self.asked)
+
+
+def end_of(key: AttemptKey, members: tuple[Ending, ...], failed: int | None, *, asked: bool = False) -> Ended:
+    """The end of an attempt whose members have all ended.
+
+    Args:
+        failed: the first rank that ended without success; None: all have succeeded.
+        asked: they have been asked to save and end, each for itself.
+    """
+    if failed is None:
+        ending = Ending(
+            Outcome.SUCCEEDED,
+            seconds=max(member.seconds for member in members),
+            cpu_seconds=sum(member.cpu_seconds for member in members),
+        )
+    else:
+        first = members[failed]
+        ending = msgspec.structs.replace(first, detail=f"process {failed}: {first.detail or first.outcome.value}")
+        if asked:  # a member may fail because another has ended
+            ending = msgspec.structs.replace(ending, outcome=Outcome.KILLED, result=None, exit_code=None)
+    return Ended(*key, ending, members)

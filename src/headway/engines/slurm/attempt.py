@@ -1,0 +1,242 @@
+"""What a server knows of an attempt: its parts, one job of Slurm each, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headway.engines.base import AttemptKey, Ended, Ending, Noticed, Report, Saved, Stalled, Started
+from headway.engines.local.driver.gang import end_of
+from headway.engines.local.shared.frames import (
+    MemberEnded,
+    MemberSaved,
+    MemberStalled,
+    MemberStarted,
+    MemberUnreadable,
+    decode_ending,
+    ending_of,
+    to_driver_decoder,
+)
+from headway.engines.slurm.folder import Record
+from headway.engines.slurm.parsing import Partition, Queued
+from headway.model.outcome import Outcome
+
+SETTLE_SECONDS: Final = 2.0
+"""So long after the end of a job its runner's last words may still be on their way through a network file system."""
+
+UNFINISHED: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT"})
+"""States of Slurm in which something of a job may still come."""
+
+LOST_NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL"})
+
+_NOT_ITS_OWN: Final = {
+    "PREEMPTED": "Slurm ended it for another job (preemption)",
+    "CANCELLED": "it was cancelled in Slurm, not by Headway",
+    "REVOKED": "Slurm has revoked its job",
+    "DEADLINE": "Slurm ended it at its deadline",
+    "NODE_FAIL": "Slurm ended it, because its node failed",
+    "BOOT_FAIL": "its node did not start",
+}
+"""Ends that Slurm, or somebody else, has brought about."""
+
+_decode = to_driver_decoder().decode
+
+
+class Remains(NamedTuple):
+    """What is left of a job that has told no end.
+
+    Attributes:
+        claimed: its runner had begun.
+        printed: by the job itself.
+    """
+
+    claimed: bool = False
+    printed: str = ""
+
+
+class Part:
+    """What of an attempt runs on one node.
+
+    Attributes:
+        ranks: of its members.
+        job: number of Slurm's job; 0: it has none yet.
+        offset: what of its file `told` has been read.
+        left: how many members have not told their end.
+        began: a member has begun, or Slurm says that the job runs.
+        cancelled: this engine has asked Slurm to end it.
+        submitting: its job is just being given to Slurm.
+        final: the last state of its job.
+        final_at: when it was seen.
+    """
+
+    def __init__(self, number: int, node: str, ranks: tuple[int, ...]) -> None:
+        self.number = number
+        self.node = node
+        self.ranks = ranks
+        self.job = 0
+        self.offset = 0
+        self.left = len(ranks)
+        self.began = False
+        self.cancelled = False
+        self.submitting = False
+        self.final: Queued | None = None
+        self.final_at = 0.0
+
+
+class Attempt:
+    """An attempt and its parts.
+
+    Attributes:
+        endings: of the members that have told theirs, by rank.
+        failed: the first of them that did not succeed.
+        started_at: when all its members had begun; None: they have not.
+        has_saved: it has told that it saved.
+        submitted: its jobs were, or are being, given to Slurm.
+        ended: its end, once that is known.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.parts = [
+            Part(number, record.seats[ranks[0]].node, ranks) for number, ranks in sorted(record.parts.items())
+        ]
+        self.endings: dict[int, Ending] = {}
+        self.failed: int | None = None
+        self.started_at: float | None = None
+        self.has_saved = False
+        self.submitted = False
+        self.ended: Ended | None = None
+        self._started: set[int] = set()
+        self._saved: set[int] = set()
+
+    @property
+    def key(self) -> AttemptKey:
+        """Job, task, attempt."""
+        return self.record.key
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The slots that it has."""
+        return [(seat.node, slot) for seat in self.record.seats for slot in seat.slots]
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes of its parts."""
+        return {part.node for part in self.parts}
+
+    def hear(self, part: Part, body: bytes, now: float) -> list[Report]:
+        """Take a record of a part's file `told`; returns what is to be reported of it."""
+        message = _decode(body)
+        width = len(self.record.seats)
+        if getattr(message, "rank", part.ranks[0]) not in part.ranks:
+            raise ValueError(f"it has no member {message.rank}")  # type: ignore[union-attr]
+        part.began = True
+        match message:
+            case MemberStarted():
+                self._started.add(message.rank)
+                if len(self._started) == width and self.started_at is None:
+                    self.started_at = now
+                    return [Started(*self.key)] if self.record.starts else []
+            case MemberSaved():
+                self.has_saved = True
+                self._saved.add(message.rank)
+                if len(self._saved) == width:
+                    self._saved.clear()
+                    return [Saved(*self.key)]
+            case MemberUnreadable():
+                job, task, _ = self.key
+                return [Noticed("checkpoint_unreadable", f"job {job}, task {task}", message.detail)]
+            case MemberStalled():
+                return [Stalled(*self.key, message.detail)]
+            case MemberEnded() if message.rank not in self.endings:
+                decode_ending(message.ending)
+                self.endings[message.rank] = ending = ending_of(message)
+                part.left -= 1
+                if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
+                    self.failed = message.rank
+        return []
+
+    def is_asked_of(self, part: Part) -> bool:
+        """Whether only Slurm can say what a part's end means: members failed, perhaps because Slurm ended the job."""
+        if part.final is not None or part.cancelled or part.left:
+            return False
+        return any(self.endings[rank].outcome is not Outcome.SUCCEEDED for rank in part.ranks)
+
+    def is_over(self, part: Part, now: float) -> bool:
+        """Whether everything is known of a part's end."""
+        if part.left == 0:
+            return not self.is_asked_of(part)
+        if part.final is None:
+            return part.cancelled and not part.job and not part.submitting
+        return now - part.final_at >= SETTLE_SECONDS or (part.cancelled and not part.began)
+
+    def whole(self, now: float, partition: Partition, remains: dict[int, Remains]) -> Ended | None:
+        """The end of the attempt; None if it is not known yet.
+
+        Args:
+            remains: of parts that are over and have told no end, by number.
+        """
+        if not all(self.is_over(part, now) for part in self.parts):
+            return None
+        members = list[Ending]()
+        by_rank = {rank: part for part in self.parts for rank in part.ranks}
+        for rank in range(len(self.record.seats)):
+            part = by_rank[rank]
+            told = self.endings.get(rank)
+            members.append(
+                untold(part, partition, remains.get(part.number, Remains())) if told is None else meant(told, part, partition)
+            )
+        if len(members) == 1:
+            self.ended = Ended(*self.key, members[0])
+        else:
+            failed = self.failed
+            if failed is None or members[failed].outcome is Outcome.SUCCEEDED:
+                failed = next((rank for rank, one in enumerate(members) if one.outcome is not Outcome.SUCCEEDED), None)
+            self.ended = end_of(self.key, tuple(members), failed)
+        return self.ended
+
+
+def meant(told: Ending, part: Part, partition: Partition) -> Ending:
+    """What a member's end means, by what Slurm says of its job: it may have ended because Slurm ended the job."""
+    if told.outcome is Outcome.SUCCEEDED:
+        return told
+    by_slurm: tuple[Outcome, str] | None = None
+    if part.cancelled:
+        by_slurm = Outcome.KILLED, ""
+    elif part.final is not None:
+        by_slurm = _by_slurm(part.final.state, partition)
+    if by_slurm is None:
+        return told
+    outcome, detail = by_slurm
+    return msgspec.structs.replace(told, outcome=outcome, detail=detail, result=None, exit_code=None, outside=False)
+
+
+def untold(part: Part, partition: Partition, remains: Remains) -> Ending:
+    """The end of a member that told none, by what Slurm says of its job."""
+    if part.cancelled:
+        return Ending(Outcome.KILLED)
+    assert part.final is not None
+    by_slurm = _by_slurm(part.final.state, partition)
+    if by_slurm is not None:
+        return Ending(by_slurm[0], detail=by_slurm[1])
+    ended = f"ended as {part.final.state} ({part.final.reason})"
+    what = f"job {part.job} of Slurm on node {part.node!r} {ended} and told no more"
+    if remains.printed:
+        what = f"{what}; it printed: {remains.printed}"
+    if remains.claimed:
+        return Ending(Outcome.LOST, detail=what)
+    hint = "The node must share the engine's folder, and have the same Python with Headway."
+    return Ending(Outcome.REFUSED, detail=f"{what}\n{hint}", outside=True)
+
+
+def _by_slurm(state: str, partition: Partition) -> tuple[Outcome, str] | None:
+    """Outcome and detail of what Slurm has ended by itself; None: it has not."""
+    if state == "TIMEOUT":
+        most = "" if partition.seconds_max is None else f" of at most {partition.seconds_max:g} s"
+        hint = "Submit it with a time limit below that, or use a partition with another one"
+        return Outcome.OUT_OF_TIME, f"it ran longer than partition {partition.name!r} allows{most}. {hint}."
+    if state == "OUT_OF_MEMORY":
+        return Outcome.OUT_OF_MEMORY, "it used more memory than Slurm reserved for its slots"
+    detail = _NOT_ITS_OWN.get(state)
+    return None if detail is None else (Outcome.LOST, detail)

@@ -1,0 +1,162 @@
+"""Slurm's own commands, each under a time limit: without its controller they would wait for minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from headway.engines.local.driver.environment import of_this_process
+from headway.engines.slurm import parsing
+from headway.engines.slurm.settings import SlurmSettings
+from headway.errors import EngineError, InvalidInput, did_you_mean
+
+NAMES: Final = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
+
+_OF_SLURM: Final = ("SLURM_CONF", "SLURM_CONF_SERVER")
+"""Variables that say which Slurm it is. All others of Slurm change what commands do, so they are left out."""
+
+_PASSING: Final = (
+    *("unable to contact", "timed out", "connection refused", "connection reset", "zero bytes", "temporarily"),
+    *("munge", "authentication", "standby mode", "shutting down", "transport", "unexpected message", "try again"),
+    *("no route to host", "communication", "submit limit", "maxsubmit"),
+)
+"""In what a command says: it may be tried again later. The last two: there are too many jobs just now."""
+
+
+class NotNow(Exception):
+    """Slurm does not answer, or asks to come again later. The command may have been carried out."""
+
+
+class Refused(Exception):
+    """Slurm has refused it; the text is its own."""
+
+
+class Commands:
+    """Slurm, as its commands show it.
+
+    Args:
+        settings: of the engine.
+    """
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        self._settings = settings
+        known = {name: os.environ[name] for name in _OF_SLURM if name in os.environ}
+        self._environment = {**of_this_process(settings.pass_env), **known}
+        self._found: dict[str, str] = {}
+
+    async def check(self) -> None:
+        """Find the commands and check their version.
+
+        Raises:
+            EngineError: they are not there, or too old.
+        """
+        folder = self._settings.commands
+        where = "the PATH" if folder is None else str(folder)
+        for name in NAMES:
+            found = shutil.which(name, path=None if folder is None else str(folder))
+            if found is None:
+                hint = "Start the server where Slurm's commands are installed (Debian: slurm-client), or set `commands`."
+                raise EngineError(f"Slurm cannot be used: there is no program {name} in {where}", hint)
+            self._found[name] = found
+        try:
+            printed = await self._run("sinfo", "--version")
+        except (NotNow, Refused) as error:
+            raise EngineError(f"Slurm cannot be used: {error}") from error
+        found_version = parsing.version(printed)
+        if found_version is None or found_version < parsing.OLDEST:
+            oldest = "{}.{:02}".format(*parsing.OLDEST)
+            raise EngineError(f"Slurm cannot be used: its version is {printed.strip()!r}; allowed: {oldest} or newer")
+
+    async def partition(self) -> parsing.Partition:
+        """The partition of the settings.
+
+        Raises:
+            InvalidInput: there is none of this name.
+            NotNow: Slurm does not answer.
+        """
+        name = self._settings.partition
+        try:
+            return parsing.partition(await self._run("scontrol", "show", "partition", name, "--oneliner"))
+        except Refused:
+            others = sorted(set((await self._run("sinfo", "--noheader", "--format=%R")).split()))
+            known = f"a partition of this Slurm: {', '.join(others) or 'it has none'}"
+            raise InvalidInput("partition", name, known, hint=did_you_mean(name, others)) from None
+
+    async def nodes(self) -> dict[str, parsing.SlurmNode]:
+        """The nodes of the partition, by name."""
+        where = f"--partition={self._settings.partition}"
+        return parsing.nodes(await self._run("sinfo", "--noheader", "--Node", where, f"--format={parsing.NODE_FORMAT}"))
+
+    async def queue(self, identity: str, *more: str) -> dict[parsing.PartKey, list[parsing.Queued]]:
+        """The jobs of a server that wait or run, of all others; `more`: options that ask for other ones."""
+        asked = ("--me", "--noheader", f"--format={parsing.QUEUE_FORMAT}", *more)
+        return parsing.jobs(await self._run("squeue", *asked), identity)
+
+    async def ended(self, identity: str, numbers: Iterable[int]) -> dict[parsing.PartKey, list[parsing.Queued]]:
+        """What has become of these jobs; those that Slurm has forgotten are left out."""
+        asked = ",".join(map(str, numbers))
+        try:
+            return await self.queue(identity, "--states=all", f"--jobs={asked}")
+        except Refused:  # it knows none of them
+            return {}
+
+    async def named(self, identity: str, names: Iterable[str]) -> dict[parsing.PartKey, list[parsing.Queued]]:
+        """The jobs with these names, those that have ended too, as long as Slurm remembers them."""
+        return await self.queue(identity, "--states=all", f"--name={','.join(names)}")
+
+    async def submit(self, *arguments: str) -> int:
+        """Submit a batch job; returns its number."""
+        printed = await self._run("sbatch", "--parsable", *arguments)
+        number = printed.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise NotNow(f"sbatch printed {printed.strip()!r}, which is no number of a job")
+        return int(number)
+
+    async def cancel(self, numbers: Iterable[int]) -> None:
+        """End jobs now, those that wait and those that run; it is no error if one has ended."""
+        with suppress(Refused):
+            await self._run("scancel", "--quiet", *map(str, numbers))
+
+    async def controller(self) -> str:
+        """The machine of Slurm's controller."""
+        return parsing.controller(await self._run("scontrol", "show", "config"))
+
+    async def _run(self, name: str, *arguments: str) -> str:
+        """What a command prints.
+
+        Raises:
+            NotNow: it took too long, or Slurm asks to come again later.
+            Refused: it failed for another reason.
+        """
+        limit, pipe = self._settings.command_limit, asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._found[name],
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+                env=self._environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotNow(f"{name} cannot be started: {error}") from error
+        try:
+            async with asyncio.timeout(limit):
+                printed, said = await process.communicate()
+        except TimeoutError:
+            raise NotNow(f"{name} gave no answer within {limit:g} s") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode:
+            words = said.decode("utf-8", "replace").strip() or f"{name} ended with status {process.returncode}"
+            raise NotNow(words) if any(sign in words.lower() for sign in _PASSING) else Refused(words)
+        return printed.decode("utf-8", "replace")

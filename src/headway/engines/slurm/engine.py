@@ -1,0 +1,892 @@
+"""The engine for a Slurm cluster: each attempt is a job of Slurm on the node that the driver named.
+
+    driver --sbatch, scancel--> Slurm --> job on a node: runner (the agent of `engines.local`) -- commands, functions
+       |                                      |
+       +---------- the shared folder ---------+        and a datagram: there is something to read
+
+What a runner is told and what it tells are files of a folder that server and nodes share (`folder`), so nothing depends
+on a connection. A datagram says that there is something to read. If it is lost, the engine sees it when it looks by
+itself: `squeue` lists all its jobs in one call, after longer and longer pauses.
+
+An attempt on several nodes has a job on each (its parts), because of a job with several nodes Slurm alone chooses how
+many CPUs of each it gets. Their runners meet before they begin.
+
+Who knows what:
+- Whether a member ended, how, and what it wrote: its runner.
+- Whether a job waits, runs or has ended, and whether Slurm ended it (limit, preemption, failure of a node): Slurm. So
+  members that failed are not reported before Slurm has said how their job ended.
+- Which slots are free: this engine (`places`). Slurm is told how many CPUs a job needs, not which.
+
+The name of a job has the identity of the folder, and the numbers of attempt and part. So jobs that a dead server left
+behind are found: those whose attempt is in the folder are taken over, the others are cancelled. What a lost node may
+still run finds its folder gone, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headway.engines.base import (
+    BEHIND_SECONDS,
+    Assignment,
+    AttemptKey,
+    Ended,
+    Ending,
+    Files,
+    Found,
+    NodeBack,
+    NodeFound,
+    NodeGone,
+    NodeLost,
+    Report,
+    Saved,
+    Started,
+    TierRefused,
+)
+from headway.engines.local.driver.written import Written, attempt_of
+from headway.engines.local.shared import checkpoints
+from headway.engines.local.shared.output import SUFFIXES, file_of
+from headway.engines.slurm.attempt import LOST_NODE, UNFINISHED, Attempt, Part, Remains
+from headway.engines.slurm.commands import Commands, NotNow, Refused
+from headway.engines.slurm.folder import Folder, Record, Seat, records
+from headway.engines.slurm.jobs import Job, slots_of
+from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing, job_name
+from headway.engines.slurm.places import Places
+from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
+from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
+from headway.model.instant import to_seconds
+from headway.model.job import JobId
+from headway.model.node import Capabilities, NodeSpec
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+
+log = logging.getLogger(__name__)
+
+CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
+"""What can be done on nodes of Slurm."""
+
+_SUBMITTERS: Final = 4
+_PAUSES: Final = (0.1, 0.5)
+"""The first pause between two looks, and the greatest after one of Slurm's jobs has ended or is to end."""
+
+_AGAIN_SECONDS: Final = (0.5, 10.0)
+"""The first and the longest pause before something is submitted or cancelled again."""
+
+_LINGER_SECONDS: Final = 5.0
+"""A job that has nothing to do any more is cancelled when it is still there after so long."""
+
+_LEAVE_SECONDS: Final = 40.0
+"""The longest wait for the end of jobs that were cancelled. Slurm kills after 30 seconds, as a rule."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node in service; `closed`: what runs there goes on, and nothing new starts."""
+
+    spec: NodeSpec
+    up: bool
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class _Grave:
+    """A job that has nothing to do any more, and has not left Slurm's queue yet."""
+
+    nodes: frozenset[str]
+    since: float
+
+
+class SlurmEngine:
+    """Runs attempts as jobs of Slurm. See `headway.engines.base.Engine` for its duties.
+
+    Args:
+        folder: on a file system that this machine and the nodes share; made if it does not exist. One server at a time.
+        settings: see there.
+    """
+
+    def __init__(self, folder: Path, settings: SlurmSettings) -> None:
+        self._folder = Folder(folder.absolute())
+        self._settings = settings
+        self._commands = Commands(settings)
+        self._written = Written(self._folder.output)
+        self._nodes: dict[str, _Node] = {}
+        self._seen: dict[str, SlurmNode] = {}
+        self._left: set[str] = set()
+        self._places = Places()
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._assignments: dict[AttemptKey, Assignment] = {}
+        self._saving: set[JobId] = set()
+        self._graves: dict[int, _Grave] = {}
+        self._to_cancel: set[int] = set()
+        self._cancelling: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._submitters = asyncio.Semaphore(_SUBMITTERS)
+        self._reading = asyncio.Lock()
+        self._soon = asyncio.Event()
+        self._pause = settings.poll
+        self._silent = False
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="headway-slurm")
+        self._early: list[Report] | None = []
+        self._door: asyncio.DatagramTransport | None = None
+        self._uploads: Path | None = None
+        self._partition = Partition(settings.partition, None)
+        self._report: Callable[[Report], None]
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def up(self) -> frozenset[str]:
+        """The nodes that can be launched on."""
+        return frozenset(name for name, node in self._nodes.items() if node.up)
+
+    # Called by the driver
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
+        """Look which nodes are there, and take over what an earlier server left."""
+        self._loop = asyncio.get_running_loop()
+        self._report = report
+        self._uploads = files.folder
+        self._early = []
+        self._left.clear()
+        await self._commands.check()
+        self._folder.open()
+        try:
+            self._partition = await self._commands.partition()
+            self._seen = await self._commands.nodes()
+            self._check_slots()
+            for spec in nodes:
+                self.check_fit(spec)
+                seen = self._seen.get(spec.name)
+                self._nodes[spec.name] = _Node(spec, seen is not None and seen.standing is Standing.READY)
+            await self._open_door()
+            found = await self._adopt()
+        except NotNow as error:
+            await self._close()
+            raise _unanswered(error) from error
+        except OSError as error:
+            await self._close()
+            raise EngineError(f"the folder {self._folder.root} cannot be used: {error}") from error
+        except BaseException:
+            await self._close()
+            raise
+        self._find(self._seen)
+        self._do(self._look_forever())
+        early, self._early = self._early, None
+        for told in early:
+            self._loop.call_soon(self._tell, told)
+        return found
+
+    def check_fit(self, node: NodeSpec) -> None:
+        """A node has at most as many slots as Slurm has CPUs for them; Slurm says when it is lost, so it has no lease."""
+        seen = self._seen.get(node.name)
+        most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
+        if node.slots > most and not node.found:
+            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
+            raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
+        if node.lease is not None:
+            raise InvalidInput(f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost")
+
+    async def join(self, node: NodeSpec) -> None:
+        """Take a node of the partition into service."""
+        if node.name in self._nodes:
+            raise NameTaken(node.name, "a node of this engine")
+        try:
+            self._seen = await self._commands.nodes()
+        except NotNow as error:
+            raise _unanswered(error) from error
+        seen = self._seen.get(node.name)
+        if seen is None:
+            known = ", ".join(sorted(self._seen)) or "none"
+            raise EngineError(f"partition {self._partition.name!r} has no node {node.name!r}; it has: {known}")
+        self.check_fit(node)
+        if seen.standing is not Standing.READY:
+            why = f" ({seen.why})" if seen.why else ""
+            raise EngineError(f"node {node.name!r} is {seen.state} in Slurm{why}", "`scontrol show node` says more.")
+        self._left.discard(node.name)
+        self._nodes[node.name] = _Node(node, up=True)
+
+    async def leave(self, name: str) -> None:
+        """Cancel what runs there, with all parts on other nodes, and wait until it is gone."""
+        if self._nodes.pop(name, None) is None:
+            return
+        self._left.add(name)
+        self._drop_all(name)
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            while self._is_haunted(name):
+                self._look_soon()
+                await asyncio.sleep(_PAUSES[0])
+
+    def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+        """Launch on other slots from now on; Slurm need not know."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        node.spec = replace(node.spec, slots=slots)
+        if at_once:
+            for attempt in tuple(self._attempts.values()):
+                if any(place == name and slot >= slots for place, slot in attempt.places):
+                    self.kill(*attempt.key)
+
+    def launch(self, assignment: Assignment) -> None:
+        """Submit a job for each node of the attempt, now or when its slots are free."""
+        key, members = assignment.key, assignment.members
+        numbers = {node: number for number, node in enumerate(dict.fromkeys(member.node for member in members))}
+        seats = tuple(Seat(member.node, member.slots, numbers[member.node]) for member in members)
+        nodes = [self._nodes.get(name) for name in numbers]
+        starts = assignment.fetches or any(node is not None and node.spec.reports_start for node in nodes)
+        attempt = self._attempts[key] = Attempt(Record(*key, seats, starts))
+        if not all(node is not None and node.up for node in nodes):
+            self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node was lost before it started"))
+        elif any(slot >= self._nodes[node].spec.slots for node, slot in attempt.places):
+            self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node does not have this slot any more"))
+        elif assignment.files and self._uploads is None:
+            detail = "its files cannot be had: the server keeps them where no node can open them"
+            self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail))
+        else:
+            self._assignments[key] = assignment
+            if self._places.ask(key, attempt.places):
+                self._begin(attempt)
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Let Slurm end its jobs."""
+        held = self._attempts.get((job, task, attempt))
+        if held is None or held.ended is not None:
+            return
+        if not held.submitted:
+            self._end_unbegun(held, Ending(Outcome.KILLED))
+        else:
+            self._cancel(held)
+            self._loop.call_soon(self._judge, held)
+
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """There is no background."""
+        held = self._attempts.get((job, task, attempt))
+        if held is not None and held.ended is None and tier is not Tier.FOREGROUND:
+            detail = "nodes of Slurm have no background place"
+            self._loop.call_soon(self._tell, TierRefused(job, task, attempt, tier, detail))
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """It cannot be asked to save: it is killed, and what it has saved is there for its next attempt."""
+        self.kill(job, task, attempt)
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Everything is written to files at once."""
+        held = self._attempts.get((job, task, attempt))
+        if held is None or held.ended is not None:
+            return ""
+        return file_of(str(self._folder.output), job, task, attempt, rank, SUFFIXES[stream == "stderr"])
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """Read the file; what has written nothing yet has none."""
+        try:
+            return await self._aside(self._written.read, name, offset, size)
+        except FileNotFoundError:
+            held = self._attempts.get(key) if (key := attempt_of(name)) is not None else None
+            if held is not None and held.ended is None:
+                return b""
+            raise NoSuchOutput(f"{name} is not kept any more") from None
+
+    def locate(self, name: str) -> Path | None:
+        """Every output is in a file."""
+        return self._written.locate(name)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        self._written.discard(names)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """Look through the folders of the jobs."""
+        return self._written.outputs(idle)
+
+    def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
+        """Remove what is in the folder of it."""
+        held = self._attempts.pop((job, task, attempt), None)
+        if held is not None:
+            self._remove(held)
+
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Remove what was saved; that of a task without known checkpoints goes with its job's."""
+        if task is not None and job not in self._saving:
+            return
+        path = self._folder.checkpoints / str(job)
+        if task is None:
+            self._saving.discard(job)
+        else:
+            path /= str(task)
+        self._later(checkpoints.remove, str(path))
+
+    async def stop(self) -> None:
+        """Cancel all jobs, and wait until they are gone."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._early = []
+        attempts = tuple(self._attempts.values())
+        self._attempts.clear()
+        for attempt in attempts:
+            self._remove(attempt)
+        if self._folder.is_open:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._clear()
+            await self._close()
+
+    # Nodes
+
+    def _check_slots(self) -> None:
+        """Check that each node of the partition has a CPU for each slot that the settings give it.
+
+        Raises:
+            InvalidInput: one has not.
+        """
+        slots = self._settings.slots
+        for node in self._seen.values():
+            if slots is not None and slots > node.cpus:
+                allowed = f"1 to {node.cpus}: node {node.name!r} of partition {self._partition.name!r} has no more CPUs"
+                raise InvalidInput("slots", slots, allowed, hint="Leave it out: each node then has a slot for each core.")
+
+    def _find(self, seen: dict[str, SlurmNode]) -> None:
+        """Report nodes that are there and not known yet."""
+        for node in seen.values() if self._settings.find else ():
+            wanted = node.name not in self._nodes and node.name not in self._left
+            if not wanted or node.standing is not Standing.READY:
+                continue
+            slots = self._settings.slots or slots_of(node, self._settings)
+            if slots > slots_of(node, self._settings):
+                log.warning("node %s has %d CPUs, too few for %d slots, and is not used", node.name, node.cpus, slots)
+                continue
+            spec = NodeSpec(
+                node.name, min(slots, SLOTS_MAX), site=self._settings.site, reports_start=True, capabilities=CAPABLE
+            )
+            self._nodes[node.name] = _Node(replace(spec, found=True), up=True)
+            self._tell(NodeFound(spec))
+
+    def _take_nodes(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str]) -> None:
+        """Take in what Slurm says of the nodes.
+
+        Args:
+            working: nodes where something of ours has begun.
+            haunted: nodes where Slurm still has a job of ours that is not wanted any more.
+        """
+        self._seen = seen
+        for name, node in tuple(self._nodes.items()):
+            now = seen.get(name)
+            if node.up:
+                if now is None:
+                    self._lose(node, f"it has left partition {self._partition.name!r}", gone=node.spec.found)
+                    continue
+                node.closed = now.standing is Standing.CLOSED
+                if now.standing is Standing.DOWN or (node.closed and name not in working):
+                    self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
+                elif not node.closed:
+                    self._begin_waiting(name)
+            elif now is not None and now.standing is Standing.READY and name not in haunted:
+                node.up, node.closed = True, False
+                if node.spec.slots > slots_of(now, self._settings) and node.spec.found:
+                    node.spec = replace(node.spec, slots=slots_of(now, self._settings))
+                    self._tell(NodeFound(node.spec))
+                else:
+                    self._tell(NodeBack(name))
+        self._find(seen)
+
+    def _lose(self, node: _Node, detail: str, *, gone: bool = False) -> None:
+        """A node is lost, and with it every attempt that has a part there."""
+        name = node.spec.name
+        log.warning("node %s is lost: %s", name, detail)
+        node.up = False
+        self._drop_all(name)
+        if gone:
+            del self._nodes[name]
+            self._tell(NodeGone(name, detail))
+        else:
+            self._tell(NodeLost(name, detail))
+
+    def _drop_all(self, name: str) -> None:
+        """Forget every attempt that has a part on a node, and end its other parts."""
+        for attempt in [one for one in self._attempts.values() if name in one.nodes and one.ended is None]:
+            del self._attempts[attempt.key]
+            self._cancel(attempt)
+            self._remove(attempt)
+            self._give_up_places(attempt)
+
+    # Attempts
+
+    def _begin(self, attempt: Attempt) -> None:
+        """It has its slots: submit it, unless a node takes nothing new just now."""
+        if not any(self._nodes[name].closed for name in attempt.nodes if name in self._nodes):
+            attempt.submitted = True
+            self._do(self._submit(attempt, self._assignments.pop(attempt.key)))
+
+    def _begin_waiting(self, name: str) -> None:
+        """A node takes new work again, or still: submit what was kept back."""
+        for key in [key for key in self._assignments if not self._places.waits(key)]:
+            attempt = self._attempts.get(key)
+            if attempt is not None and name in attempt.nodes and not attempt.submitted:
+                self._begin(attempt)
+
+    async def _submit(self, attempt: Attempt, assignment: Assignment) -> None:
+        """Write what the runners are told, and give the jobs to Slurm."""
+        for part in attempt.parts:
+            part.submitting = True
+        async with self._submitters:
+            try:
+                for part in attempt.parts:
+                    if not part.cancelled:
+                        await self._aside(self._folder.give, self._job(attempt, part, assignment).order())
+                for part in attempt.parts:
+                    await self._submit_part(attempt, part, assignment)
+            except OSError as error:
+                self._refuse(attempt, f"{self._folder.root} cannot be written to: {error}", outside=True)
+            except Refused as error:
+                self._refuse(attempt, f"Slurm refuses it: {error}")
+            finally:
+                for part in attempt.parts:
+                    part.submitting = False
+        if attempt.key not in self._attempts:  # dropped meanwhile, and its jobs may have come later
+            self._cancel(attempt)
+            self._remove(attempt)
+        elif attempt.ended is None:
+            if any(part.cancelled for part in attempt.parts):
+                self._cancel(attempt)
+            self._judge(attempt)
+        self._pause = min(self._pause, 2 * _PAUSES[1])
+
+    async def _submit_part(self, attempt: Attempt, part: Part, assignment: Assignment) -> None:
+        """Give a job to Slurm; while that does not answer, try again.
+
+        Raises:
+            Refused: Slurm does not want it.
+        """
+        words = self._job(attempt, part, assignment).words()
+        pause = _AGAIN_SECONDS[0]
+        while not part.cancelled:
+            try:
+                part.job = await self._commands.submit(*words)
+                return
+            except NotNow as error:
+                log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _AGAIN_SECONDS[1])
+            with suppress(NotNow, Refused):  # perhaps it was accepted, and only the answer was lost
+                queue = await self._commands.queue(self._folder.identity)
+                if mine := queue.get((attempt.key, part.number)):
+                    part.job = mine[0].job
+                    return
+
+    def _job(self, attempt: Attempt, part: Part, assignment: Assignment) -> Job:
+        node = self._seen.get(part.node)
+        return Job(self._folder, self._settings, self._partition, node, self._uploads, attempt, part, assignment)
+
+    def _refuse(self, attempt: Attempt, detail: str, *, outside: bool = False) -> None:
+        """It cannot be submitted: end it, with the parts that were."""
+        self._cancel(attempt)
+        if attempt.ended is None and attempt.key in self._attempts:
+            self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail, outside=outside))
+
+    def _end_unbegun(self, attempt: Attempt, ending: Ending) -> None:
+        """An attempt ends of which nothing has run; reported with the next turn of the loop."""
+        width = len(attempt.record.seats)
+        attempt.ended = Ended(*attempt.key, ending, (ending,) * width if width > 1 else ())
+        self._assignments.pop(attempt.key, None)
+        self._loop.call_soon(self._finish, attempt)
+
+    def _judge(self, attempt: Attempt) -> None:
+        """Report the end of an attempt if all is known of it; end the other parts of a gang that has failed."""
+        if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt:
+            return
+        if attempt.failed is not None and any(part.left for part in attempt.parts):
+            self._cancel(attempt)
+        now, key = self._loop.time(), attempt.key
+        untold = [part.number for part in attempt.parts if part.left and attempt.is_over(part, now)]
+        remains = {number: Remains(self._folder.is_claimed(key, number), self._folder.said(key, number)) for number in untold}
+        if attempt.whole(now, self._partition, remains):
+            self._finish(attempt)
+
+    def _finish(self, attempt: Attempt) -> None:
+        """Report an end, free the slots, and see to it that its jobs leave the queue."""
+        if attempt.ended is None or self._attempts.get(attempt.key) is not attempt:
+            return
+        self._bury(attempt)
+        self._tell(attempt.ended)
+        self._give_up_places(attempt)
+
+    def _give_up_places(self, attempt: Attempt) -> None:
+        """Its slots are free; what waited for them begins."""
+        self._assignments.pop(attempt.key, None)
+        for key in self._places.leave(attempt.key):
+            if (lucky := self._attempts.get(key)) is not None and lucky.ended is None:
+                self._begin(lucky)
+
+    def _give_back(self) -> None:
+        """Give back what waits for one slot by itself, behind an attempt that takes long."""
+        for key, holder in self._places.behind():
+            waiting, before = self._attempts.get(key), self._attempts.get(holder)
+            if waiting is None or waiting.ended is not None or len(waiting.record.seats) > 1 or before is None:
+                continue
+            if before.started_at is not None and self._loop.time() - before.started_at >= BEHIND_SECONDS:
+                detail = "it had not begun: what runs before it takes long"
+                self._end_unbegun(waiting, Ending(Outcome.KILLED, detail=detail))
+
+    def _tell(self, report: Report) -> None:
+        if self._early is None:
+            self._report(report)
+        else:
+            self._early.append(report)
+
+    # Ends of jobs
+
+    def _cancel(self, attempt: Attempt) -> None:
+        """Let Slurm end those parts that have not ended by themselves."""
+        for part in attempt.parts:
+            if part.left and part.final is None:
+                part.cancelled = True
+                if part.job:
+                    self._to_cancel.add(part.job)
+        if self._to_cancel and (self._cancelling is None or self._cancelling.done()):
+            self._cancelling = self._do(self._cancel_jobs())
+        self._bury(attempt)
+
+    async def _cancel_jobs(self) -> None:
+        """Cancel jobs; while Slurm does not answer, try again."""
+        pause = _AGAIN_SECONDS[0]
+        while self._to_cancel:
+            now, self._to_cancel = self._to_cancel, set()
+            try:
+                await self._commands.cancel(now)
+                self._look_soon()
+            except NotNow as error:
+                log.warning("jobs %s of Slurm are not cancelled yet: %s", sorted(now), error)
+                self._to_cancel |= now
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _AGAIN_SECONDS[1])
+
+    def _bury(self, attempt: Attempt) -> None:
+        """Its jobs should leave the queue soon."""
+        for part in attempt.parts:
+            if part.job and part.final is None and (attempt.ended is not None or attempt.key not in self._attempts):
+                self._graves.setdefault(part.job, _Grave(frozenset((part.node,)), self._loop.time()))
+
+    def _is_haunted(self, node: str) -> bool:
+        """Whether Slurm may still have a job on a node that is not wanted any more."""
+        return any(node in grave.nodes for grave in self._graves.values())
+
+    def _remove(self, attempt: Attempt) -> None:
+        """Remove what is in the folder of an attempt."""
+        numbers = tuple(part.number for part in attempt.parts)
+        self._later(self._folder.remove, attempt.key, numbers)
+
+    # Looking
+
+    def _look_soon(self) -> None:
+        """Something is expected to be seen in the queue."""
+        self._pause = min(self._pause, _PAUSES[0])
+        self._soon.set()
+
+    async def _look_forever(self) -> None:
+        """Look at Slurm's queue and nodes, seldomer the longer nothing happens."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause):
+                    await self._soon.wait()
+            if self._soon.is_set():
+                self._soon.clear()
+                await asyncio.sleep(_PAUSES[0] / 4)  # what else happens in this moment
+            self._pause = min(2 * self._pause, self._settings.poll)
+            try:
+                await self._look()
+                if self._silent:
+                    log.info("Slurm answers again")
+                self._silent = False
+            except (NotNow, Refused) as error:
+                if not self._silent:
+                    log.warning("Slurm does not answer; what runs goes on: %s", error)
+                self._silent = True
+                await self._read_all()
+            except Exception:  # whatever went wrong, there is another look
+                log.exception("the look at Slurm's queue failed")
+
+    async def _look(self) -> None:
+        """See what has become of all jobs and nodes.
+
+        Raises:
+            NotNow, Refused: Slurm does not answer.
+        """
+        before = [(one, part) for one in self._attempts.values() if one.ended is None for part in one.parts if part.job]
+        graves = set(self._graves)
+        queue = await self._commands.queue(self._folder.identity)
+        listed = {queued.job: queued for some in queue.values() for queued in some}
+        for job in graves - listed.keys():
+            self._graves.pop(job, None)
+        for _, part in before:
+            if part.job in listed and listed[part.job].state in ("RUNNING", "SUSPENDED"):
+                part.began = True
+        await self._read_all()
+        open_ = [(one, part) for one, part in before if one.ended is None and part.final is None]
+        missing = {part.job: (one, part) for one, part in open_ if part.job not in listed}
+        if asked := [job for job, (one, part) in missing.items() if part.left or one.is_asked_of(part)]:
+            await self._learn_ends({job: missing[job] for job in asked})
+        seen = await self._commands.nodes()
+        haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
+        self._take_nodes(seen, self._working(), haunted)
+        self._cancel_lingering(listed)
+        self._give_back()
+        for attempt in tuple(self._attempts.values()):
+            self._judge(attempt)
+        parts = [(one, part) for one in self._attempts.values() if one.ended is None for part in one.parts]
+        if any(part.final is not None or part.cancelled or one.is_asked_of(part) for one, part in parts):
+            self._pause = min(self._pause, _PAUSES[1])  # something is expected
+
+    def _working(self) -> frozenset[str]:
+        """Nodes where something of ours has begun and not ended."""
+        open_ = [one for one in self._attempts.values() if one.ended is None]
+        return frozenset(part.node for one in open_ for part in one.parts if part.began and part.left)
+
+    async def _learn_ends(self, missing: dict[int, tuple[Attempt, Part]]) -> None:
+        """Ask how jobs ended that are no longer in the queue.
+
+        Raises:
+            NotNow: Slurm does not answer.
+        """
+        answer = await self._commands.ended(self._folder.identity, missing)
+        ends = {queued.job: queued for some in answer.values() for queued in some}
+        now = self._loop.time()
+        for job, (_, part) in missing.items():
+            final = ends.get(job, Queued(job, "FORGOTTEN", "Slurm knows nothing of it any more"))
+            if final.state not in UNFINISHED:
+                part.final, part.final_at = final, now
+        if any(final.state in LOST_NODE for final in ends.values()):
+            self._look_soon()
+
+    def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
+        """Cancel again what should have left the queue; also jobs that nobody knows of."""
+        now = self._loop.time()
+        for job, grave in self._graves.items():
+            if now - grave.since > _LINGER_SECONDS and job in listed and listed[job].state != "COMPLETING":
+                grave.since = now
+                self._to_cancel.add(job)
+        if self._to_cancel and (self._cancelling is None or self._cancelling.done()):
+            self._cancelling = self._do(self._cancel_jobs())
+
+    async def _read_all(self) -> None:
+        """Read what has been told of all attempts."""
+        for attempt in tuple(self._attempts.values()):
+            if attempt.submitted and attempt.ended is None:
+                await self._read(attempt)
+                self._judge(attempt)
+
+    async def _read(self, attempt: Attempt) -> None:
+        """Read what has been told of an attempt, and report it."""
+        async with self._reading:
+            fresh = await self._aside(self._fresh, attempt)
+            for report in self._hear(attempt, fresh):
+                if self._attempts.get(attempt.key) is attempt and attempt.ended is None:
+                    if isinstance(report, Saved):
+                        self._saving.add(report.job)
+                    self._tell(report)
+
+    def _fresh(self, attempt: Attempt) -> list[tuple[Part, list[bytes], int]]:
+        """In a thread: the new records of an attempt by part, and where the next ones begin."""
+        found = []
+        for part in attempt.parts:
+            with suppress(OSError):  # it is written in this moment, or was removed, or can be read another time
+                found.append((part, *records(self._folder.of(attempt.key, part.number) / "told", part.offset)))
+        return found
+
+    def _hear(self, attempt: Attempt, fresh: list[tuple[Part, list[bytes], int]]) -> Iterator[Report]:
+        """What follows from new records."""
+        for part, bodies, part.offset in fresh:
+            for body in bodies:
+                try:
+                    yield from attempt.hear(part, body, self._loop.time())
+                except (msgspec.MsgspecError, ValueError) as error:  # whatever wrote there: its end is not known by it
+                    log.warning("job %d, task %d, attempt %d told what cannot be read: %s", *attempt.key, error)
+
+    async def _on_told(self, attempt: Attempt) -> None:
+        """A runner has told something: read it at once."""
+        await self._read(attempt)
+        self._judge(attempt)
+        if attempt.ended is None and any(attempt.is_asked_of(part) for part in attempt.parts):
+            self._look_soon()
+
+    # News
+
+    async def _open_door(self) -> None:
+        """Listen for news of attempts; without it, the engine looks by itself."""
+        try:
+            host = self._settings.address or await self._aside(_address_towards, await self._commands.controller())
+            self._door, _ = await self._loop.create_datagram_endpoint(lambda: _News(self), ("0.0.0.0", 0))
+            port = self._door.get_extra_info("sockname")[1]
+            await self._aside(self._folder.hang_up_plate, host, port)
+        except (OSError, Refused) as error:
+            log.warning("there are no news of attempts, so their ends are seen later: %s", error)
+
+    def on_news(self, words: list[str]) -> None:
+        """A runner says that there is something to read."""
+        if len(words) != 5 or words[0] != self._folder.word or not all(map(str.isdecimal, words[1:])):
+            return
+        job, task, number, _ = map(int, words[1:])
+        attempt = self._attempts.get((job, task, number))
+        if attempt is not None and attempt.ended is None:
+            self._do(self._on_told(attempt))
+
+    # Starting and stopping
+
+    async def _adopt(self) -> Found:
+        """Take over what an earlier server left; what is not known, or not whole, is cancelled.
+
+        Raises:
+            NotNow, OSError: Slurm does not answer, the folder cannot be read.
+        """
+        identity = self._folder.identity
+        by_key: dict[AttemptKey, list[Record]] = {}
+        for folder, record in await self._aside(lambda: list(self._folder.given())):
+            if record is None:
+                self._later(partial(shutil.rmtree, folder, ignore_errors=True))
+            else:
+                by_key.setdefault(record.key, []).append(record)
+        attempts = {key: Attempt(some[0]) for key, some in by_key.items()}
+        queue = await self._commands.queue(identity)
+        for attempt in attempts.values():
+            for _ in self._hear(attempt, await self._aside(self._fresh, attempt)):
+                pass  # what was saved, and began, is told below
+        unclear = [
+            (attempt.key, part.number)
+            for attempt in attempts.values()
+            for part in attempt.parts
+            if (attempt.key, part.number) not in queue and (part.left or attempt.is_asked_of(part))
+        ]
+        if unclear:
+            names = [job_name(identity, *one) for one in unclear]
+            queue = {**await self._commands.named(identity, names), **queue}
+        running, ended, now = [], [], self._loop.time()
+        for key, attempt in attempts.items():
+            attempt.submitted = True
+            is_whole = len(by_key[key]) == len(attempt.parts) and self._know_jobs(attempt, queue, now)
+            if not is_whole or not attempt.nodes <= self.up:
+                self._cancel(attempt)
+                self._remove(attempt)
+                continue
+            self._attempts[key] = attempt
+            if attempt.has_saved:
+                self._saving.add(attempt.record.job)
+            if whole := attempt.whole(now, self._partition, {}):
+                ended.append(whole)
+                self._bury(attempt)
+                continue
+            running.append(key)
+            self._places.hold(key, attempt.places)
+            if attempt.started_at is not None and attempt.record.starts:
+                self._tell(Started(*key))
+        known = {part.job for attempt in attempts.values() for part in attempt.parts}
+        for some in queue.values():
+            for queued in some:
+                if queued.job not in known and queued.state in UNFINISHED:
+                    self._graves[queued.job] = _Grave(frozenset(self._nodes), now)
+                    self._to_cancel.add(queued.job)
+        if self._to_cancel:
+            await self._commands.cancel(self._to_cancel)
+            self._to_cancel = set()
+        self._sweep_fences(running)
+        saved = checkpoints.jobs(str(self._folder.checkpoints))
+        self._saving.update(saved)
+        absent = frozenset(self._nodes) - self.up
+        self._look_soon()
+        return Found(frozenset(running), tuple(ended), saved, frozenset(), absent)
+
+    def _know_jobs(self, attempt: Attempt, queue: dict[PartKey, list[Queued]], now: float) -> bool:
+        """Find the jobs of an attempt; False if one of its parts has none and has not told its end."""
+        for part in attempt.parts:
+            some = queue.get((attempt.key, part.number), [])
+            for queued in some:
+                part.job = queued.job
+                if queued.state not in UNFINISHED:
+                    part.final, part.final_at = queued, now
+                else:
+                    part.began |= queued.state == "RUNNING"
+                    break
+            if not some and part.left:
+                return False
+            if not some:
+                part.final, part.final_at = Queued(0, "FORGOTTEN", ""), now
+        return True
+
+    def _sweep_fences(self, running: list[AttemptKey]) -> None:
+        """Remove fences of tasks that ended while no server could take them down."""
+        for fence in self._folder.fences.iterdir():
+            if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
+                fence.unlink(missing_ok=True)
+
+    async def _clear(self) -> None:
+        """Cancel every job of this engine, and wait until none is left."""
+        while True:
+            with suppress(NotNow, Refused):
+                queue = await self._commands.queue(self._folder.identity)
+                left = [queued for some in queue.values() for queued in some]
+                if not left:
+                    return
+                if jobs := [queued.job for queued in left if queued.state != "COMPLETING"]:
+                    await self._commands.cancel(jobs)
+            await asyncio.sleep(_PAUSES[0])
+
+    async def _close(self) -> None:
+        """Let go of everything."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        await self._loop.run_in_executor(self._pool, lambda: None)  # what is to be removed is removed
+        self._folder.close()
+        self._nodes.clear()
+        self._graves.clear()
+        self._assignments.clear()
+        self._places = Places()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside everything else."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _aside(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Do something in a thread that may wait for a network file system."""
+        return await self._loop.run_in_executor(self._pool, step, *arguments)
+
+    def _later(self, step: Callable[..., object], *arguments: Any) -> None:
+        """The same, without waiting for it."""
+        try:
+            self._loop.run_in_executor(self._pool, step, *arguments)
+        except RuntimeError as error:  # no thread for it
+            log.warning("something stays in %s until the next start: %s", self._folder.root, error)
+
+
+class _News(asyncio.DatagramProtocol):
+    """Takes the datagrams of runners."""
+
+    def __init__(self, engine: SlurmEngine) -> None:
+        self._engine = engine
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        self._engine.on_news(data.decode("ascii", "replace").split())
+
+
+def _unanswered(error: NotNow) -> EngineError:
+    return EngineError(f"Slurm does not answer: {error}", "Is its controller running? `sinfo` shows it.")
+
+
+def _address_towards(controller: str) -> str:
+    """The address of this machine that others reach who reach Slurm's controller."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((controller or socket.gethostname(), 1))
+        return str(probe.getsockname()[0])
+    return socket.gethostname()

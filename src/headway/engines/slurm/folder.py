@@ -1,0 +1,335 @@
+"""The folder that the server and the nodes share: what runners are told, and what they tell.
+
+    secret, identity, lock      of the engine; one server at a time
+    door                        where the server takes news
+    run                         the script of every job
+    attempts/J.T.A.P/           of job, task, attempt and part: what runs of it on one node
+        part                    what its runner is told
+        told                    what it tells, record by record
+        claim                   which job of Slurm runs it: the first one; another one ends at once
+        log                     what the job itself prints
+    output/, checkpoints/, fences/, nodes/      as on one machine
+
+A file is written beside its place and moved there, with its SHA-256 in front, so that half of it is never read. A
+record has its length and its checksum in front. A record that is not whole has not arrived yet: on a network file
+system the parts of a file may come in any order.
+
+`told` is made by the server: a file that is there is looked up afresh each time it is opened, while a network file
+system may believe for a minute that a missing one is still missing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headway.engines.base import AttemptKey
+from headway.engines.local.shared.output import OUTPUT_FOLDER
+from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Terms
+from headway.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_HEAD: Final = 8
+_DIGEST: Final = 32
+_ROOM_AGAIN_SECONDS: Final = 0.5
+
+SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """Where a member of an attempt runs: node, slots there, and the part that it belongs to."""
+
+    node: str
+    slots: tuple[int, ...]
+    part: int
+
+
+class Record(msgspec.Struct, frozen=True):
+    """An attempt, as a later server has to know it.
+
+    Attributes:
+        seats: of its members, by rank.
+        starts: its start is to be reported.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    seats: tuple[Seat, ...]
+    starts: bool
+
+    @property
+    def key(self) -> AttemptKey:
+        """Job, task, attempt."""
+        return (self.job, self.task, self.attempt)
+
+    @property
+    def parts(self) -> dict[int, tuple[int, ...]]:
+        """The ranks of the members of each part."""
+        found: dict[int, tuple[int, ...]] = {}
+        for rank, seat in enumerate(self.seats):
+            found[seat.part] = (*found.get(seat.part, ()), rank)
+        return found
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a runner is told: what of an attempt it runs on its node.
+
+    Attributes:
+        number: of its part.
+        terms: of its agent, as for a node of one machine.
+        launches: bodies of frames `Launch`, one a member.
+    """
+
+    record: Record
+    number: int
+    terms: Terms
+    launches: tuple[bytes, ...]
+
+
+class DoorPlate(msgspec.Struct, frozen=True):
+    """Where the server takes news of attempts, and the word that has to be said there."""
+
+    host: str
+    port: int
+    word: str
+
+
+class Torn(Exception):
+    """A file is not what was written there."""
+
+
+def write(path: Path, value: Any) -> None:
+    """Write a value so that it is there whole or not at all, also after a crash of the machine.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    body = msgspec.msgpack.encode(value)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """A value that was written.
+
+    Raises:
+        OSError: it cannot be read.
+        Torn: something else is there.
+    """
+    whole = path.read_bytes()
+    digest, body = whole[:_DIGEST], whole[_DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        raise Torn(f"{path} has been changed: its checksum is wrong")
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Torn(f"{path} cannot be read: {error}") from error
+
+
+def append(fd: int, bodies: list[bytes]) -> None:
+    """Add records to a file; while the disk is full, wait for room.
+
+    Raises:
+        OSError: it cannot be written, or there was no room for `ROOM_SECONDS`.
+    """
+    records = [len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body for body in bodies]
+    began, until = os.fstat(fd).st_size, time.monotonic() + ROOM_SECONDS
+    while True:
+        left = memoryview(b"".join(records))
+        try:
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+            return
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(fd, began)
+            if error.errno not in NO_ROOM or time.monotonic() >= until:
+                raise
+        time.sleep(_ROOM_AGAIN_SECONDS)
+
+
+def records(path: Path, offset: int) -> tuple[list[bytes], int]:
+    """The whole records from an offset on, and where the next one begins.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        fresh = file.read()
+    bodies, at = [], 0
+    while len(fresh) - at >= _HEAD:
+        end = at + _HEAD + int.from_bytes(fresh[at : at + 4], "little")
+        body = fresh[at + _HEAD : end]
+        if end > len(fresh) or zlib.crc32(body) != int.from_bytes(fresh[at + 4 : at + _HEAD], "little"):
+            break
+        bodies.append(body)
+        at = end
+    return bodies, offset + at
+
+
+class Folder:
+    """The folder of an engine.
+
+    Attributes:
+        identity: of the engine, for the names of its jobs.
+        word: what runners say with news.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.identity = self.word = ""
+        self._lock = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process uses it."""
+        return self._lock >= 0
+
+    @property
+    def attempts(self) -> Path:
+        """Where the folders of the parts of attempts are."""
+        return self.root / "attempts"
+
+    @property
+    def script(self) -> Path:
+        """The script of every job."""
+        return self.root / "run"
+
+    @property
+    def output(self) -> Path:
+        """Where the output of attempts is."""
+        return self.root / OUTPUT_FOLDER
+
+    @property
+    def checkpoints(self) -> Path:
+        """What tasks have saved."""
+        return self.root / "checkpoints"
+
+    @property
+    def fences(self) -> Path:
+        """Fences of tasks that put outputs."""
+        return self.root / "fences"
+
+    def of(self, key: AttemptKey, number: int) -> Path:
+        """The folder of a part of an attempt."""
+        return self.attempts / "{}.{}.{}.{}".format(*key, number)
+
+    def open(self) -> None:
+        """Make the folder, for its owner only, and be the only server that uses it.
+
+        Raises:
+            EngineError: it cannot be written to, or another server uses it.
+        """
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.chmod(0o700)
+            for folder in (self.attempts, self.fences, self.root / "nodes"):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            self._take()
+            self.script.write_text(SCRIPT)
+            self.word = self._kept("secret", 32)
+            self.identity = self._kept("identity", 6)
+        except OSError as error:
+            self.close()
+            hint = "Name a folder that you may write to, on a file system that all nodes of the partition share."
+            raise EngineError(f"the folder {self.root} cannot be used: {error}", hint) from error
+
+    def _take(self) -> None:
+        """Lock the folder.
+
+        Raises:
+            EngineError: another process has it.
+        """
+        self._lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            hint = "Stop that server, or give this one a folder of its own."
+            raise EngineError(f"the folder {self.root} is used by another server", hint) from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): see that no two servers use it", self.root, error.strerror)
+
+    def _kept(self, name: str, size: int) -> str:
+        """A random word that is made once."""
+        path = self.root / name
+        word = path.read_text("ascii") if path.exists() else ""
+        if len(word) != 2 * size:  # none yet, or the power failed before it was on the disk
+            word = secrets.token_hex(size)
+            draft = path.with_suffix(".draft")
+            draft.touch(mode=0o600)
+            draft.write_text(word)
+            draft.replace(path)
+        return word
+
+    def close(self) -> None:
+        """Let another server use it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def hang_up_plate(self, host: str, port: int) -> None:
+        """Say where this server takes news."""
+        write(self.root / "door", DoorPlate(host, port, self.word))
+
+    def give(self, order: Order) -> None:
+        """Write what a runner is told.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = self.of(order.record.key, order.number)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "told").touch(mode=0o600)
+        write(folder / "part", order)
+
+    def given(self) -> Iterator[tuple[Path, Record | None]]:
+        """The folders of all parts, and the attempt that each belongs to; None if it cannot be read."""
+        for folder in sorted(self.attempts.iterdir()):
+            try:
+                yield folder, read(folder / "part", Order).record
+            except (OSError, Torn) as error:
+                log.warning("%s is not whole, and is removed: %s", folder, error)
+                yield folder, None
+
+    def remove(self, key: AttemptKey, numbers: tuple[int, ...]) -> None:
+        """Remove what is known of an attempt: a runner that finds nothing of it ends."""
+        for number in numbers:
+            shutil.rmtree(self.of(key, number), ignore_errors=True)
+
+    def is_claimed(self, key: AttemptKey, number: int) -> bool:
+        """Whether a runner has begun with a part."""
+        return (self.of(key, number) / "claim").exists()
+
+    def said(self, key: AttemptKey, number: int) -> str:
+        """The end of what the job of a part has printed; empty if it is nothing."""
+        with suppress(OSError):
+            return (self.of(key, number) / "log").read_text("utf-8", "replace")[-2000:].strip()
+        return ""

@@ -1,0 +1,115 @@
+"""What Slurm and a runner are told of a part of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from headway.engines.base import Assignment, Call
+from headway.engines.local.shared.frames import encode, launch_of
+from headway.engines.local.shared.terms import Terms
+from headway.engines.slurm.attempt import Attempt, Part
+from headway.engines.slurm.folder import Folder, Order
+from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
+from headway.engines.slurm.settings import SlurmSettings
+from headway.model.instant import to_seconds
+from headway.model.tier import Tier
+
+_ORPHANED_SECONDS: Final = 3600.0
+"""Longer than any pause between two looks of a runner, which is its own driver."""
+
+_MARGIN_MINUTES: Final = 2
+"""Slurm's limit of time is so much greater than that of the attempt, which its runner watches over."""
+
+_MEMORY_MARGIN: Final = 128
+"""MiB for the runner itself, beside a task with a limit of memory."""
+
+
+def cpus_of_slot(node: SlurmNode, settings: SlurmSettings) -> int:
+    """How many of Slurm's CPUs a slot of a node has."""
+    return max(1, node.cpus // (settings.slots or node.cores))
+
+
+def slots_of(node: SlurmNode, settings: SlurmSettings) -> int:
+    """How many slots a node can have."""
+    return node.cpus // cpus_of_slot(node, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A part of an attempt, as a job.
+
+    Attributes:
+        node: as Slurm described it last; None: it did not.
+        uploads: folder of the files that the server keeps; None: no node can open them.
+    """
+
+    folder: Folder
+    settings: SlurmSettings
+    partition: Partition
+    node: SlurmNode | None
+    uploads: Path | None
+    attempt: Attempt
+    part: Part
+    assignment: Assignment
+
+    def order(self) -> Order:
+        """What its runner is told."""
+        root, key, part = self.folder.root, self.attempt.key, self.part
+        plain = structs.replace(self.assignment, tier=Tier.FOREGROUND)
+        places = (part.node, str(self.folder.of(key, part.number)), str(self.folder.output), str(root))
+        terms = Terms(*places, len(part.ranks), _ORPHANED_SECONDS, self.settings.task_output_max)
+        launches = []
+        for place, rank in enumerate(part.ranks):
+            work = plain.members[rank].work
+            pickled = work.function.pickled if isinstance(work, Call) else None
+            launch = launch_of(plain, rank, pickled, str(self.uploads or ""), ())
+            launches.append(encode(structs.replace(launch, slots=(place,))))
+        return Order(self.attempt.record, part.number, terms, tuple(launches))
+
+    def words(self) -> tuple[str, ...]:
+        """The arguments of sbatch."""
+        key, part, settings = self.attempt.key, self.part, self.settings
+        folder = self.folder.of(key, part.number)
+        slots = sum(len(self.attempt.record.seats[rank].slots) for rank in part.ranks)
+        return (
+            f"--job-name={job_name(self.folder.identity, key, part.number)}",
+            f"--partition={self.partition.name}",
+            f"--nodelist={part.node}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--cpus-per-task={slots * (1 if self.node is None else cpus_of_slot(self.node, settings))}",
+            "--no-requeue",
+            "--open-mode=append",
+            f"--output={str(folder / 'log').replace('%', '%%')}",
+            *self._memory(slots),
+            *self._time(),
+            *settings.options,
+            str(self.folder.script),
+            *(settings.python, "-P", "-m", "headway.engines.slurm.runner", str(folder)),
+        )
+
+    def _memory(self, slots: int) -> Iterator[str]:
+        """How much memory Slurm reserves."""
+        share = self.settings.memory
+        if share is None:
+            share = 0 if self.node is None else self.node.memory // slots_of(self.node, self.settings)
+        if share:
+            wanted = share * slots
+            if self.assignment.memory_limit is not None:
+                limit = len(self.part.ranks) * self.assignment.memory_limit
+                wanted = max(wanted, (limit >> 20) + _MEMORY_MARGIN)
+            yield f"--mem={wanted if self.node is None else min(wanted, self.node.memory)}M"
+
+    def _time(self) -> Iterator[str]:
+        """How long Slurm lets it run: longer than the attempt itself may, or as long as the partition allows."""
+        most, limit = self.partition.seconds_max, self.assignment.time_limit
+        minutes = None if most is None else max(1, int(most // 60))
+        if limit is not None and not self.assignment.fetches:
+            wanted = int(to_seconds(limit) // 60) + 1 + _MARGIN_MINUTES
+            minutes = wanted if minutes is None else min(wanted, minutes)
+        yield "--time=UNLIMITED" if minutes is None else f"--time={minutes}"

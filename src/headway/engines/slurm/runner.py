@@ -1,0 +1,276 @@
+"""Runs on a node of Slurm what a job was made for: a part of an attempt, by the same agent as on one machine.
+
+Started by the job as `python -m headway.engines.slurm.runner FOLDER`. As on one machine, the first process is a guard,
+which outlives the agent until nothing of it remains. The agent has no driver here: a `Desk` stands in for it. It hands
+over what is in the file `part`, and writes down what the agent reports in the file `told`.
+
+When Slurm ends the job, it sends SIGTERM to every process of it. The guard ignores that. The agent kills what runs,
+tells the ends, and exits; Slurm's SIGKILL comes seconds later, and finds nothing.
+
+The parts of a gang meet before they begin: each writes down that it is ready, and begins when all others have done so.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from headway.engines.base import AttemptKey
+from headway.engines.local.agent.agent import Agent
+from headway.engines.local.agent.guard import watched
+from headway.engines.local.shared.frames import (
+    VERSION,
+    Go,
+    Hello,
+    MemberEnded,
+    MemberSaved,
+    MemberStalled,
+    MemberStarted,
+    MemberUnreadable,
+    Ready,
+    Show,
+    Splitter,
+    ToDriver,
+    decode_ending,
+    encode,
+    to_driver_decoder,
+)
+from headway.engines.slurm.folder import DoorPlate, Order, Torn, append, read, records
+from headway.model.outcome import Outcome
+
+LOOK_SECONDS: Final = 5.0
+"""How often a runner looks whether the server still wants what it runs."""
+
+_MEET_SECONDS: Final = (0.01, 0.5)
+"""The first and the longest pause between two looks at whether the other parts of a gang are ready."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a part of an attempt; returns the exit status of the job."""
+    folder = Path(arguments[0])
+    try:
+        order = read(folder / "part", Order)
+    except FileNotFoundError:
+        print(f"{folder / 'part'} is not there: nobody wants this any more", file=sys.stderr)
+        return 0
+    except (OSError, Torn) as error:
+        print(error, file=sys.stderr)
+        return 1
+    try:
+        claim = os.open(folder / "claim", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        print(f"another job runs this: {(folder / 'claim').read_text('utf-8')}", file=sys.stderr)
+        return 0
+    os.write(claim, os.environ.get("SLURM_JOB_ID", "").encode())
+
+    def serve() -> NoReturn:
+        try:
+            Runner(folder, order, claim).serve()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the process ends here in any case
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    return 0 if watched(serve, ignored=(signal.SIGTERM,)) == 0 else 1
+
+
+def knock(root: Path, key: AttemptKey, number: int) -> None:
+    """Tell the server that there is something to read; if that is lost, it finds it when it looks by itself."""
+    with suppress(OSError, Torn):
+        plate = read(root / "door", DoorPlate)
+        family, kind, protocol, _, address = socket.getaddrinfo(plate.host, plate.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sender:
+            sender.setblocking(False)
+            sender.sendto("{} {} {} {} {}".format(plate.word, *key, number).encode(), address)
+
+
+class Desk:
+    """Stands in for the driver: the line to an agent, without a connection.
+
+    Attributes:
+        closed: never, see `transport.Line`.
+
+    Args:
+        take: called with what the agent sends: each message, and its body.
+    """
+
+    def __init__(self, take: Callable[[list[tuple[ToDriver, bytes]]], None]) -> None:
+        self.closed = False
+        self._take = take
+        self._batches: deque[list[bytes]] = deque()
+        self._filled = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+        self._splitter = Splitter()
+        self._decode = to_driver_decoder().decode
+
+    def put(self, *bodies: bytes) -> None:
+        """Let the agent receive one more batch."""
+        self._batches.append(list(bodies))
+        os.eventfd_write(self._filled, 1)
+
+    def fileno(self) -> int:
+        """Readable when there is a batch."""
+        return self._filled
+
+    def receive(self) -> list[bytes]:
+        """The next batch."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._filled)
+        return self._batches.popleft() if self._batches else []
+
+    def send(self, sent: bytes) -> None:
+        """Take what the agent sends."""
+        self._take([(self._decode(body), body) for body in self._splitter.feed(sent)])
+
+    def resume(self) -> None:
+        """Everything was taken at once."""
+
+    def drop(self) -> None:
+        """In a process that was just forked: close it."""
+        os.close(self._filled)
+
+    def close(self) -> None:
+        """It stays as long as the agent."""
+
+
+class DeskDoor:
+    """Where the only driver of a runner connects, once: its desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Readable until the desk has connected."""
+        return self._bell
+
+    def accept(self, epoll: select.epoll) -> Desk | None:
+        """The desk, the first time."""
+        try:
+            os.eventfd_read(self._bell)
+        except BlockingIOError:
+            return None
+        epoll.register(self._desk.fileno(), select.EPOLLIN)
+        return self._desk
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._bell)
+
+
+class Runner(Agent):
+    """The agent of a part of an attempt: it ends when all members have ended.
+
+    Args:
+        folder: of the part.
+        claim: a descriptor that nothing else needs.
+    """
+
+    def __init__(self, folder: Path, order: Order, claim: int) -> None:
+        self.folder = folder
+        self.root = folder.parent.parent
+        self.order = order
+        self.left = len(order.launches)
+        self.ready: list[bytes] = []
+        self.others = sorted(order.record.parts.keys() - {order.number})
+        self.meets = False
+        self.look_at = 0.0
+        self.pause = _MEET_SECONDS[0]
+        self.told = os.open(folder / "told", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.desk = Desk(self.take)
+        super().__init__(order.terms, DeskDoor(self.desk), claim)
+        self.desk.put(encode(Hello(self.secret, VERSION, True)))
+        self.desk.put(*order.launches, encode(Show(*order.record.key)))
+
+    def let_go(self) -> None:
+        """In a process that was just forked: close what belongs to the agent alone."""
+        super().let_go()
+        os.close(self.told)
+
+    def patience(self) -> float:
+        """Seconds until something must be done even if nothing happens."""
+        if self.outbox:
+            return 0.0
+        return max(0.0, min(super().patience(), self.look_at - time.monotonic()))
+
+    def turn(self) -> None:
+        """Do what follows, and look from time to time at what others have written."""
+        super().turn()
+        now = time.monotonic()
+        if now < self.look_at:
+            return
+        self.heard = now
+        if not (self.folder / "part").exists():
+            print("its folder is gone: nobody wants this any more", file=sys.stderr, flush=True)
+            self.stopping = True
+        if self.meets and self.all_are_ready():
+            self.meets = False
+            self.begin_together()
+        self.pause = min(2 * self.pause, _MEET_SECONDS[1])
+        self.look_at = now + (self.pause if self.meets else LOOK_SECONDS)
+
+    def on_signal(self, _: int) -> None:
+        """A child has ended, or Slurm ends the job."""
+        if signal.SIGTERM in self.wake.recv(4096):
+            self.withdraw()
+        self.staff.reap()
+
+    def withdraw(self) -> None:
+        """Kill what runs; the ends are told as soon as nothing of it is left."""
+        for runs in tuple(self.runs.values()):
+            for run in tuple(runs):
+                self.kill(run, Outcome.KILLED, "")
+        if not self.runs and not self.outbox:
+            self.stopping = True
+
+    def take(self, said: list[tuple[ToDriver, bytes]]) -> None:
+        """Write down what is to be told, and let the server know."""
+        bodies = []
+        for message, body in said:
+            match message:
+                case Ready():
+                    self.ready.append(body)
+                    if len(self.ready) == self.left:
+                        bodies += self.ready
+                        self.meets, self.look_at = True, 0.0
+                case MemberStarted() | MemberSaved() | MemberUnreadable() | MemberStalled():
+                    bodies.append(body)
+                case MemberEnded():
+                    bodies.append(body)
+                    self.left -= 1
+                    if decode_ending(message.ending).outcome is not Outcome.SUCCEEDED:
+                        self.withdraw()
+        if bodies:
+            append(self.told, bodies)
+            knock(self.root, self.order.record.key, self.order.number)
+        if self.left == 0:
+            self.stopping = True
+
+    def all_are_ready(self) -> bool:
+        """Whether each other part of the gang has written that it is."""
+        for number in self.others:
+            with suppress(FileNotFoundError):
+                name = "{}.{}.{}.{}".format(*self.order.record.key, number)
+                if records(self.folder.with_name(name) / "told", 0)[0]:
+                    continue
+            return False
+        return True
+
+    def begin_together(self) -> None:
+        """All members of the gang are ready: begin."""
+        key = self.order.record.key
+        self.desk.put(encode(Go(*key)), encode(Show(*key)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

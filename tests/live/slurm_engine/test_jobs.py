@@ -1,0 +1,135 @@
+"""Attempts as jobs of Slurm: killed, preempted, refused, out of the partition's time; and Slurm's controller gone."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.engines.slurm.engine import SlurmEngine
+from headway.engines.trial import Trial
+from headway.model.outcome import Outcome
+
+from ...slurm import Cluster
+from ...waiting import LIMIT, becomes, gone
+from .conftest import FOUR, LONG, SETTINGS, add, note_and_wait
+
+pytestmark = pytest.mark.anyio
+
+STUBBORN = """
+trap '' TERM HUP INT
+sh -c "trap '' TERM; echo \\$\\$ > $0.child; while true; do sleep 0.01; done" &
+setsid sh -c "trap '' TERM; echo \\$\\$ > $0.apart; while true; do sleep 0.01; done" &
+echo $$ > $0.self
+while true; do sleep 0.01; done
+"""
+
+
+async def test_what_ignores_signals_is_killed_at_once_with_all_that_it_started(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*FOUR)
+    files = [tmp_path / f"pid.{name}" for name in ("self", "child", "apart")]
+    key = trial.command("sh", "-c", STUBBORN, str(tmp_path / "pid"))
+    await becomes(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    pids = [int(file.read_text()) for file in files]
+    asked = time.monotonic()
+    trial.engine.kill(*key)
+    await becomes(lambda: all(map(gone, pids)))
+    took = time.monotonic() - asked
+    assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    assert took < 2, "Slurm itself would wait for KillWait"
+
+
+async def test_what_waits_in_the_queue_is_killed(slurm: Cluster, trial: Trial) -> None:
+    await trial.start(*FOUR)
+    other = slurm.run("sbatch", "--parsable", "-w", "n", "-c4", "--wrap", "sleep 600").strip()
+    key = trial.call(add, 1, 2)
+    await becomes(lambda: len(slurm.jobs("--states=PENDING")) == 1)
+    assert trial.unread == [], "others have the node"
+    trial.engine.kill(*key)
+    assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    slurm.run("scancel", other)
+
+
+async def test_what_another_job_preempts_is_lost(slurm: Cluster, trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*FOUR)
+    key = trial.call(note_and_wait, str(tmp_path / "pid"))
+    await becomes((tmp_path / "pid").exists)
+    other = slurm.run("sbatch", "--parsable", "-p", "urgent", "-w", "n", "-c4", "--wrap", "sleep 600").strip()
+    ending = (await trial.ended(key)).ending
+    assert (ending.outcome, ending.detail) == (Outcome.LOST, "Slurm ended it for another job (preemption)")
+    assert gone(int((tmp_path / "pid").read_text()))
+    slurm.run("scancel", other)
+
+
+async def test_what_somebody_cancels_in_slurm_is_lost(slurm: Cluster, trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*FOUR)
+    key = trial.call(note_and_wait, str(tmp_path / "pid"))
+    await becomes((tmp_path / "pid").exists)
+    (name,) = slurm.jobs()
+    slurm.run("scancel", f"--name={name}")
+    ending = (await trial.ended(key)).ending
+    assert (ending.outcome, ending.detail) == (Outcome.LOST, "it was cancelled in Slurm, not by Headway")
+
+
+async def test_what_slurm_does_not_want_is_refused_in_its_words(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, options=("--qos=gold",))), LIMIT) as trial:
+        await trial.start(*FOUR)
+        ending = (await trial.ended(trial.call(add, 1, 2))).ending
+        assert ending.outcome is Outcome.REFUSED
+        assert "qos" in ending.detail.lower()
+
+
+async def test_a_node_without_our_python_says_what_is_needed(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, python="/no/such/python")), LIMIT) as trial:
+        await trial.start(*FOUR)
+        ending = (await trial.ended(trial.call(add, 1, 2))).ending
+        assert (ending.outcome, ending.outside) == (Outcome.REFUSED, True)
+        assert "/no/such/python: not found" in ending.detail
+        assert "have the same Python with Headway" in ending.detail
+
+
+async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*FOUR)
+    key = trial.call(note_and_wait, str(tmp_path / "pid"))
+    await becomes((tmp_path / "pid").exists)
+    subprocess.run(["pkill", "-KILL", "-f", f"slurm.runner {tmp_path}"], check=True)
+    ending = (await trial.ended(key)).ending
+    assert ending.outcome is Outcome.LOST
+    assert "told no more" in ending.detail
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_without_news_ends_are_seen_by_looking(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, address="192.0.2.1")), LIMIT) as trial:
+        await trial.start(*FOUR)
+        assert await trial.value(trial.call(add, 1, 2)) == 3
+
+
+async def test_while_the_controller_is_gone_what_runs_ends_and_what_is_launched_waits(
+    slurm: Cluster, trial: Trial, tmp_path: Path
+) -> None:
+    await trial.start(*FOUR)
+    runs = trial.call(note_and_wait, str(tmp_path / "pid"))
+    killed = trial.call(note_and_wait, str(tmp_path / "other"), slots=(1,))
+    await becomes(lambda: (tmp_path / "pid").exists() and (tmp_path / "other").exists())
+    slurm.kill_controller()
+    (tmp_path / "door").touch()
+    assert {await trial.value(runs), await trial.value(killed)} == {"through"}
+    later = trial.call(add, 1, 2)
+    never = trial.call(add, 1, 2, slots=(2,))
+    trial.engine.kill(*never)
+    slurm.start_controller()
+    assert await trial.value(later) == 3
+    assert (await trial.ended(never)).ending.outcome is Outcome.KILLED
+
+
+@pytest.mark.slow  # Slurm looks every 30 seconds, and counts in minutes
+async def test_what_runs_longer_than_the_partition_allows_is_out_of_time(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, partition="brief")), 2 * LIMIT + 60) as trial:
+        await trial.start(FOUR[-1])
+        ending = (await trial.ended(trial.command("sleep", str(LONG), node="m"))).ending
+        assert ending.outcome is Outcome.OUT_OF_TIME
+        assert ending.detail.startswith("it ran longer than partition 'brief' allows of at most 60 s.")

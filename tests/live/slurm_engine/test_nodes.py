@@ -1,0 +1,117 @@
+"""Nodes of Slurm: found, lost, drained, back, gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.engines.base import NodeBack, NodeFound, NodeLost
+from headway.engines.slurm.engine import CAPABLE, SlurmEngine
+from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.trial import Trial
+from headway.errors import EngineError, InvalidInput
+from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
+
+from ...slurm import CPUS, NODES, Cluster, mark
+from ...waiting import LIMIT, becomes, gone
+from .conftest import FOUR, SETTINGS, add, found, note_and_wait
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_each_node_of_the_partition_is_found_and_runs_what_it_is_given(trial: Trial) -> None:
+    specs = await found(trial)
+    assert sorted(spec.name for spec in specs) == sorted(NODES)
+    spec = next(spec for spec in specs if spec.name == "a")
+    assert spec == NodeSpec("a", CPUS, site="slurm", reports_start=True, capabilities=CAPABLE)
+    assert spec.capabilities.lacking == ("tiers", "moves", "read_ahead")
+    names = await trial.ended(trial.command("sh", "-c", "echo $HEADWAY_NODE $SLURMD_NODENAME", node="a"))
+    assert names.ending.stdout is not None
+    assert names.ending.stdout.tail == b"a a\n"
+    trial.unread.clear()
+
+
+async def test_a_drained_node_finishes_what_it_has_and_is_lost_then(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*FOUR)
+    runs = trial.call(note_and_wait, str(tmp_path / "pid"), node="a")
+    await becomes((tmp_path / "pid").exists)
+    mark("a", "drain")
+    waits = trial.call(add, 1, 2, node="a", slots=(1,))
+    assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
+    assert trial.unread == []
+    (tmp_path / "door").touch()
+    assert await trial.value(runs) == "through"
+    lost = await trial.told(NodeLost)
+    assert (lost.node, lost.detail) == ("a", "it is drained in Slurm: test")
+    mark("a", "resume")
+    assert (await trial.told(NodeBack)).node == "a"
+    assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+    assert trial.unread == [], f"its loss stands for the end of {waits}"
+
+
+async def test_a_node_that_is_down_at_the_start_is_absent_and_back_later(slurm: Cluster, trial: Trial) -> None:
+    mark("b", "down")
+    assert (await trial.start(*FOUR)).absent == {"b"}
+    assert (await trial.ended(trial.call(add, 1, 1, node="b"))).ending.outcome is Outcome.LOST
+    mark("b", "resume")
+    assert (await trial.told(NodeBack)).node == "b"
+
+
+async def test_a_node_whose_daemon_dies_is_lost_and_what_it_still_runs_ends(
+    slurm: Cluster, trial: Trial, tmp_path: Path
+) -> None:
+    """As if the network had lost it: Slurm sees it after some seconds, and what runs there goes on at first."""
+    await trial.start(*FOUR)
+    path = tmp_path / "pid"
+    trial.call(note_and_wait, str(path), node="m")
+    await becomes(path.exists)
+    slurm.kill_node("m")
+    lost = await trial.told(NodeLost)
+    assert lost.node == "m"
+    assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+    await becomes(lambda: gone(int(path.read_text())))
+    slurm.start_node("m")
+    assert (await trial.told(NodeBack)).node == "m"
+    assert await trial.value(trial.call(add, 1, 1, node="m")) == 2
+
+
+async def test_a_node_that_cannot_be_had_does_not_join(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, find=False)), LIMIT) as trial:
+        await trial.start(NodeSpec("n", slots=2))
+        with pytest.raises(EngineError, match=r"partition 'main' has no node 'x'; it has: a, b, m, n"):
+            await trial.engine.join(NodeSpec("x"))
+        with pytest.raises(InvalidInput, match=r"slots of node 'a' is 5; allowed: 1 to 4: Slurm has 4 CPUs for it"):
+            await trial.engine.join(NodeSpec("a", slots=5))
+        mark("a", "down")
+        with pytest.raises(EngineError, match=r"node 'a' is down in Slurm \(test\)"):
+            await trial.engine.join(NodeSpec("a", slots=4))
+
+
+async def test_nodes_with_too_few_processors_are_named(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, slots=8)), LIMIT) as trial:
+        with pytest.raises(InvalidInput, match=r"slots is 8; allowed: 1 to 4: node '\w' of partition 'main' has no more"):
+            await trial.start(*FOUR)
+
+
+async def test_a_partition_that_does_not_exist_is_named(slurm: Cluster, root: Path) -> None:
+    async with Trial(SlurmEngine(root, SlurmSettings("mian")), LIMIT) as trial:
+        with pytest.raises(InvalidInput, match=r"partition is 'mian'; allowed: .*: brief, main, urgent") as error:
+            await trial.start(*FOUR)
+        assert error.value.hint == "Did you mean main?"
+
+
+async def test_a_folder_has_one_server(trial: Trial, root: Path) -> None:
+    await trial.start(*FOUR)
+    async with Trial(SlurmEngine(root, SETTINGS), LIMIT) as other:
+        with pytest.raises(EngineError, match="is used by another server"):
+            await other.start(*FOUR)
+
+
+async def test_a_found_node_with_fewer_processors_than_before_is_resized(trial: Trial) -> None:
+    await trial.start(NodeSpec("n", slots=6, found=True))
+    assert {(told.node.name, told.node.slots) for told in [await trial.told(NodeFound) for _ in NODES]} == {
+        (name, CPUS) for name in NODES
+    }

@@ -1,0 +1,38 @@
+"""Slots of nodes, and who waits for them."""
+
+from __future__ import annotations
+
+from headway.engines.slurm.places import Places
+
+A, B, C, D = ((1, task, 1) for task in range(4))
+
+
+def test_what_is_free_is_taken_and_what_is_held_is_waited_for() -> None:
+    places = Places()
+    assert places.ask(A, [("n", 0), ("n", 1)])
+    assert places.ask(B, [("m", 0)])
+    assert not places.ask(C, [("n", 1)])
+    assert places.waits(C)
+    assert places.behind() == [(C, A)]
+    assert places.leave(A) == [C]
+    assert places.leave(C) == []
+
+
+def test_none_is_taken_that_an_earlier_one_waits_for() -> None:
+    places = Places()
+    assert places.ask(A, [("n", 0)])
+    assert not places.ask(B, [("n", 0), ("n", 1)])
+    assert not places.ask(C, [("n", 1)])
+    assert places.ask(D, [("n", 2)])
+    assert places.behind() == [], "nobody has the slot that the last one waits for"
+    assert places.leave(A) == [B]
+    assert places.leave(B) == [C]
+
+
+def test_what_waits_may_leave() -> None:
+    places = Places()
+    assert places.ask(A, [("n", 0)])
+    assert not places.ask(B, [("n", 0), ("n", 1)])
+    assert not places.ask(C, [("n", 1)])
+    assert places.leave(B) == [C]
+    assert places.leave(A) == []
