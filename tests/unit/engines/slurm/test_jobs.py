@@ -1,0 +1,94 @@
+"""What sbatch is told of an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway.engines.base import Assignment, Command, Member
+from headway.engines.local.shared.frames import Launch
+from headway.engines.slurm.attempt import Attempt
+from headway.engines.slurm.folder import Folder, Record, Seat
+from headway.engines.slurm.jobs import Job
+from headway.engines.slurm.parsing import Partition, SlurmNode, Standing
+from headway.engines.slurm.settings import SlurmSettings
+from headway.model.instant import from_seconds
+from headway.model.tier import Tier
+
+NODE = SlurmNode("n", Standing.READY, "idle", 16, 8, 64000, "")
+
+
+def job(*slots: tuple[int, ...], **terms: Any) -> Job:
+    """A job for a member on each of these slots of the same node."""
+    settings = terms.pop("settings", SlurmSettings("main", python="/opt/python"))
+    partition, node = terms.pop("partition", Partition("main", None)), terms.pop("node", NODE)
+    members = tuple(Member("n", some, Command(("true",))) for some in slots)
+    attempt = Attempt(Record(1, 2, 3, tuple(Seat("n", some, 0) for some in slots), starts=False))
+    folder = Folder(Path("/shared/hea%way"))
+    folder.identity = "abc"
+    assignment = Assignment(1, 2, 3, members, **terms)
+    return Job(folder, settings, partition, node, None, attempt, attempt.parts[0], assignment)
+
+
+def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
+    folder = "/shared/hea%way/attempts/1.2.3.0"
+    assert job((5,)).words() == (
+        "--job-name=headway-abc-1.2.3.0",
+        "--partition=main",
+        "--nodelist=n",
+        "--nodes=1",
+        "--ntasks=1",
+        "--cpus-per-task=2",
+        "--no-requeue",
+        "--open-mode=append",
+        "--output=/shared/hea%%way/attempts/1.2.3.0/log",
+        "--mem=8000M",
+        "--time=UNLIMITED",
+        "/shared/hea%way/run",
+        *("/opt/python", "-P", "-m", "headway.engines.slurm.runner", folder),
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (job((0,), (1,), (2, 3)), "--cpus-per-task=8"),
+        (job((0,), (1,)), "--mem=16000M"),
+        (job((0,), settings=SlurmSettings("main", slots=4)), "--cpus-per-task=4"),
+        (job((0,), settings=SlurmSettings("main", slots=5)), "--cpus-per-task=3"),
+        (job((0,), settings=SlurmSettings("main", memory=100)), "--mem=100M"),
+        (job((0,), settings=SlurmSettings("main", options=("--qos=a",))), "--qos=a"),
+        (job((0,), memory_limit=10_000 << 20), "--mem=10128M"),
+        (job((0,), memory_limit=100_000 << 20), "--mem=64000M"),
+        (job((0,), time_limit=from_seconds(0.5)), "--time=3"),
+        (job((0,), time_limit=from_seconds(600)), "--time=13"),
+        (job((0,), time_limit=from_seconds(600), partition=Partition("main", 300.0)), "--time=5"),
+        (job((0,), time_limit=from_seconds(600), fetches=True), "--time=UNLIMITED"),
+        (job((0,), partition=Partition("main", 300.0)), "--time=5"),
+        (job((0,), partition=Partition("main", 30.0)), "--time=1"),
+    ],
+)
+def test_what_is_asked_for(made: Job, word: str) -> None:
+    assert word in made.words()
+
+
+@pytest.mark.parametrize(
+    "made", [job((0,), settings=SlurmSettings("main", memory=0)), job((0,), node=NODE._replace(memory=1))]
+)
+def test_of_memory_nothing_is_said_where_nothing_is_known(made: Job) -> None:
+    assert not [word for word in made.words() if word.startswith("--mem")]
+
+
+def test_a_runner_is_told_of_as_many_slots_as_its_part_has_members() -> None:
+    order = job((4, 5), (7,), tier=Tier.BACKGROUND).order()
+    launches = [msgspec.msgpack.decode(body, type=Launch) for body in order.launches]
+    assert order.terms.slots == 2
+    assert [(launch.rank, launch.slots, launch.tier) for launch in launches] == [
+        (0, (0,), Tier.FOREGROUND),
+        (1, (1,), Tier.FOREGROUND),
+    ]
+    assert replace(job((0,)), uploads=Path("/up")).order().launches == job((0,)).order().launches, "it names no files"
