@@ -147,7 +147,34 @@ ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
     Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
     Case("router", routed(make_simulated), kill_node=kill_node_routed_to_simulated, limits=False, runs=False),
-    Case("dask", make_dask, kill_node=kill_local_node),
+    # Its agents are those of this machine: what they do with what they are given is seen above.
+    Case(
+        "dask",
+        make_dask,
+        kill_node=kill_local_node,
+        usual=frozenset(
+            {
+                "test_a_command_and_its_output",
+                "test_a_gang_starts_together_and_ends_as_one",
+                "test_a_member_that_cannot_start_ends_the_others",
+                "test_a_node_joins_and_runs_what_it_is_given",
+                "test_a_node_leaves_with_all_that_runs_there_and_its_name_can_be_used_again",
+                "test_a_node_that_dies_is_lost_and_comes_back_empty",
+                "test_a_time_limit",
+                "test_an_exception_travels_with_its_traceback",
+                "test_each_member_of_a_gang_saves_for_itself",
+                "test_files_of_the_server_are_had_and_given",
+                "test_killing_what_runs_and_what_waits",
+                "test_many_tasks_on_each_slot_in_order",
+                "test_output_is_read_in_pieces_until_it_is_discarded",
+                "test_output_is_read_while_it_is_written",
+                "test_stopping_ends_what_runs_and_reports_nothing",
+                "test_the_first_member_that_fails_ends_the_others",
+                "test_two_that_exchange_their_places",
+                "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
+            }
+        ),
+    ),
     # What a process does is not the router's concern, and what it passes on is seen above.
     Case(
         "routed",
