@@ -1,0 +1,326 @@
+"""Kinds of engines by name: Headway's own, and those that packages add under the entry point `headway.engines`.
+
+An entry point names a `Kind`. The names of kinds, and what they are told, are known without loading an engine: what an
+engine needs is imported when it is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from headway.engines.base import Engine
+
+GROUP: Final = "headway.engines"
+"""Entry point under which a package offers engines: name = a `Kind`."""
+
+LOCAL: Final = "local"
+"""The engine of this machine, and the site of nodes that name none."""
+
+TLS_FILES: Final = ("ca.crt", "node.crt", "node.key")
+"""What a folder for TLS has: who vouches for others, and what this side shows of itself."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and value.isprintable()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something that an engine is told in the table of its site.
+
+    Attributes:
+        name: in a cluster file, and of the parameter of the engine's settings.
+        allowed: for people: which values are.
+        fits: whether a value is allowed.
+        default: without it.
+        required: whether it has to be given.
+        files: it is a folder, in which these have to be; a relative one counts from the file that names it.
+        is_folder: it is a folder, which need not be there yet.
+    """
+
+    name: str
+    allowed: str
+    fits: Callable[[Any], bool] = _is_text
+    default: object = None
+    required: bool = False
+    files: tuple[str, ...] = ()
+    is_folder: bool = False
+
+    def value(self, given: object, base: Path) -> object:
+        """A value as it is kept: a folder as its full path.
+
+        Raises:
+            InvalidInput: it is not allowed, or its files are missing.
+        """
+        if not self.fits(given):
+            raise InvalidInput(self.name, given, self.allowed)
+        if not (self.files or self.is_folder):
+            return given
+        folder = base.absolute() / str(given)
+        if self.files and not folder.is_dir():
+            raise InvalidInput(self.name, given, self.allowed, hint=f"There is no folder {folder}.")
+        if missing := [name for name in self.files if not (folder / name).is_file()]:
+            raise InvalidInput(self.name, given, self.allowed, hint=f"There is no {' or '.join(missing)} in {folder}.")
+        return str(folder)
+
+
+Build = Callable[[Path, Mapping[str, Any]], "Engine"]
+"""Makes an engine: of a folder of its own on this machine, which need not be there yet, and its options."""
+
+
+def _agree(_: Mapping[str, Any]) -> None:
+    """Any values of different options can stand together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of engine.
+
+    Attributes:
+        name: in a cluster file.
+        summary: in a line, what it runs tasks on.
+        build: makes one.
+        options: what it can be told.
+        finds: whether it finds its nodes by itself; then nobody names them. Otherwise a cluster file does.
+        needs: modules that have to be installed for it.
+        extra: what installs these with pip: `headway[dask]`.
+        agree: refuses values of options that contradict each other, by raising `InvalidInput`.
+    """
+
+    name: str
+    summary: str
+    build: Build
+    options: tuple[Option, ...] = ()
+    finds: bool = True
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+    agree: Callable[[Mapping[str, Any]], None] = field(default=_agree, compare=False)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether what it needs is there."""
+        return all(_is_there(module) for module in self.needs)
+
+    def taken(self, given: Mapping[str, object], base: Path) -> dict[str, object]:
+        """Options as they are kept, with defaults.
+
+        Args:
+            base: where relative folders count from.
+
+        Raises:
+            InvalidInput: one is unknown, missing or not allowed; its field is the option.
+        """
+        known = {option.name: option for option in self.options}
+        for name, value in given.items():
+            if name not in known:
+                allowed = f"an option of engine {self.name}: {', '.join(known) or 'it has none'}"
+                raise InvalidInput(name, value, allowed, hint=did_you_mean(name, known))
+        found = {}
+        for name, option in known.items():
+            if name in given:
+                found[name] = option.value(given[name], base)
+            elif option.required:
+                raise InvalidInput(name, None, option.allowed)
+            else:
+                found[name] = option.default
+        self.agree(found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """A place under one engine, as a cluster file declares it.
+
+    Attributes:
+        name: of the site, as its nodes name it.
+        engine: the name of its kind of engine.
+        options: what the engine is told, with full paths and without what is left at its default.
+    """
+
+    name: str
+    engine: str = LOCAL
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def site(name: str, engine: str = LOCAL, options: Mapping[str, object] | None = None, base: Path = Path()) -> SiteSpec:
+    """A site with these options.
+
+    Raises:
+        InvalidInput: there is no such engine, it is not installed, or an option is unknown, missing or not allowed.
+    """
+    chosen = kind(engine)
+    if not chosen.is_installed:
+        raise _absent(chosen)
+    defaults = {option.name: option.default for option in chosen.options}
+    taken = chosen.taken(options or {}, base)
+    return SiteSpec(name, engine, {key: value for key, value in taken.items() if value != defaults[key]})
+
+
+def make(spec: SiteSpec, folder: Path) -> Engine:
+    """The engine of a site.
+
+    Args:
+        folder: its own on this machine.
+
+    Raises:
+        InvalidInput: as `site`, in its own words.
+        HeadwayError: it cannot be made.
+    """
+    chosen = kind(spec.engine)
+    try:
+        if not chosen.is_installed:
+            raise _absent(chosen)
+        return chosen.build(folder, chosen.taken(spec.options, folder))
+    except InvalidInput as wrong:
+        field = f"{wrong.field} of site {spec.name!r}"
+        raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
+    except ModuleNotFoundError as missing:
+        hint = _how_to_install(chosen) or "The package that offers it is not installed as a whole."
+        raise HeadwayError(f"engine {chosen.name} of site {spec.name!r} is not installed: {missing}", hint) from missing
+
+
+def kind(name: str) -> Kind:
+    """The kind of this name.
+
+    Raises:
+        InvalidInput: there is none; its field is `engine`.
+        HeadwayError: the package that offers it cannot be loaded.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    known = _offered()  # reads what every installed package offers: only where no built-in kind has the name
+    if name not in known:
+        names = sorted({*BUILT_IN, *known})
+        raise InvalidInput("engine", name, ", ".join(names), hint=did_you_mean(name, names))
+    return known[name]()
+
+
+def names() -> list[str]:
+    """The names of all kinds, installed or not: Headway's own first."""
+    return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
+
+
+def _offered() -> dict[str, Callable[[], Kind]]:
+    from importlib.metadata import entry_points  # seldom wanted, and slow to load
+
+    return {entry.name: partial(_load, entry) for entry in entry_points(group=GROUP)}
+
+
+def _load(entry: EntryPoint) -> Kind:
+    hint = f"It is {entry.value}. A server that was started before this was installed must be started again."
+    try:
+        found = entry.load()
+    except Exception as raised:
+        raise HeadwayError(f"engine {entry.name} cannot be loaded: {raised}", hint) from raised
+    if not isinstance(found, Kind):
+        raise HeadwayError(
+            f"engine {entry.name} is {type(found).__name__}, and not headway.engines.registry.Kind", hint
+        )
+    return replace(found, name=entry.name)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # of a package that is not there, or is being taken apart
+        return False
+
+
+def _how_to_install(chosen: Kind) -> str:
+    return f"Install it: pip install {chosen.extra!r}." if chosen.extra else ""
+
+
+def _absent(chosen: Kind) -> InvalidInput:
+    """Why a kind that is known cannot be used here."""
+    missing = [module for module in chosen.needs if not _is_there(module)]
+    hint = f"It needs {' and '.join(missing)}. {_how_to_install(chosen)}".rstrip()
+    return InvalidInput("engine", chosen.name, "an engine that is installed", hint=hint)
+
+
+# Headway's own
+
+
+def _of_package(package: str, name: str, folder: Path, options: Mapping[str, Any]) -> Engine:
+    """An engine of a package here that has it in `engine`, and its settings in `settings`."""
+    settings = getattr(import_module(f"headway.engines.{package}.settings"), f"{name}Settings")
+    made: Engine = getattr(import_module(f"headway.engines.{package}.engine"), f"{name}Engine")(
+        folder, settings(**options)
+    )
+    return made
+
+
+def _local(folder: Path, options: Mapping[str, Any]) -> Engine:
+    return _of_package("local.driver", "Local", folder, options)
+
+
+def _dask(folder: Path, options: Mapping[str, Any]) -> Engine:
+    tls = options["tls"]
+    return _of_package("dask", "Dask", folder, {**options, "tls": None if tls is None else Path(tls)})
+
+
+def _slurm(folder: Path, options: Mapping[str, Any]) -> Engine:
+    shared = options["folder"]
+    rest = {name: value for name, value in options.items() if name != "folder"}
+    return _of_package("slurm", "Slurm", folder if shared is None else Path(shared), rest)
+
+
+_ADDRESS: Final = re.compile(r"(tcp|tls)://([^\s/:\[\]@]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
+
+
+def _is_address(value: Any) -> bool:
+    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return found is not None and 0 < int(found[3]) < 1 << 16
+
+
+def _is_partition(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", value) is not None
+
+
+def _dask_agrees(options: Mapping[str, Any]) -> None:
+    secure = options["address"].startswith("tls:")
+    if secure and options["tls"] is None:
+        raise InvalidInput("tls", None, f"a folder with {', '.join(TLS_FILES)}, because the address begins with tls:")
+    if not secure and options["tls"] is not None:
+        allowed = "an address that begins with tls:, because there is a folder for TLS"
+        raise InvalidInput("address", options["address"], allowed)
+
+
+BUILT_IN: Final = {
+    LOCAL: Kind(LOCAL, "Processes of the server's own machine.", _local, finds=False),
+    "dask": Kind(
+        "dask",
+        "Workers of a Dask cluster: each is a node.",
+        _dask,
+        (
+            Option(
+                "address", "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens", _is_address, required=True
+            ),
+            Option("tls", f"a folder with {', '.join(TLS_FILES)}, in quotes", files=TLS_FILES),
+        ),
+        needs=("distributed",),
+        extra="headway[dask]",
+        agree=_dask_agrees,
+    ),
+    "slurm": Kind(
+        "slurm",
+        "Nodes of a partition of Slurm.",
+        _slurm,
+        (
+            Option("partition", "the name of a partition, in quotes", _is_partition, required=True),
+            Option("folder", "a folder that the server and all nodes of the site share, in quotes", is_folder=True),
+        ),
+    ),
+}
+"""Headway's own kinds by name."""
