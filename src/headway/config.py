@@ -1,12 +1,16 @@
-"""The cluster file: which nodes there are and the lines between them, in TOML.
+"""The cluster file: which sites and nodes there are and the lines between them, in TOML.
 
 ```toml
+[[site]]           # a place under one engine; sites of this machine need no table
+name = "cellar"
+engine = "local"   # what runs tasks there: local, dask, slurm, or what a package adds; default "local"
+
 [[node]]
 name = "big"       # unique in the cluster
 slots = 8          # shares of the node that a task can hold; default 1
 speed = 1.5        # work per second relative to a reference node; default 1
 cores = 16         # default one a slot
-site = "cellar"    # default "local"
+site = "cellar"    # default "local"; one whose engine does not find its nodes by itself
 kind = "xeon-2014" # class of machines on which a task runs alike; default: all of one speed are
 lease = 30         # silence after which it counts as lost: seconds, or "1m"; default that of `up --lease`
 idle_watts = 75    # what it draws when nothing runs there, and when all its slots are busy; both or none
@@ -36,6 +40,23 @@ latency = 0.1      # seconds, or a duration in quotes; default 0
 
 Where sites differ, write [[power]] instead, once for each site, with `site = "cellar"`; one without it is for all
 others.
+
+Dask and Slurm find their nodes by themselves: no [[node]] names such a site. What else its table has is said by the
+engine (`headway.engines.registry`); a relative folder counts from the file's own.
+
+```toml
+[[site]]
+name = "attic"
+engine = "dask"
+address = "tls://10.0.0.1:8786"   # of the scheduler
+tls = "/etc/headway/tls"          # folder with ca.crt, node.crt and node.key
+
+[[site]]
+name = "hpc"
+engine = "slurm"
+partition = "main"
+folder = "/shared/headway"        # which the server and the site's nodes share
+```
 """
 
 from __future__ import annotations
@@ -46,7 +67,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import Duration, from_seconds, to_seconds
@@ -54,6 +75,9 @@ from headway.model.network import BANDWIDTH_RANGE, Link, LinkTerms, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.model.power import LIMIT, Switching
 from headway.times import seconds_of, span_of
+
+if TYPE_CHECKING:
+    from headway.engines.registry import SiteSpec
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
@@ -68,6 +92,9 @@ NODES_MAX: Final = 100_000
 
 SLOTS_MAX: Final = 1 << 24
 """Slots of all of them."""
+
+SITES_MAX: Final = 1000
+"""Sites of a cluster that have a table."""
 
 
 def _is_name(value: object) -> bool:
@@ -142,7 +169,8 @@ _LINE: Final[_Fields] = {
     "latency": (_is_span, 'seconds, 0 to 1e9, or a duration in quotes such as "20ms"'),
 }
 _DEFAULTS: Final = ("within", "between")
-_KEYS: Final = ("node", "power", "network", "link")
+_HERE: Final = "local"  # the site of nodes that name none
+_KEYS: Final = ("site", "node", "power", "network", "link")
 
 
 def _is_joules(value: object) -> bool:
@@ -187,15 +215,31 @@ def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
     return (NodeSpec("cluster", slots=slots),)
 
 
-def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:
+def read_cluster(path: str | Path, *, simulated: bool = False) -> tuple[NodeSpec, ...]:
     """The nodes that a cluster file declares, in its order.
+
+    Args:
+        simulated: there must be no others, because nothing will be there to find them.
 
     Raises:
         InvalidInput: a field is unknown, missing or has a value that is not allowed; it names the file, the field, the
             value, what is allowed and, where nodes are written as `[[node]]`, the line.
         HeadwayError: the file cannot be read.
     """
-    return parse_cluster(_text(path), source=str(path))
+    text = _text(path)
+    nodes, _, _, sites = _parse(text, str(path), Path(path).parent)
+    if simulated:
+        _check_listed(sites, text, str(path))
+    return nodes
+
+
+def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
+    """The sites of a cluster file that have a table, in its order.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return parse_sites(_text(path), source=str(path), base=Path(path).parent)
 
 
 def _text(path: str | Path) -> str:
@@ -311,8 +355,27 @@ def parse_switching(text: str, *, source: str = "cluster") -> tuple[Switching, .
     return _parse(text, source)[2]
 
 
-def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...]]:
-    """The nodes, the lines between them, and how they are switched."""
+def parse_sites(text: str, *, source: str = "cluster", base: Path = Path()) -> tuple[SiteSpec, ...]:
+    """The sites that have a table in the text of a cluster file; `source` is what errors call it.
+
+    Args:
+        base: where relative folders count from.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
+    >>> [site.engine for site in parse_sites('[[site]]\\nname = "cellar"\\n[[node]]\\nname = "a"\\nsite = "cellar"')]
+    ['local']
+    """
+    return _parse(text, source, base)[3]
+
+
+def _parse(
+    text: str,
+    source: str,
+    base: Path = Path(),  # of no state
+) -> tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...], tuple[SiteSpec, ...]]:
+    """The nodes, the lines between them, how they are switched, and the sites that have a table."""
     import tomllib  # seldom wanted: a simulation may be told its slots
 
     for place, row in enumerate(text.splitlines(), 1):
@@ -330,8 +393,9 @@ def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network, tuple
         ) from error
     for key in (key for key in content if key not in _KEYS):
         raise InvalidInput("key", key, ", ".join(_KEYS), source=source, hint=did_you_mean(key, _KEYS))
-    tables = content.get("node")
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+    sites, finding = _sites(content, text, source, base)
+    tables = content.get("node", [] if finding else None)
+    if not isinstance(tables, list) or not (tables or finding) or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("node", tables, "one [[node]] table or more", source=source)
     nodes: dict[str, NodeSpec] = {}
     slots = 0
@@ -345,16 +409,89 @@ def _parse(text: str, source: str) -> tuple[tuple[NodeSpec, ...], Network, tuple
                 slots += node.slots
                 if slots > SLOTS_MAX:
                     raise InvalidInput("slots", node.slots, f"no more than {SLOTS_MAX} slots in all")
+                _check_site(node.site, sites, finding)
                 nodes[node.name] = node
         except InvalidInput as flaw:
             line = _line(text, "node", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
     found = list(nodes.values())
-    return tuple(found), _network(content, found, text, source), _switching(content, found, text, source)
+    network = _network(content, found, sites, text, source)
+    return tuple(found), network, _switching(content, found, finding, text, source), tuple(sites.values())
 
 
-def _switching(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> tuple[Switching, ...]:
-    """How these nodes are switched off and on."""
+def _sites(
+    content: Mapping[str, Any], text: str, source: str, base: Path
+) -> tuple[dict[str, SiteSpec], dict[str, SiteSpec]]:
+    """The sites that have a table, by name; and those of them whose engine finds their nodes."""
+    tables = content.get("site", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("site", tables, "[[site]] tables", source=source)
+    sites: dict[str, SiteSpec] = {}
+    finding: dict[str, SiteSpec] = {}
+    for number, table in enumerate(tables):
+        try:
+            one, finds = _site(table, base)
+            if sites.setdefault(one.name, one) is not one:
+                raise InvalidInput("name", one.name, "a name that no other site has")
+            if len(sites) > SITES_MAX:
+                raise InvalidInput("name", one.name, f"no more than {SITES_MAX} sites in all")
+            if finds:
+                finding[one.name] = one
+        except InvalidInput as flaw:
+            line = _line(text, "site", number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    return sites, finding
+
+
+def _site(table: Mapping[str, Any], base: Path) -> tuple[SiteSpec, bool]:
+    """One [[site]] table, and whether its engine finds its nodes."""
+    from headway.engines import registry  # few files have such tables
+
+    name, engine = table.get("name"), table.get("engine", registry.LOCAL)
+    if not _is_name(name):
+        raise InvalidInput("name", name, _NAME)
+    if not isinstance(engine, str):
+        raise InvalidInput("engine", engine, f"one of {', '.join(registry.names())}, in quotes")
+    options = {field: value for field, value in table.items() if field not in ("name", "engine")}
+    return registry.site(table["name"], engine, options, base), registry.kind(engine).finds
+
+
+def _check_site(name: str, sites: Mapping[str, SiteSpec], finding: Mapping[str, SiteSpec]) -> None:
+    """Refuse a node at a site whose engine finds its nodes, or that has no table where others have.
+
+    Raises:
+        InvalidInput: it is at such a site.
+    """
+    listed = [site for site in sites if site not in finding]
+    if name in finding:
+        allowed = f"a site whose nodes are listed: {', '.join(listed or [_HERE])}"
+        hint = f"Engine {finding[name].engine} finds the nodes of site {name!r} by itself."
+        raise InvalidInput("site", name, allowed, hint=hint)
+    if sites and name not in sites and name != _HERE:
+        known = list(dict.fromkeys((*listed, _HERE)))
+        raise InvalidInput("site", name, f"a site of this file: {', '.join(known)}", hint=did_you_mean(name, known))
+
+
+def _check_listed(sites: Sequence[SiteSpec], text: str, source: str) -> None:
+    """Refuse sites whose nodes are not listed.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    from headway.engines import registry
+
+    for number, one in enumerate(sites):
+        if registry.kind(one.engine).finds:
+            allowed = "one whose nodes the file lists, in a simulation: nothing is there that finds nodes"
+            hint = f"Write [[node]] tables for site {one.name!r} into a file of its own, without this [[site]]."
+            line = _line(text, "site", number, "engine")
+            raise InvalidInput("engine", one.engine, allowed, source=source, line=line, hint=hint)
+
+
+def _switching(
+    content: Mapping[str, Any], nodes: Sequence[NodeSpec], finding: Collection[str], text: str, source: str
+) -> tuple[Switching, ...]:
+    """How these nodes are switched off and on; not those of sites whose engine finds them."""
     tables = content.get("power", [])
     tables = [tables] if isinstance(tables, dict) else tables
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
@@ -365,6 +502,9 @@ def _switching(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str,
     for number, table in enumerate(tables):
         try:
             one = _switching_of(table)
+            if one.site in finding:
+                hint = "Nodes that an engine finds are switched where they come from."
+                raise InvalidInput("site", one.site, "a site whose nodes are listed", hint=hint)
             if one.site and one.site not in sites:
                 raise InvalidInput("site", one.site, "a site of this file", hint=did_you_mean(one.site, sites))
             if found.setdefault(one.site, one) is not one:
@@ -415,8 +555,10 @@ def _switching_of(table: Mapping[str, Any]) -> Switching:
     )
 
 
-def _network(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> Network:
-    """The lines between these nodes."""
+def _network(
+    content: Mapping[str, Any], nodes: Sequence[NodeSpec], known: Collection[str], text: str, source: str
+) -> Network:
+    """The lines between these nodes and these sites."""
     network, tables = content.get("network", {}), content.get("link", [])
     if not isinstance(network, dict):
         raise InvalidInput("network", network, "one [network] table", source=source)
@@ -436,7 +578,7 @@ def _network(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, s
     except InvalidInput as flaw:
         line = _line(text, "network", 0, flaw.field.partition(".")[0])
         raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
-    names, sites = {node.name for node in nodes}, {node.site for node in nodes}
+    names, sites = {node.name for node in nodes}, {node.site for node in nodes}.union(known)
     for number, table in enumerate(tables):
         try:
             link = _link(table, names, sites)

@@ -9,10 +9,12 @@ import os
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import uvloop
 
 from headway.advice.asking import Asking, address_of
@@ -20,6 +22,8 @@ from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
+from headway.engines.registry import LOCAL, SiteSpec
+from headway.engines.sites import Sites
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
@@ -32,7 +36,7 @@ from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import ENGINE, PORT, TOKEN, URL
+from headway.live.store.layout import ENGINE, PORT, SITES, TOKEN, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
@@ -59,6 +63,14 @@ SERVICES = "services"
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
 
+CHOSEN_SITES: Final = "sites"
+"""The fact of the journal that has the sites of the last run, as JSON."""
+
+NO_SERVICES: Final = "this server has no services: their instances run on its own machine, where it has no nodes"
+"""Why there are none where no engine is of this machine."""
+
+_sites = msgspec.json.Decoder(list[tuple[str, str, dict[str, Any]]])
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -66,8 +78,8 @@ class Settings:
 
     Attributes:
         data: the data directory; made if it is not there.
-        nodes: exactly these nodes, all of this machine; None: those of the last run, at first one with a slot for each
-            processor.
+        nodes: exactly these nodes, besides those that engines find; None: those of the last run, at first one of this
+            machine with a slot for each processor, or none if sites of other engines are named.
         driver: without a period of the policy, a new server gets `FIRST_PERIOD`. Only a decider that is named here gets
             the token in HEADWAY_DECIDER_TOKEN.
         engine: of the engine of this machine.
@@ -77,6 +89,7 @@ class Settings:
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
+        sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
     """
 
     data: Path
@@ -90,17 +103,23 @@ class Settings:
     accept_loss: bool = False
     network: Network | None = None
     switching: tuple[Switching, ...] | None = None
+    sites: tuple[SiteSpec, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers: where, which file has the token it demands, how many nodes and slots it began with."""
+    """A server that answers: where, which file has the token it demands, how many nodes and slots it began with.
+
+    Attributes:
+        gone: the sites whose engine could not start, and why.
+    """
 
     url: str
     token_file: Path
     pid: int
     nodes: int
     slots: int
+    gone: dict[str, str] = field(default_factory=dict)
 
 
 Say = Callable[[Running], None]
@@ -124,9 +143,9 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         find(settings.driver.policy)
     if settings.driver.decider:
         address_of(settings.driver.decider)
-    if settings.nodes is not None and len(settings.nodes) > NODES_MAX:
+    if len(settings.nodes or ()) > NODES_MAX:
         allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
-        raise InvalidInput("count", f"{len(settings.nodes)} nodes in all", allowed)
+        raise InvalidInput("count", f"{len(settings.nodes or ())} nodes in all", allowed)
     if settings.check_every:
         period(settings.check_every)
     tighten(settings.data)
@@ -150,7 +169,12 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listener, signals(end):
         token_file = settings.data / TOKEN
         token = token_of(token_file)
-        engine = LocalEngine(settings.data / ENGINE, settings.engine)
+        specs = _sites_of(settings, journal)
+        sites = Sites(
+            specs,
+            lambda: LocalEngine(settings.data / ENGINE, settings.engine),
+            settings.data.absolute() / SITES,
+        )
         clock = SystemClock()
         forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
         chosen = settings.driver
@@ -158,26 +182,29 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             chosen = replace(chosen, period=FIRST_PERIOD)
         driver = Driver(
             journal,
-            engine,
+            sites.engine,
             clock,
             find,
             chosen,
             asking=Asking(chosen.decider or ""),
             restate=(sys.executable, "-m", "headway.restate"),
             forecast=forecaster,
-            door=Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner),
+            door=NO_SERVICES if sites.own is None else _door(sites.own, token),
+            sites=sites,
         )
         driver.broken.add_done_callback(lambda _: end.set())
         meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
-        checker, delay = Checker(driver, clock, collectors.installed(), engine.pids), LoopDelay()
+        checker, delay = Checker(driver, clock, collectors.installed(), sites.pids), LoopDelay()
         url_file, no_more_files = settings.data / URL, _nothing
         try:
-            named = None if settings.nodes is None else map(_warm, settings.nodes)
+            named = None if settings.nodes is None else [_warm(node, sites) for node in settings.nodes]
+            first = [] if sites.afar else [_warm(node, sites) for node in uniform_cluster(os.cpu_count() or 1)]
             await driver.start(
                 named,
-                first=map(_warm, uniform_cluster(os.cpu_count() or 1)),
+                first=first,
                 network=settings.network,
                 switching=settings.switching,
+                facts={CHOSEN_SITES: _text_of(specs)},
             )
             await driver.services.open()
             api = Api(
@@ -206,7 +233,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 checker.choose(on=every is not None, every=every)
             nodes = driver.core.state.nodes.values()
             no_more_files = inspect_files(settings.data.absolute(), driver.incident)
-            say(Running(url, token_file, os.getpid(), len(nodes), sum(node.spec.slots for node in nodes)))
+            slots = sum(node.spec.slots for node in nodes)
+            say(Running(url, token_file, os.getpid(), len(nodes), slots, dict(sites.gone)))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
             log.info("ending in order")
             end.set()
@@ -288,6 +316,29 @@ def _nothing() -> None:
     """Where there is nothing to be called off."""
 
 
-def _warm(node: NodeSpec) -> NodeSpec:
-    """A node as this machine's engine runs it."""
-    return replace(node, read_ahead=READ_AHEAD)
+def _warm(node: NodeSpec, sites: Sites) -> NodeSpec:
+    """A node as its engine runs it: that of this machine is given work ahead of its turn."""
+    is_here = sites.engines.get(node.site, LOCAL) == LOCAL
+    return replace(node, read_ahead=READ_AHEAD) if is_here and node.capabilities.read_ahead else node
+
+
+def _sites_of(settings: Settings, journal: Journal) -> tuple[SiteSpec, ...]:
+    """The sites of this run. If there are others than this machine's, these name it where it has nodes."""
+    if settings.sites is None:
+        text = journal.fact(CHOSEN_SITES)
+        return () if text is None else tuple(SiteSpec(*site) for site in _sites.decode(text))
+    names = {site.name for site in settings.sites}
+    if not settings.sites:
+        return ()
+    own = dict.fromkeys(node.site for node in settings.nodes or () if node.site not in names)
+    return (*settings.sites, *map(SiteSpec, own))
+
+
+def _text_of(sites: Iterable[SiteSpec]) -> str:
+    """The sites as the journal has them."""
+    return msgspec.json.encode([(site.name, site.engine, site.options) for site in sites]).decode()
+
+
+def _door(engine: LocalEngine, token: str) -> Door:
+    """Where instances of services, which run on this machine, find the server."""
+    return Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner)

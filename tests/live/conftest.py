@@ -59,9 +59,10 @@ class Up:
         self._log = folder / "log"
         self._process: Forked | subprocess.Popen[bytes] | None = None
 
-    def start(self, *words: str) -> None:
-        """Start it, and return when it answers."""
-        command = ["up", "--json", "--data", str(self.data), "--cluster", str(self._cluster), *words]
+    def start(self, *words: str, cluster: bool = True) -> None:
+        """Start it, and return when it answers; without its cluster file it has the nodes of its last run."""
+        named = ("--cluster", str(self._cluster)) if cluster else ()
+        command = ["up", "--json", "--data", str(self.data), *named, *words]
         end, out = os.pipe()
         with self._log.open("ab") as log, open(end) as said:
             if can_fork():

@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "pool": {"errors"},
     "model": {"errors"},
     "wire": {"given", "model", "errors", "services"},
-    "config": {"model", "errors", "times"},
+    "config": {"engines", "model", "errors", "times"},
     "core": {"model", "errors"},
     "advice": {"core", "model", "errors", "wire"},
     "policies": LEAF,

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from headway import config
-from headway.config import FILE_MAX, parse_cluster, parse_network, parse_switching, read_cluster, uniform_cluster
+from headway.config import (
+    FILE_MAX,
+    parse_cluster,
+    parse_network,
+    parse_sites,
+    parse_switching,
+    read_cluster,
+    read_sites,
+    uniform_cluster,
+)
+from headway.engines import registry
+from headway.engines.registry import SiteSpec
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
 from headway.model.network import NO_NETWORK, Link, LinkTerms, Network
@@ -54,6 +65,7 @@ def test_the_example_of_the_docstring_is_a_cluster() -> None:
     assert config.__doc__
     example = config.__doc__.split("```toml")[1].split("```")[0]
     assert [node.name for node in parse_cluster(example)] == ["big-1", "big-2", "big-3"]
+    assert parse_sites(example) == (SiteSpec("cellar"),)
     assert doctest.testmod(config).failed == 0
 
 
@@ -92,7 +104,10 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         (FIRST + FIRST, r"cluster:5: name is 'a'; allowed: a name that no other node has"),
         (FIRST + '[[node]]\nname = "a-1"\n[[node]]\nname = "a"\ncount = 1', r"cluster:7: name is 'a-1'"),
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
-        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node, power, network, link\nDid you mean node\?"),
+        (
+            "[[nodes]]\nname = 'a'",
+            r"cluster: key is 'nodes'; allowed: site, node, power, network, link\nDid you mean node\?",
+        ),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),
         ("[node]\nname = 'a'", r"cluster: node is \{'name': 'a'\}; allowed: one \[\[node\]\] table or more"),
@@ -259,3 +274,106 @@ def test_a_node_that_is_off_draws_no_more_than_one_that_is_idle() -> None:
     with pytest.raises(InvalidInput, match=r"c:10: off_watts is 5\.5; allowed: 0 to 5, the idle_watts of node 'b'"):
         parse_switching(f"{east}[power]\noff_watts = 5.5\n", source="c")
     assert parse_switching(f"{east}[[power]]\noff_watts = 5.5\n{west}", source="c")[0].off_watts == 5.5
+
+
+@pytest.fixture
+def dask_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_is_there", lambda module: True)
+
+
+DASK = '[[site]]\nname = "attic"\nengine = "dask"\naddress = "tcp://10.0.0.1:8786"\n'
+SLURM = '[[site]]\nname = "hpc"\nengine = "slurm"\npartition = "main"\n'
+CELLAR = '[[site]]\nname = "cellar"\n'
+
+
+@pytest.mark.usefixtures("dask_is_there")
+def test_sites_have_engines_and_those_of_this_machine_have_their_nodes_listed(tmp_path: Path) -> None:
+    file = tmp_path / "sites.toml"
+    file.write_text(
+        f'{DASK}{SLURM}folder = "shared"\n{CELLAR}[[node]]\nname = "a"\nsite = "cellar"\n[[node]]\nname = "b"\n'
+    )
+    assert read_sites(file) == (
+        SiteSpec("attic", "dask", {"address": "tcp://10.0.0.1:8786"}),
+        SiteSpec("hpc", "slurm", {"partition": "main", "folder": str(tmp_path / "shared")}),
+        SiteSpec("cellar"),
+    )
+    assert [(node.name, node.site) for node in read_cluster(file)] == [("a", "cellar"), ("b", "local")]
+
+
+def test_a_file_may_have_no_nodes_where_an_engine_finds_them() -> None:
+    assert parse_cluster(SLURM) == ()
+    assert parse_sites(SLURM) == (SiteSpec("hpc", "slurm", {"partition": "main"}),)
+    assert parse_network(f'{SLURM}{CELLAR}[[link]]\nbetween = ["hpc", "cellar"]\nlatency = 1').links == (
+        Link("hpc", "cellar", LinkTerms(SECOND)),
+    )
+
+
+def test_a_file_of_nodes_alone_has_no_sites() -> None:
+    assert parse_sites(NODE) == ()
+
+
+TLS = "ca.crt, node.crt, node.key"
+
+
+@pytest.mark.usefixtures("dask_is_there")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{SLURM}{SLURM}", "c:6: name is 'hpc'; allowed: a name that no other site has"),
+        ("[[site]]\nengine = 'slurm'\n", "c:1: name is None; allowed: a name, in quotes"),
+        ("[[site]]\nname = 'a'\nengine = 'slrum'\n", "c:3: engine is 'slrum'; allowed: dask, local, slurm"),
+        ("[[site]]\nname = 'a'\nengine = 3\n", "c:3: engine is 3; allowed: one of local, dask, slurm"),
+        (
+            "[[site]]\nname = 'local'\nengine = 'slurm'\npartition = 'p'\n",
+            "c:2: name is 'local'; allowed: another name than",
+        ),
+        (
+            "[[site]]\nname = 'a:b'\nengine = 'slurm'\npartition = 'p'\n",
+            "c:2: name is 'a:b'; allowed: another name than",
+        ),
+        (
+            f"{SLURM}address = 'tcp://h:1'",
+            "c:5: address is 'tcp://h:1'; allowed: an option of engine slurm: partition, folder",
+        ),
+        (f"{CELLAR}partition = 'p'\n{NODE}", "c:3: partition is 'p'; allowed: an option of engine local: it has none"),
+        (f"{DASK}partition = 'p'", "c:5: partition is 'p'; allowed: an option of engine dask: address, tls"),
+        ("[[site]]\nname = 'a'\nengine = 'slurm'\n", "c:1: partition is None; allowed: the name of a partition"),
+        (
+            DASK.replace("tcp:", "udp:"),
+            "c:4: address is 'udp://10.0.0.1:8786'; allowed: tcp://HOST:PORT or tls://HOST:PORT",
+        ),
+        (
+            f"{DASK.replace('tcp:', 'tls:')}tls = '/no/such'",
+            f"c:5: tls is '/no/such'; allowed: a folder with {TLS}, in quotes",
+        ),
+        (f"{SLURM}{NODE}site = 'hpc'", "c:7: site is 'hpc'; allowed: a site whose nodes are listed: local"),
+        (
+            f"{CELLAR}{NODE}site = 'celar'",
+            "c:5: site is 'celar'; allowed: a site of this file: cellar, local\nDid you mean cellar?",
+        ),
+        (f"{SLURM}{NODE}{NODE}", "c:8: name is 'a'; allowed: a name that no other node has"),
+        (f"{SLURM}[[power]]\nsite = 'hpc'\n", "c:6: site is 'hpc'; allowed: a site whose nodes are listed"),
+        ("[site]\nname = 'a'\n", "c: site is {'name': 'a'}; allowed: [[site]] tables"),
+        (CELLAR, "c: node is None; allowed: one [[node]] table or more"),
+    ],
+)
+def test_what_is_wrong_about_sites_is_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        parse_sites(text, source="c")
+
+
+def test_a_site_whose_engine_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_is_there", lambda module: False)
+    with pytest.raises(InvalidInput, match=r"c:3: engine is 'dask'; .* installed\n.*pip install 'headway\[dask\]'"):
+        parse_sites(DASK, source="c")
+
+
+def test_a_simulation_has_only_the_nodes_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "c"
+    file.write_text(f"{CELLAR}{NODE}site = 'cellar'\n")
+    assert [node.site for node in read_cluster(file, simulated=True)] == ["cellar"]
+    file.write_text(f"{CELLAR}{SLURM}{NODE}")
+    with pytest.raises(
+        InvalidInput, match=r"c:5: engine is 'slurm'; allowed: one whose nodes the file lists, in a sim"
+    ):
+        read_cluster(file, simulated=True)

@@ -212,19 +212,22 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
 @as_json
 @asks_server
 def nodes(reach: Reach, as_json: bool) -> None:
-    """Show the nodes, their slots and what runs on them."""
+    """Show the nodes, their sites and engines, their slots and what runs on them."""
     with reach() as client:
         found = client.nodes()
     if as_json:
         print_json(found)
         return
     if not found:
-        click.echo("There are no nodes. `headway node add NAME` adds one.")
+        click.echo(
+            "There are no nodes. `headway node add NAME` adds one; `headway status` says whether an engine is gone."
+        )
         return
     rows = [
         (
             node.name,
             node.site,
+            node.engine,
             node.kind,
             f"{node.speed:g}",
             node_status(node),
@@ -236,7 +239,7 @@ def nodes(reach: Reach, as_json: bool) -> None:
         for node in found
     ]
     runs = ("runs (job.task)", "in the background, on slots")
-    columns = ("node", "site", "kind", "speed", "status", "cannot", "slots", *runs)
+    columns = ("node", "site", "engine", "kind", "speed", "status", "cannot", "slots", *runs)
     width = len(columns) - (not any(row[-1] for row in rows))
     wide = ("cannot", "slots", *columns[-2:width])
     print_table(columns[:width], [row[:width] for row in rows], right=("speed",), fold=wide)

@@ -235,7 +235,7 @@ def _nodes(file: str, slots: int | None, cluster: str | None) -> tuple[NodeSpec,
             "--slots 128 is one node with 128 slots of speed 1; --cluster FILE.toml declares nodes.",
         )
     if cluster is not None:
-        return read_cluster(cluster)
+        return read_cluster(cluster, simulated=True)
     return uniform_cluster(_processors_of(file) if slots is None else slots)
 
 

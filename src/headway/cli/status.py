@@ -55,6 +55,10 @@ def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
         "slots": f"{server.busy} of {server.slots} busy",
         "penalty": f"{total.penalty:.4g} so far, {total.expected:.4g} expected" + unknown(total),
     }
+    if server.sites:
+        lines["sites"] = ", ".join(f"{site.name} ({site.engine})" for site in server.sites)
+    if gone := [site for site in server.sites if site.gone]:
+        lines["gone"] = "; ".join(f"the engine of {site.name}: {site.gone}" for site in gone)
     print_table(("", " "), list(lines.items()), fold=(" ",))
     for of, by in ("user", costs.users), ("service", costs.services):
         named = [(name, cost) for name, cost in by.items() if cost.penalty or cost.expected]

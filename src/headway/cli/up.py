@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
 
 if TYPE_CHECKING:
+    from headway.engines.registry import SiteSpec
     from headway.server import Running
 
 
@@ -27,11 +28,58 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
     return click.option(old, hidden=True, expose_value=False, callback=refuse)
 
 
+NAMED: Final = {"dask": "--dask", "slurm": "--slurm"}
+"""The engines that an option names, each for a site of the same name."""
+
+OPTIONS: Final = {
+    "dask": {"address": "--dask", "tls": "--dask-tls"},
+    "slurm": {"partition": "--slurm", "folder": "--slurm-folder"},
+}
+"""What an engine is told, by the options that say it."""
+
+WRITE: Final = 'which sites there are: write [[site]] with its name and engine = "dask" or "slurm"'
+
+
+def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ...]:
+    """The sites that options name, each under an engine of its name.
+
+    Raises:
+        HeadwayError: one is not allowed, or goes without the one that it belongs to.
+    """
+    if all(value is None for options in told.values() for value in options.values()):
+        return ()
+    from headway.engines.registry import site
+
+    found = []
+    for engine, options in told.items():
+        given = {name: value for name, value in options.items() if value is not None}
+        if not given:
+            continue
+        named = OPTIONS[engine]
+        if next(iter(named)) not in given:
+            alone, needed = named[next(iter(given))], NAMED[engine]
+            raise HeadwayError(f"{alone} was given without {needed}", f"It is for the site that {needed} names.")
+        try:
+            found.append(site(engine, engine, given))
+        except InvalidInput as wrong:
+            field = named.get(wrong.field, wrong.field)
+            raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
+    return tuple(found)
+
+
 @click.command()
 @renamed("--output-max", "--task-output-max")
 @renamed("--outputs-max", "--storage-max")
 @click.option("--slots", type=int, help="One node with this number of slots. Default: the nodes of the last run.")
-@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
+@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares sites and nodes.")
+@click.option(
+    "--dask", metavar="ADDRESS", help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:."
+)
+@click.option(
+    "--dask-tls", type=click.Path(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
+)
+@click.option("--slurm", metavar="PARTITION", help="Use the nodes of a partition of Slurm.")
+@click.option("--slurm-folder", type=click.Path(file_okay=False), help="Folder that they share with this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default: the last run's; at first tempo:strict=false.")
 @click.option("--decider", help="URL of a decider that makes the plans, or none; default: as in the last run.")
 @click.option(
@@ -136,6 +184,10 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
 def up(
     slots: int | None,
     cluster: str | None,
+    dask: str | None,
+    dask_tls: str | None,
+    slurm: str | None,
+    slurm_folder: str | None,
     policy: str | None,
     decider: str | None,
     answer_time: str,
@@ -170,18 +222,28 @@ def up(
     Other commands find the server, and its token, through its data directory. Everything accepted is kept there. Start
     the server again after any crash, and it goes on, with the nodes it had unless you name others. At first it has one
     node with a slot for each processor.
+
+    With --dask or --slurm its nodes are those that it finds there; --slots adds one of this machine.
     """
     from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
     from headway.client.address import data_directory
-    from headway.config import read_cluster, read_network, read_switching, uniform_cluster
+    from headway.config import read_cluster, read_network, read_sites, read_switching, uniform_cluster
     from headway.model.instant import from_seconds
     from headway.model.network import NO_NETWORK
 
-    if slots is not None and cluster is not None:
-        raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
-    nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
-    network = read_network(cluster) if cluster else None if slots is None else NO_NETWORK
-    switching = read_switching(cluster) if cluster else None if slots is None else ()
+    sites = sites_of(
+        {"dask": {"address": dask, "tls": dask_tls}, "slurm": {"partition": slurm, "folder": slurm_folder}}
+    )
+    if cluster is not None and (slots is not None or sites):
+        other, hint = (
+            ("--slots", "how many slots each node has") if slots is not None else (NAMED[sites[0].engine], WRITE)
+        )
+        raise HeadwayError(f"{other} and --cluster were both given", f"A cluster file says {hint}.")
+    chosen = cluster is not None or slots is not None or bool(sites)
+    nodes = read_cluster(cluster) if cluster else () if slots is None else uniform_cluster(slots)
+    network = read_network(cluster) if cluster else NO_NETWORK
+    switching = read_switching(cluster) if cluster else ()
+    sites = read_sites(cluster) if cluster else sites
     rounds, call = period_in(period), span_in(call_lease, "--call-lease")
     answer = duration_in(answer_time, "--answer-time")
     silence, saving = seconds_in(lease, "--lease"), seconds_in(grace, "--grace")
@@ -212,11 +274,13 @@ def up(
             return
         size = f"{counted(running.slots, 'slot')} on {counted(running.nodes, 'node')}"
         click.echo(f"Headway is up at {running.url} with {size}.")
+        for site, why in running.gone.items():
+            click.echo(f"The engine of site {site} is gone, and tried again from time to time: {why}", err=True)
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it cleanly.")
 
     settings = Settings(
         Path(data_directory(data)),
-        nodes,
+        nodes if chosen else None,
         DriverSettings(
             policy,
             "" if decider == "none" else decider,
@@ -240,8 +304,9 @@ def up(
         port,
         check_every=every,
         accept_loss=accept_loss,
-        network=network,
-        switching=switching,
+        network=network if chosen else None,
+        switching=switching if chosen else None,
+        sites=sites if chosen else None,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

@@ -158,9 +158,12 @@ def site(name: str, engine: str = LOCAL, options: Mapping[str, object] | None = 
     """A site with these options.
 
     Raises:
-        InvalidInput: there is no such engine, it is not installed, or an option is unknown, missing or not allowed.
+        InvalidInput: there is no such engine, it is not installed, the name is not allowed, or an option is unknown,
+            missing or not allowed.
     """
     chosen = kind(engine)
+    if engine != LOCAL and (name == LOCAL or ":" in name):  # the first is this machine's, the second ends names
+        raise InvalidInput("name", name, f"another name than {LOCAL!r}, without a colon, as its engine is {engine}")
     if not chosen.is_installed:
         raise _absent(chosen)
     defaults = {option.name: option.default for option in chosen.options}

@@ -7,15 +7,18 @@ from time to time, and reports them as back. What it still runs then is killed, 
 An attempt runs within one engine: a gang with members on nodes of several is refused. What a task saves is there for
 later attempts only on nodes of the same engine, unless the engines share a folder for it.
 
-The name of an output begins with that of its engine: `ENGINE:NAME`. A name that begins with none of them was given
-before there was a router, so each engine is asked for it.
+The name of an output begins with that of its engine: `ENGINE:NAME`. One engine may be `plain`: its names stay as they
+are, so they are the same with and without a router. A name that begins with none of the others is one of these; if no
+engine is plain, it was given before there was a router, so each is asked for it.
+
+An engine that is `afar`, on other machines, is given no folder of files, and none of its outputs is a file here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +63,7 @@ class _Part:
 
     Attributes:
         lives: how often it was started; reports of an earlier life are dropped.
+        why: why it is gone, if it is.
         unwanted: what it still ran or had when it came back, whose ends nobody waits for.
     """
 
@@ -69,7 +73,25 @@ class _Part:
         self.nodes: dict[str, NodeSpec] = {}
         self.up = False
         self.lives = 0
+        self.why = ""
         self.unwanted: set[AttemptKey] = set()
+
+
+class _FilesAfar:
+    """The server's files for an engine on other machines: it can only ask for them."""
+
+    folder: Path | None = None
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of a file."""
+        return await self._files.read(name, offset, size)
+
+    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
+        """Keep an output."""
+        await self._files.put(name, parts)
 
 
 class Router:
@@ -77,7 +99,10 @@ class Router:
 
     Args:
         engines: by name.
-        which: the name of the engine that a node belongs to, by its spec.
+        which: the name of the engine that a node belongs to, by its spec. A node that an engine finds is of the site
+            that has the engine's name.
+        plain: the engine whose names of outputs stay as they are; empty: none.
+        afar: the engines that are on other machines.
         pauses: see `PAUSES`.
 
     Attributes:
@@ -89,17 +114,26 @@ class Router:
         engines: Mapping[str, Engine],
         which: Callable[[NodeSpec], str] = by_site,
         *,
+        plain: str = "",
+        afar: Collection[str] = (),
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self._parts = {name: _Part(name, engine) for name, engine in engines.items()}
         self.engines = engines
         self._which = which
+        self._plain = plain
+        self._afar = frozenset(afar)
         self._pauses = pauses
         self._serving: dict[str, _Part] = {}
         self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
         self._report: Callable[[Report], None]
         self._files: Files
+
+    @property
+    def gone(self) -> dict[str, str]:
+        """The engines that can do nothing now, by name, and why."""
+        return {part.name: part.why for part in self._parts.values() if part.why}
 
     # Called by the driver
 
@@ -121,13 +155,14 @@ class Router:
         found = list[Found]()
         for part, answer in zip(parts, answers, strict=True):
             if isinstance(answer, Found):
-                answer = structs.replace(answer, ended=tuple(_renamed(part, ended) for ended in answer.ended))
+                answer = structs.replace(answer, ended=tuple(self._renamed(part, ended) for ended in answer.ended))
                 found.append(answer)
                 for key in (*answer.running, *(ended.key for ended in answer.ended)):
                     self._attempts[key] = part, frozenset()
         loop = asyncio.get_running_loop()
         for part, error in failed:
             log.warning("engine %s does not start: %s", part.name, error)
+            part.why = _said(error)
             loop.call_soon(report, _noticed(part, error))
             self._returning[part.name] = loop.create_task(self._bring_back(part))
         absent = [frozenset(part.nodes) for part, _ in failed]
@@ -211,11 +246,11 @@ class Router:
         if part is not None:
             engine = part.engine
             self._ask(part, lambda: shown.append(engine.show(job, task, attempt, rank, stream)))
-            return _named(part, shown[-1])
+            return self._named(part, shown[-1])
         return ""
 
     async def read(self, name: str, offset: int, size: int) -> bytes:
-        """Let its engine read it."""
+        """Let its engine read it. That it cannot now is no sign that the engine is gone: perhaps a node is."""
         parts = self._which_have(name)
         for part, there in parts:
             try:
@@ -223,14 +258,14 @@ class Router:
             except NoSuchOutput:
                 if len(parts) == 1:
                     raise
-            except EngineError as error:
-                self._lose(part, error)
-                raise
-        raise NoSuchOutput(f"no engine has an output {name!r} now")
+        if gone := [part.name for part, _ in self._which_may_have(name) if not part.up]:
+            raise EngineError(f"output {name!r} cannot be read now: engine {', '.join(gone)} is gone")
+        raise NoSuchOutput(f"no engine has an output {name!r}")
 
     def locate(self, name: str) -> Path | None:
         """Where its engine has it; of several, the first that has a file."""
-        found = [path for part, there in self._which_have(name) if (path := part.engine.locate(there)) is not None]
+        near = [(part, there) for part, there in self._which_have(name) if part.name not in self._afar]
+        found = [path for part, there in near if (path := part.engine.locate(there)) is not None]
         return next((path for path in found if path.exists()), found[0] if found else None)
 
     def discard(self, names: Iterable[str]) -> None:
@@ -246,7 +281,7 @@ class Router:
         """What each engine has, one after the other."""
         for part in self._parts.values():
             for job, names in part.engine.outputs(idle) if part.up else ():
-                yield job, map(partial(_named, part), names)
+                yield job, map(partial(self._named, part), names)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let its engine forget it."""
@@ -290,10 +325,36 @@ class Router:
 
     def _which_have(self, name: str) -> list[tuple[_Part, str]]:
         """The engines that may have an output and can be asked, and what each calls it."""
+        return [(part, there) for part, there in self._which_may_have(name) if part.up]
+
+    def _which_may_have(self, name: str) -> list[tuple[_Part, str]]:
+        """The engines that may have an output, and what each calls it."""
         first, colon, rest = name.partition(":")
-        part = self._parts.get(first) if colon else None
-        parts = [(part, rest)] if part is not None else [(part, name) for part in self._parts.values()]
-        return [(part, there) for part, there in parts if part.up]
+        part = self._parts.get(first) if colon and first != self._plain else None
+        if part is not None:
+            return [(part, rest)]
+        return [(part, name) for part in self._parts.values() if self._plain in ("", part.name)]
+
+    def _named(self, part: _Part, name: str) -> str:
+        """The router's name of an engine's output."""
+        return f"{part.name}:{name}" if name and part.name != self._plain else name
+
+    def _renamed(self, part: _Part, ended: Ended) -> Ended:
+        """An end whose outputs have the router's names."""
+        if part.name == self._plain:
+            return ended
+
+        def renamed(ending: Ending) -> Ending:
+            named = {
+                stream: structs.replace(output, name=self._named(part, output.name))
+                for stream, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
+                if output is not None and output.name
+            }
+            return structs.replace(ending, **named) if named else ending
+
+        ending, members = renamed(ended.ending), tuple(map(renamed, ended.members))
+        same = ending is ended.ending and not members
+        return ended if same else structs.replace(ended, ending=ending, members=members)
 
     def _strike(self, part: _Part, node: str) -> None:
         """A node is no longer served."""
@@ -309,8 +370,9 @@ class Router:
     async def _begin(self, part: _Part) -> Found:
         part.lives += 1
         take = partial(self._take, part, part.lives)
-        found = await part.engine.start(tuple(part.nodes.values()), take, self._files)
-        part.up = True
+        files = _FilesAfar(self._files) if part.name in self._afar else self._files
+        found = await part.engine.start(tuple(part.nodes.values()), take, files)
+        part.up, part.why = True, ""
         return found
 
     def _take(self, part: _Part, life: int, report: Report) -> None:
@@ -323,8 +385,10 @@ class Router:
                 self._ask(part, partial(part.engine.acknowledge, *report.key))
                 return
             case Ended():
-                report = _renamed(part, report)
+                report = self._renamed(part, report)
             case NodeFound(node=node):
+                node = replace(node, site=part.name)
+                report = NodeFound(node)
                 other = self._serving.get(node.name)
                 if other not in (None, part):
                     said = f"engine {part.name!r} finds a node with this name: it is not used"
@@ -353,7 +417,7 @@ class Router:
         if not part.up:
             return
         log.warning("engine %s is gone: %s", part.name, error)
-        part.up, part.lives = False, part.lives + 1
+        part.up, part.lives, part.why = False, part.lives + 1, _said(error)
         part.unwanted.clear()
         loop = asyncio.get_running_loop()
         loop.call_soon(self._report, _noticed(part, error))
@@ -373,6 +437,7 @@ class Router:
                 break
             except EngineError as error:
                 log.warning("engine %s is not back: %s", part.name, error)
+                part.why = _said(error)
                 pause = min(2 * pause, most)
         del self._returning[part.name]
         log.info("engine %s is back", part.name)
@@ -385,25 +450,9 @@ class Router:
             self._report(NodeBack(name))
 
 
-def _named(part: _Part, name: str) -> str:
-    """The router's name of an engine's output."""
-    return f"{part.name}:{name}" if name else ""
-
-
-def _renamed(part: _Part, ended: Ended) -> Ended:
-    """An end whose outputs have the router's names."""
-
-    def renamed(ending: Ending) -> Ending:
-        named = {
-            stream: structs.replace(output, name=_named(part, output.name))
-            for stream, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
-            if output is not None and output.name
-        }
-        return structs.replace(ending, **named) if named else ending
-
-    ending, members = renamed(ended.ending), tuple(map(renamed, ended.members))
-    return ended if ending is ended.ending and not members else structs.replace(ended, ending=ending, members=members)
+def _said(error: BaseException) -> str:
+    return str(error.args[0] if error.args else error) or type(error).__name__
 
 
 def _noticed(part: _Part, error: BaseException) -> Noticed:
-    return Noticed("engine_gone", part.name, str(error.args[0] if error.args else error))
+    return Noticed("engine_gone", part.name, _said(error))

@@ -49,8 +49,9 @@ from headway.live.parts import Parts
 from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
 from headway.live.room import Room
-from headway.live.services import Door, Services
+from headway.live.services import NO_DOOR, Door, Services
 from headway.live.settings import DriverSettings
+from headway.live.sites import HERE, Sites
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
@@ -96,6 +97,8 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
+NO_FACTS: Final[Mapping[str, str]] = {}
+
 STOPPED: Final = "stopped"
 """The name under which the journal has the instant of the last orderly stop."""
 
@@ -116,7 +119,8 @@ class Driver:
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
         forecast: makes forecasts from records of the state, see `forecasts`; None: there are none.
-        door: where instances of services find this server; None: it has no services.
+        door: where instances of services find this server; or why it has no services.
+        sites: what the engine is made of.
 
     Attributes:
         forecasts: what is expected of the open jobs.
@@ -128,6 +132,7 @@ class Driver:
         retention: what is kept for callers, and until when.
         room: what there is room for on the disk.
         services: the services and their requests.
+        sites: as given.
         troubles: receives failures that end nothing.
     """
 
@@ -142,9 +147,11 @@ class Driver:
         asking: consultant.Asking = ask,
         restate: Sequence[str] | None = None,
         forecast: Ask | None = None,
-        door: Door | None = None,
+        door: Door | str = NO_DOOR,
+        sites: Sites = HERE,
     ) -> None:
         self.journal = journal
+        self.sites = sites
         self.full: NotNow | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
@@ -183,11 +190,13 @@ class Driver:
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease
         )
+        self.services: Services
         self._submissions = Submissions(
             self._ledger,
             journal,
             self.room,
             check_open=self._check_open,
+            check_services=lambda: self.services.check(),
             heard=self._leases.heard,
             now=self.now,
             ask_for_turn=self._ask_for_turn,
@@ -262,6 +271,7 @@ class Driver:
         first: Iterable[NodeSpec] = (),
         network: Network | None = None,
         switching: Sequence[Switching] | None = None,
+        facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
 
@@ -271,6 +281,7 @@ class Driver:
             first: where `nodes` is None and none was in service before.
             network: the lines between the nodes from now on; None: those that were before.
             switching: how nodes are switched off and on from now on; None: as before.
+            facts: become durable with all that, for the next start (`Journal.fact`).
 
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
@@ -286,7 +297,7 @@ class Driver:
             self.journal.away.note(last_seen, self._clock.now())
         was_clean = self.journal.mark_clean(False)
         state = self.core.state
-        named = tuple(first if nodes is None and not state.nodes else nodes or ())
+        named = None if nodes is None and state.nodes else tuple(first if nodes is None else nodes)
         known = tuple(view.spec for view in state.nodes.values())
         served = self._to_serve(named)
         dark = self._dark_of(served)
@@ -336,6 +347,7 @@ class Driver:
         self._ledger.wake(turn, always=True)
         attempts = {(one.job.id, one.task, one.number): one for one in state.attempts()}
         turn.actions[:0] = left_undone(found, attempts)
+        turn.batch.facts += facts.items()
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
@@ -350,11 +362,16 @@ class Driver:
         self.retention.start()
         self._ask_for_turn()
 
-    def _to_serve(self, named: tuple[NodeSpec, ...]) -> tuple[NodeSpec, ...]:
-        """The nodes that are to be in service: those that are named, else all; in any case those that were found."""
+    def _to_serve(self, named: tuple[NodeSpec, ...] | None) -> tuple[NodeSpec, ...]:
+        """The nodes that are to be in service: those that are named, else all; in any case those that were found.
+
+        Those of sites that there are no longer are not.
+        """
+        kept = tuple(view.spec for view in self.core.state.nodes.values() if self.sites.keeps(view.spec))
+        if named is None:
+            return kept
         names = {node.name for node in named}
-        known = [view.spec for view in self.core.state.nodes.values()]
-        return (*named, *(node for node in known if not named or (node.found and node.name not in names)))
+        return (*named, *(node for node in kept if node.found and node.name not in names))
 
     def _dark_of(self, nodes: Iterable[NodeSpec]) -> set[str]:
         """Those of these nodes that are off, or going off or coming on: the engine does not start them."""

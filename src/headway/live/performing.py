@@ -144,7 +144,7 @@ class Performer:
         key = (action.job, action.task, action.attempt)
         again, then = tries < TRIES, "it is tried again"
         match action:
-            case Launch() if isinstance(error, work.NotGiven):
+            case Launch() if isinstance(error, work.NeverLaunched):
                 self._give_up(action, Outcome.REFUSED, str(error))
                 return
             case Launch():

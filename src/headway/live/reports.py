@@ -26,6 +26,7 @@ from headway.live.driver import Driver
 from headway.live.forecasts import UNKNOWN, Outlook
 from headway.live.prospects import seconds
 from headway.live.served import short_of
+from headway.live.sites import LOCAL
 from headway.live.store import checks
 from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
@@ -370,6 +371,8 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
         trouble="" if trouble is None else trouble.detail,
         failures=0 if trouble is None else trouble.times,
         again=None if trouble is None or trouble.again >= NEVER else seconds(trouble.again),
+        engine=driver.sites.engines.get(node.spec.site, LOCAL),
+        found=node.spec.found,
     )
 
 
@@ -538,4 +541,11 @@ async def statistics(driver: Driver) -> wire.Statistics:
         reserve_bytes=room.reserve,
         stored_bytes=room.stored,
         stored_max=room.outputs_max,
+        sites=_sites(driver),
     )
+
+
+def _sites(driver: Driver) -> tuple[wire.SiteReport, ...]:
+    """The sites that were declared, and what is wrong with their engines."""
+    sites, gone = driver.sites, driver.sites.gone
+    return tuple(wire.SiteReport(name, engine, gone.get(name, "")) for name, engine in sites.engines.items())

@@ -33,6 +33,9 @@ from headway.services.queue import RequestQueue
 from headway.services.terms import Answer, InstanceId, InstanceTerms, ServiceSettings
 from headway.services.windows import Moments
 
+NO_DOOR = "this server has no services"
+"""Why a driver without a door has none."""
+
 TROUBLE_MAX = 2000
 """Characters that are kept of why a handler could not be loaded: the end of a traceback."""
 
@@ -132,7 +135,7 @@ class Services:
     Args:
         driver: see there.
         ledger: knows the open services.
-        door: None: this server has no services.
+        door: or why this server has no services.
 
     Attributes:
         totals: of each service there was since the start, by name.
@@ -140,7 +143,7 @@ class Services:
     """
 
     def __init__(
-        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: Door | None
+        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: Door | str
     ) -> None:
         self._driver = driver
         self._ledger = ledger
@@ -162,7 +165,7 @@ class Services:
         Raises:
             HeadwayError: the socket cannot be used.
         """
-        if self._door is not None:
+        if isinstance(self._door, Door):
             await self._broker.open(self._door.socket, self._door.owner)
 
     def refuse(self) -> None:
@@ -177,14 +180,23 @@ class Services:
 
     # Jobs
 
+    def check(self) -> None:
+        """Check that this server has services.
+
+        Raises:
+            Unavailable: it has none.
+        """
+        if isinstance(self._door, str):
+            raise Unavailable(self._door)
+
     def terms(self, spec: JobSpec, work: wire.Handling) -> InstanceTerms:
         """What the instances of a service are told.
 
         Raises:
             Unavailable: this server has no services.
         """
-        if self._door is None:
-            raise Unavailable("this server has no services")
+        self.check()
+        assert isinstance(self._door, Door)
         return InstanceTerms(
             service=spec.name,
             socket=str(self._door.socket.absolute()),
@@ -197,7 +209,7 @@ class Services:
 
     def follow(self) -> None:
         """Let the broker have the services that are open; after each turn."""
-        if self._closed or self._door is None or self._followed is self._ledger.services:
+        if self._closed or isinstance(self._door, str) or self._followed is self._ledger.services:
             return
         before, self._followed = self._followed, self._ledger.services
         for name in before.keys() - self._followed.keys():

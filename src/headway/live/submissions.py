@@ -24,7 +24,8 @@ class Submissions:
         ledger: numbers the jobs, and knows how earlier ones ended.
         journal: knows the answers to earlier submissions.
         room: says whether the disk has room for more.
-        see_open: raises if nothing is accepted now.
+        check_open: raises if nothing is accepted now.
+        check_services: raises if no services are.
         heard: is told the number of a client that is there.
         now: the instant that an event would be of.
         ask_for_turn: is called when something waits to be taken.
@@ -37,6 +38,7 @@ class Submissions:
         room: Room,
         *,
         check_open: Callable[[], None],
+        check_services: Callable[[], None],
         heard: Callable[[int], None],
         now: Callable[[], Instant],
         ask_for_turn: Callable[[], None],
@@ -45,6 +47,7 @@ class Submissions:
         self._journal = journal
         self._room = room
         self._check_open = check_open
+        self._check_services = check_services
         self._heard = heard
         self._now = now
         self._ask_for_turn = ask_for_turn
@@ -84,6 +87,8 @@ class Submissions:
             its_digest, answer = twin
             intake.check_same(submission, digest, its_digest)
             return answer
+        if any(isinstance(job.work, wire.Handling) for job in submission.jobs):
+            self._check_services()
         self._room.check_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
         answer = asyncio.get_running_loop().create_future()
         if digest:

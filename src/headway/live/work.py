@@ -72,6 +72,10 @@ def assignment(
 
 def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:
     (node, slot) = places[0]
+    if not node.spec.capabilities.shares_files:
+        said = f"node {node.spec.name!r} of site {node.spec.site!r} is on another machine than the server"
+        hint = "Instances run on the server's own: a policy such as sites:at=local/instances keeps services there."
+        raise NotThere(f"{said}, where no instance of a service can connect", hint)
     return base.Member(node.spec.name, (slot,), base.Command(ARGV, work.cwd, {**work.env, **terms.environment()}))
 
 
@@ -156,8 +160,16 @@ def _of_task(url: str, gifts: Mapping[int, wire.Gift]) -> str:
     return there[name]
 
 
-class NotGiven(HeadwayError):
-    """A task cannot get what it names of another one. This does not change, so it is not tried again."""
+class NeverLaunched(HeadwayError):
+    """An attempt cannot be launched. This does not change, so it is not tried again."""
+
+
+class NotGiven(NeverLaunched):
+    """A task cannot get what it names of another one."""
+
+
+class NotThere(NeverLaunched):
+    """A task cannot run on the node that was chosen for it."""
 
 
 def gift_of(result: wire.TaskResult) -> wire.Gift:

@@ -102,6 +102,9 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     slots = {status.value: number for status, number in slot_counts(state).items()}
     yield _by("headway_slots", "Slots of the nodes in service, by status.", "status", slots)
     yield _by("headway_nodes", "Nodes in service, by status.", "status", _nodes(state))
+    gone = driver.sites.gone
+    sites = {name: float(name not in gone) for name in driver.sites.engines}
+    yield _by("headway_site_up", "Whether the engine of a site can be used: 1, or 0.", "site", sites)
 
     yield _count("headway_jobs_submitted", "Jobs accepted.", tally.submitted)
     final = [status.value for status in JobStatus if status.is_final]

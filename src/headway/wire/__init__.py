@@ -70,6 +70,7 @@ from headway.wire.operation import (
     PolicyText,
     RequestReport,
     Requests,
+    SiteReport,
     Statistics,
 )
 from headway.wire.results import (

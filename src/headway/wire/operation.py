@@ -78,6 +78,8 @@ class NodeReport(Answer, frozen=True):
         trouble: why it could not be switched, if it was not since.
         failures: how often in a row it could not be switched.
         again: when that is tried again, in seconds since the Unix epoch; None: that is not to come.
+        engine: what runs tasks there: local is the server's own machine.
+        found: whether its engine finds it by itself.
     """
 
     name: str
@@ -96,6 +98,8 @@ class NodeReport(Answer, frozen=True):
     trouble: str = ""
     failures: int = 0
     again: float | None = None
+    engine: str = "local"
+    found: bool = False
 
 
 class NodeList(Answer, frozen=True):
@@ -303,6 +307,19 @@ class Requests(Answer, frozen=True):
     more: bool = False
 
 
+class SiteReport(Answer, frozen=True):
+    """A site and its engine.
+
+    Attributes:
+        engine: what runs tasks there: local is the server's own machine.
+        gone: why the engine can do nothing now; empty: it can.
+    """
+
+    name: str
+    engine: str
+    gone: str = ""
+
+
 class Statistics(Answer, frozen=True):
     """Figures about the server.
 
@@ -320,6 +337,7 @@ class Statistics(Answer, frozen=True):
         short: why nothing new, or no upload, is accepted for lack of room; empty while everything is.
         free_bytes: of the disk of the data directory; new work may not use the last `reserve_bytes` of them.
         stored_bytes: of output and uploads that are kept; `stored_max` at most.
+        sites: those that the server was told of; nodes of all others are on its own machine.
     """
 
     version: str
@@ -345,3 +363,4 @@ class Statistics(Answer, frozen=True):
     reserve_bytes: int = 0
     stored_bytes: int = 0
     stored_max: int = 0
+    sites: tuple[SiteReport, ...] = ()

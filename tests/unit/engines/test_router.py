@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway.engines import base
 from headway.engines.router import Router
-from headway.engines.trial import FilesInMemory
-from headway.errors import EngineError, InvalidInput, NameTaken
+from headway.engines.trial import FilesInFolder, FilesInMemory
+from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -63,9 +65,9 @@ class Mortal(FakeEngine):
 class Rig:
     """A router of two engines, and what it has reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: str = "") -> None:
         self.east, self.west = Mortal(), Mortal()
-        self.router = Router({"east": self.east, "west": self.west}, pauses=(0.0, 0.0))
+        self.router = Router({"east": self.east, "west": self.west}, plain=plain, pauses=(0.0, 0.0))
         self.told: list[base.Report] = []
 
     async def start(self, *nodes: NodeSpec) -> base.Found:
@@ -196,7 +198,7 @@ async def test_a_found_node_belongs_to_the_engine_that_found_it(rig: Rig) -> Non
     rig.west.report(base.NodeGone("w"))
     said = "engine 'east' finds a node with this name: it is not used"
     assert await rig.reports() == [
-        base.NodeFound(found),
+        base.NodeFound(replace(found, site="west")),
         base.Noticed("name_taken", "w", said),
         base.NodeGone("w"),
     ]
@@ -204,3 +206,67 @@ async def test_a_found_node_belongs_to_the_engine_that_found_it(rig: Rig) -> Non
     (lost,) = await rig.reports()
     assert isinstance(lost, base.Ended)
     assert lost.ending.outcome is Outcome.LOST
+
+
+async def test_who_is_gone_is_known_with_the_cause_until_it_is_back(rig: Rig) -> None:
+    rig.east.gone = True
+    await rig.start()
+    assert rig.router.gone == {"east": "the connection is closed"}
+    rig.east.gone = False
+    await rig.reports()
+    assert rig.router.gone == {}
+    rig.west.gone = True
+    rig.launch(1, "b")
+    assert rig.router.gone == {"west": "the connection is closed"}
+    with pytest.raises(EngineError, match="output 'west:x' cannot be read now: engine west is gone"):
+        await rig.router.read("west:x", 0, 9)
+
+
+async def test_a_plain_engine_names_its_outputs_as_without_a_router() -> None:
+    rig = Rig(plain="east")
+    await rig.start()
+    keys = rig.launch(1, "a"), rig.launch(2, "b")
+    assert [rig.router.show(*key, None, "stdout") for key in keys] == ["1/0.1.stdout", "west:2/0.1.stdout"]
+    rig.east.written["1/0.1.stdout"], rig.west.written["2/0.1.stdout"] = b"from the east", b"from the west"
+    assert await rig.router.read("1/0.1.stdout", 0, 99) == b"from the east"
+    assert await rig.router.read("west:2/0.1.stdout", 0, 99) == b"from the west"
+    with pytest.raises(NoSuchOutput):
+        await rig.router.read("2/0.1.stdout", 0, 99)
+    kept = base.Output("x", 3, b"abc", sha256="0")
+    rig.east.end(*keys[0], stdout=kept)
+    rig.west.end(*keys[1], stdout=kept)
+    ends = [report.ending.stdout for report in await rig.reports() if isinstance(report, base.Ended)]
+    assert [output and output.name for output in ends] == ["x", "west:x"]
+
+
+async def test_an_engine_afar_sees_no_file_of_this_machine(tmp_path: Path) -> None:
+    class Sees(Mortal):
+        async def start(self, nodes: Iterable[NodeSpec], report: Any, files: base.Files) -> base.Found:
+            self.files = files
+            return await super().start(nodes, report, files)
+
+        def locate(self, name: str) -> Path | None:
+            return tmp_path / name
+
+    east, west, files = Sees(), Sees(), FilesInFolder(tmp_path / "kept")
+    router = Router({"east": east, "west": west}, plain="east", afar=["west"])
+    await router.start(NODES, lambda report: None, files)
+    assert (east.files.folder, west.files.folder) == (tmp_path / "kept", None)
+    name = files.add(b"whole")
+    assert await west.files.read(name, 1, 2) == b"ho"
+    assert (router.locate("x"), router.locate("west:x")) == (tmp_path / "x", None)
+    await router.stop()
+
+
+async def test_an_output_that_cannot_be_read_now_takes_no_engine_down() -> None:
+    class Silent(Mortal):
+        async def read(self, name: str, offset: int, size: int) -> bytes:
+            raise EngineError("the worker that has it does not answer")
+
+    router = Router({"east": Silent(), "west": Mortal()})
+    told: list[base.Report] = []
+    await router.start(NODES, told.append, FilesInMemory())
+    with pytest.raises(EngineError, match="the worker that has it does not answer"):
+        await router.read("east:x", 0, 9)
+    assert (router.gone, told) == ({}, [])
+    await router.stop()

@@ -113,6 +113,7 @@ class Batch:
     acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
     uploads: list[tuple[str, Instant, int]] = field(default_factory=list)
     outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether there is anything: all but acknowledgements comes with an event."""
@@ -136,6 +137,7 @@ _STATEMENTS: Final = {
     "acknowledged": retained.ACKNOWLEDGED,
     "uploads": retained.UPLOADS,
     "outputs": retained.OUTPUTS,
+    "facts": "INSERT OR REPLACE INTO meta VALUES (?, ?)",
 }
 
 _IN_PARTS: Final = ("events", "jobs")
@@ -225,6 +227,11 @@ class Journal:
         """The number stored under a name; None if there is none."""
         row = self._rows.one("meta", "WHERE name = ?", (name,))
         return None if row is None else int(row[1])
+
+    def fact(self, name: str) -> str | None:
+        """The text stored under a name (`Batch.facts`); None if there is none."""
+        row = self._rows.one("meta", "WHERE name = ?", (name,))
+        return None if row is None else str(row[1])
 
     def hurry(self) -> None:
         """From now on an event loop waits for the journal: wait only briefly for another program's lock."""

@@ -20,6 +20,9 @@ UPLOADS: Final = "uploads"
 ENGINE: Final = "engine"
 """The engine's folder."""
 
+SITES: Final = "sites"
+"""Folders of the engines of other sites, one each."""
+
 OUTPUT: Final = Path(ENGINE, "output")
 """What attempts wrote, one folder for each job."""
 

@@ -1,0 +1,113 @@
+"""The engines of a server's sites, made and joined into one.
+
+All sites of this machine are under one engine, which is also that of every site that nothing else says something of.
+Each other site has an engine of its own. A server may have no engine of its own machine: then it has none of what needs
+one, which are services and nodes that an operator adds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from headway.engines.base import Engine
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.registry import LOCAL, SiteSpec, kind, make
+from headway.engines.router import PAUSES, Router
+from headway.errors import InvalidInput
+from headway.model.node import NodeSpec
+
+NOT_HERE: Final = "This server has no engine of its own machine. `headway up --slots N`, or a cluster file, adds one."
+
+
+class Sites:
+    """The engines of these sites.
+
+    Args:
+        specs: the sites that are declared; none: there is only this machine.
+        local: makes the engine of this machine.
+        folder: where each other engine gets a folder of its own.
+        pauses: see `headway.engines.router.PAUSES`.
+
+    Attributes:
+        engine: all of them as one.
+        own: the engine of this machine; None: there is none.
+        engines: the kind of engine of each declared site.
+
+    Raises:
+        InvalidInput: an engine is not installed, or what it was told is not allowed any more.
+        HeadwayError: an engine cannot be made.
+    """
+
+    engine: Engine
+
+    def __init__(
+        self,
+        specs: Sequence[SiteSpec],
+        local: Callable[[], LocalEngine],
+        folder: Path,
+        *,
+        pauses: tuple[float, float] = PAUSES,
+    ) -> None:
+        self.engines: Mapping[str, str] = {spec.name: spec.engine for spec in specs}
+        self._finding = frozenset(spec.name for spec in specs if kind(spec.engine).finds)
+        others = [spec for spec in specs if spec.engine != LOCAL]
+        self.own = local() if len(others) < len(specs) or not specs else None
+        self._router: Router | None = None
+        if self.own is not None and not others:
+            self.engine = self.own
+            return
+        engines: dict[str, Engine] = {} if self.own is None else {LOCAL: self.own}
+        engines |= {spec.name: make(spec, folder_of(folder, spec.name)) for spec in others}
+        afar = engines.keys() - {LOCAL}
+        self.engine = self._router = Router(engines, self._which, plain=LOCAL, afar=afar, pauses=pauses)
+
+    @property
+    def gone(self) -> dict[str, str]:
+        """The sites whose engine can do nothing now, and why."""
+        if self._router is None or not (gone := self._router.gone):
+            return {}
+        parts = {name: LOCAL if engine == LOCAL else name for name, engine in self.engines.items()}
+        return {name: gone[part] for name, part in parts.items() if part in gone}
+
+    @property
+    def afar(self) -> list[str]:
+        """The sites of other engines than that of this machine."""
+        return [name for name, engine in self.engines.items() if engine != LOCAL]
+
+    def keeps(self, node: NodeSpec) -> bool:
+        """Whether a node of an earlier run can be in service still: its site's engine finds nodes, or it was added."""
+        return node.found == (node.site in self._finding) and (node.site in self.engines or self.own is not None)
+
+    def pids(self) -> dict[str, int]:
+        """The process of each node that is on this machine."""
+        return {} if self.own is None else self.own.pids()
+
+    def _which(self, node: NodeSpec) -> str:
+        """The name of a node's engine.
+
+        Raises:
+            InvalidInput: it can be at no such site.
+        """
+        field = f"site of node {node.name!r}"
+        if node.site in self._finding and not node.found:
+            hint = f"Engine {self.engines[node.site]} finds the nodes of site {node.site!r} by itself."
+            raise InvalidInput(field, node.site, f"a site whose nodes are added: {self._added()}", hint=hint)
+        if self.engines.get(node.site, LOCAL) != LOCAL:
+            return node.site
+        if self.own is None:
+            raise InvalidInput(field, node.site, f"a site whose nodes are added: {self._added()}", hint=NOT_HERE)
+        return LOCAL
+
+    def _added(self) -> str:
+        added = [name for name in self.engines if name not in self._finding]
+        return ", ".join(dict.fromkeys((*added, *([] if self.own is None else [LOCAL])))) or "there is none"
+
+
+def folder_of(folder: Path, site: str) -> Path:
+    """The folder of a site's engine: the site's name, as far as it fits a file name, and a digest of it."""
+    readable = re.sub(r"[^\w-]", "_", site, flags=re.ASCII)[:40]
+    return folder / f"{readable}-{hashlib.sha256(site.encode()).hexdigest()[:12]}"

@@ -1,0 +1,44 @@
+"""What a server says of its sites: under which engine each is, and whether that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from headway.model.node import NodeSpec
+
+
+class Sites(Protocol):
+    """The sites that engines were made for."""
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """The kind of engine of each declared site; all others are of this machine."""
+        ...
+
+    @property
+    def gone(self) -> Mapping[str, str]:
+        """The sites whose engine can do nothing now, and why."""
+        ...
+
+    def keeps(self, node: NodeSpec) -> bool:
+        """Whether a node of an earlier run can be in service still."""
+        ...
+
+
+class _Here:
+    """One engine, whatever the sites are called."""
+
+    engines: Mapping[str, str] = {}
+    gone: Mapping[str, str] = {}
+
+    def keeps(self, node: NodeSpec) -> bool:
+        """Every node."""
+        return True
+
+
+HERE: Final = _Here()
+"""The sites of a server with one engine."""
+
+LOCAL: Final = "local"
+"""The engine of sites that are not declared."""

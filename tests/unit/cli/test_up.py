@@ -1,0 +1,92 @@
+"""What `headway up` makes of its options for sites and nodes; no server is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway import server
+from headway.engines import registry
+from headway.engines.registry import SiteSpec
+from headway.model.network import NO_NETWORK
+
+
+@pytest.fixture
+def chosen(headway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """What a server is started with, by its options."""
+    monkeypatch.setattr(registry, "_is_there", lambda module: True)
+
+    def settings(*words: object) -> server.Settings:
+        given: list[server.Settings] = []
+        monkeypatch.setattr(server, "run", lambda settings, say: given.append(settings))
+        ran = headway("up", "--data", tmp_path / "data", *words)
+        assert ran.status == 0, ran.err
+        return given[0]
+
+    return settings
+
+
+def test_without_options_it_is_as_before(chosen: Any) -> None:
+    found = chosen()
+    assert (found.nodes, found.sites, found.network, found.switching) == (None, None, None, None)
+
+
+def test_dask_alone_is_one_site_and_this_machine_has_no_node(chosen: Any) -> None:
+    found = chosen("--dask", "tcp://10.0.0.1:8786")
+    assert found.sites == (SiteSpec("dask", "dask", {"address": "tcp://10.0.0.1:8786"}),)
+    assert (found.nodes, found.network, found.switching) == ((), NO_NETWORK, ())
+
+
+def test_several_engines_and_nodes_of_this_machine_are_asked_for_together(
+    chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = chosen("--slots", 3, "--slurm", "main", "--slurm-folder", "shared", "--dask", "tcp://h:1")
+    assert found.sites == (
+        SiteSpec("dask", "dask", {"address": "tcp://h:1"}),
+        SiteSpec("slurm", "slurm", {"partition": "main", "folder": str(tmp_path / "shared")}),
+    )
+    assert [(node.name, node.slots, node.site) for node in found.nodes] == [("cluster", 3, "local")]
+
+
+def test_a_cluster_file_names_sites_and_nodes(chosen: Any, tmp_path: Path) -> None:
+    file = tmp_path / "sites.toml"
+    file.write_text('[[site]]\nname = "hpc"\nengine = "slurm"\npartition = "main"\n[[node]]\nname = "a"\n')
+    found = chosen("--cluster", file)
+    assert found.sites == (SiteSpec("hpc", "slurm", {"partition": "main"}),)
+    assert [node.name for node in found.nodes] == ["a"]
+
+
+def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) -> None:
+    assert chosen("--slots", 2).sites == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--dask", "10.0.0.1"], "--dask is '10.0.0.1'; allowed: tcp://HOST:PORT or tls://HOST:PORT"),
+        (["--dask", ""], "--dask is ''; allowed: tcp://HOST:PORT"),
+        (["--dask", "tls://h:1"], "--dask-tls is None; allowed: a folder with ca.crt, node.crt, node.key, because"),
+        (["--dask-tls", "x"], "--dask-tls was given without --dask"),
+        (["--dask", "tls://h:1", "--dask-tls", "/no/such"], "--dask-tls is '/no/such'; allowed: a folder with ca.crt"),
+        (["--slurm", "a b"], "--slurm is 'a b'; allowed: the name of a partition"),
+        (["--slurm-folder", "x"], "--slurm-folder was given without --slurm"),
+        (["--cluster", "x", "--slots", "1"], "--slots and --cluster were both given"),
+        (["--cluster", "x", "--slurm", "main"], "--slurm and --cluster were both given"),
+    ],
+)
+def test_wrong_options_are_named(headway: Any, chosen: Any, tmp_path: Path, words: list[str], says: str) -> None:
+    ran = headway("up", "--data", tmp_path / "data", *words)
+    assert ran.status == 2
+    assert says in ran.err
+
+
+def test_an_engine_that_is_not_installed_is_said_with_its_extra(
+    headway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry, "_is_there", lambda module: False)
+    ran = headway("up", "--data", tmp_path / "data", "--dask", "tcp://h:1")
+    assert ran.status == 2
+    assert "pip install 'headway[dask]'" in ran.err

@@ -1,0 +1,96 @@
+"""The engines of a server's sites: which there are, which nodes are theirs, and which nodes of an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.engines import registry
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.registry import Kind, SiteSpec
+from headway.engines.router import Router
+from headway.engines.sites import Sites, folder_of
+from headway.errors import InvalidInput
+from headway.testing import FakeEngine, node
+
+made_in: list[Path] = []
+
+
+def made(folder: Path, options: Mapping[str, Any]) -> FakeEngine:
+    made_in.append(folder)
+    return FakeEngine()
+
+
+@pytest.fixture(autouse=True)
+def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    farms = {"farm": Kind("farm", "", made), "yard": Kind("yard", "", made, finds=False)}
+    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, **farms})
+    made_in.clear()
+
+
+HERE, FARM, YARD = SiteSpec("cellar"), SiteSpec("field", "farm"), SiteSpec("corner", "yard")
+
+
+def sites(folder: Path, *specs: SiteSpec) -> Sites:
+    return Sites(specs, lambda: LocalEngine(folder / "engine"), folder / "sites")
+
+
+def test_a_server_of_this_machine_alone_has_no_router(tmp_path: Path) -> None:
+    for one in (sites(tmp_path), sites(tmp_path, HERE)):
+        assert isinstance(one.engine, LocalEngine)
+        assert one.engine is one.own
+        assert (one.afar, one.gone, one.pids()) == ([], {}, {})
+        assert one.keeps(node("a", site="anywhere"))
+        assert not one.keeps(node("a", found=True)), "its engine finds none"
+
+
+def test_each_other_site_has_an_engine_with_a_folder_of_its_own(tmp_path: Path) -> None:
+    one = sites(tmp_path, HERE, FARM, YARD)
+    assert isinstance(one.engine, Router)
+    assert list(one.engine.engines) == ["local", "field", "corner"]
+    assert made_in == [folder_of(tmp_path / "sites", "field"), folder_of(tmp_path / "sites", "corner")]
+    assert folder_of(tmp_path, "../x").parent == tmp_path
+    assert one.engines == {"cellar": "local", "field": "farm", "corner": "yard"}
+    assert (one.afar, one.own is one.engine.engines["local"]) == (["field", "corner"], True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        (node("a", site="cellar"), True),
+        (node("a", site="anywhere"), True),
+        (node("a", site="field", found=True), True),
+        (node("a", site="field"), False),
+        (node("a", site="cellar", found=True), False),
+        (node("a", site="gone", found=True), False),
+        (node("a", site="corner"), True),
+    ],
+)
+def test_nodes_stay_where_their_engine_still_is(tmp_path: Path, spec: Any, kept: bool) -> None:
+    assert sites(tmp_path, HERE, FARM, YARD).keeps(spec) is kept
+
+
+def test_nodes_are_added_only_where_somebody_adds_them(tmp_path: Path) -> None:
+    both = sites(tmp_path, HERE, FARM, YARD).engine
+    both.check_fit(node("a", site="cellar"))
+    both.check_fit(node("a", site="anywhere"))
+    both.check_fit(node("a", site="corner"))
+    both.check_fit(node("a", site="field", found=True))
+    says = (
+        r"site of node 'a' is 'field'; allowed: a site whose nodes are added: cellar, corner, local\nEngine farm finds"
+    )
+    with pytest.raises(InvalidInput, match=says):
+        both.check_fit(node("a", site="field"))
+
+
+def test_without_an_engine_of_this_machine_nothing_is_added_here(tmp_path: Path) -> None:
+    farm = sites(tmp_path, FARM)
+    assert farm.own is None
+    assert farm.pids() == {}
+    assert not farm.keeps(node("a")), "a node of an earlier run, on this machine"
+    says = r"site of node 'a' is 'local'; allowed: .*there is none\nThis server has no engine of its own machine"
+    with pytest.raises(InvalidInput, match=says):
+        farm.engine.check_fit(node("a"))
