@@ -29,6 +29,7 @@ import uvloop
 
 import measure
 from headway import wire
+from headway.access.tokens import Tokens
 from headway.live.checker import Checker
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
@@ -38,7 +39,7 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, new_job, node, submission
-from headway.web.api import Api, TokenOwner
+from headway.web.api import Api
 from headway.web.serving import BoundedServer, listen
 
 TOKEN: Final = "t0ken"
@@ -152,9 +153,7 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, float, fl
         await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
         await fill(driver, jobs)
         await end(driver, engine, CLEARED)
-        api = Api(
-            driver, {TOKEN: TokenOwner("me")}, over.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()
-        )
+        api = Api(driver, Tokens(TOKEN, "me"), over.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
         serving = asyncio.create_task(BoundedServer(api.app, over).serve([listener]))
         spare_collector()
         caller = Caller(*listener.getsockname()[:2])

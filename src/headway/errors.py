@@ -120,6 +120,10 @@ def in_short(text: str) -> str:
     return line if len(line) <= 500 and len(text) <= 500 else f"{line[:497]}..."
 
 
+class CertificateRefused(HeadwayError):
+    """The certificate of a server is not the one that is expected, or cannot be used; the message says why."""
+
+
 class CannotGoOn(HeadwayError):
     """Going on would break a promise; the message says which. The journal is right, so a start continues from it."""
 
@@ -148,6 +152,10 @@ class EngineError(HeadwayError):
 
 class FileTrouble(HeadwayError):
     """An input is not available, or an output cannot be put in its place."""
+
+
+class Forbidden(HeadwayError):
+    """The role of a user does not allow a request, or the job is another user's."""
 
 
 class HandlerFailed(HeadwayError):
@@ -223,6 +231,14 @@ class NoSuchService(HeadwayError):
         super().__init__(f"there is no service {shown(name)}", did_you_mean(name, known))
 
 
+class NoSuchToken(HeadwayError):
+    """A request names a token that there is not."""
+
+    def __init__(self, token: str, known: Iterable[str]) -> None:
+        hint = did_you_mean(token, known) or "`headway token list` lists them."
+        super().__init__(f"there is no token {shown(token)}", hint)
+
+
 class NoSuchUpload(HeadwayError):
     """The file that was asked for is not kept."""
 
@@ -273,6 +289,24 @@ class PolicyRaised(HeadwayError):
 
 class PortTaken(HeadwayError):
     """Another program listens on a port."""
+
+
+class QuotaExceeded(HeadwayError):
+    """A user would have more of something than the operator of the server allows.
+
+    Attributes:
+        field, value, limit: of what, how much there would be, and how much there may be.
+        retry_after: seconds after which there may be room; None: never, for the request alone is too large.
+    """
+
+    def __init__(
+        self, field: str, value: float, limit: float, whose: str, hint: str, *, retry_after: float | None = None
+    ) -> None:
+        super().__init__(f"{field} is {value:g}; allowed: at most {limit:g} for {whose}", hint)
+        self.field = field
+        self.value = value
+        self.limit = limit
+        self.retry_after = retry_after
 
 
 class Refused(HeadwayError):
@@ -344,6 +378,19 @@ class TaskFailed(HeadwayError):
 
 class TooLarge(HeadwayError):
     """A request brings more bytes than it may."""
+
+
+class TooOften(HeadwayError):
+    """A user sends more requests than the operator of the server allows.
+
+    Attributes:
+        retry_after: seconds after which the next is answered.
+    """
+
+    def __init__(self, field: str, value: float, limit: float, whose: str, retry_after: float) -> None:
+        said = f"{field} is {value:g}; allowed: at most {limit:g} for {whose}"
+        super().__init__(said, f"Send the next in {retry_after:.3g} s.")
+        self.retry_after = retry_after
 
 
 class Unauthorised(HeadwayError):

@@ -20,7 +20,7 @@ TOKEN_MAX: Final = 4096
 """Bytes of a file with a token."""
 
 _OTHERS: Final = 0o077
-_OURS: Final = re.compile(r"journal|lock$|url$|port$|accepted$|engine$|uploads$")
+_OURS: Final = re.compile(r"journal|lock$|url$|port$|accepted$|engine$|uploads$|tokens\.json$|tls.*\.pem$")
 
 
 def account() -> str:

@@ -17,6 +17,8 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
+from headway.access.quotas import Quotas
+from headway.access.tokens import Tokens
 from headway.advice.asking import Asking, address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
@@ -36,7 +38,7 @@ from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import ENGINE, PORT, SITES, TOKEN, URL
+from headway.live.store.layout import ENGINE, PORT, SITES, TOKEN, TOKENS, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
@@ -44,9 +46,10 @@ from headway.model.node import NodeSpec
 from headway.model.power import Switching
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
-from headway.web.api import Api, TokenOwner
+from headway.web.api import Api
 from headway.web.bodies import BODY_MAX
 from headway.web.epochs import Epochs
+from headway.web.refusals import Refusals
 from headway.web.serving import BoundedServer, listen, signals, url_of
 
 log = logging.getLogger(__name__)
@@ -90,6 +93,7 @@ class Settings:
         network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
+        quotas: what bounds users.
     """
 
     data: Path
@@ -104,6 +108,7 @@ class Settings:
     network: Network | None = None
     switching: tuple[Switching, ...] | None = None
     sites: tuple[SiteSpec, ...] | None = None
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
         )
+        tokens = Tokens(token, account(), settings.data / TOKENS)
         clock = SystemClock()
         forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
         chosen = settings.driver
@@ -195,6 +201,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         driver.broken.add_done_callback(lambda _: end.set())
         meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
         checker, delay = Checker(driver, clock, collectors.installed(), sites.pids), LoopDelay()
+        refusals = Refusals(journal.refusals, driver.tally.refused, driver.now)
         url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else [_warm(node, sites) for node in settings.nodes]
@@ -209,14 +216,18 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             await driver.services.open()
             api = Api(
                 driver,
-                {token: TokenOwner(account())},
+                tokens,
                 end.set,
                 checker=checker,
                 delay=delay,
                 body_max=settings.body_max,
                 meter=meter,
+                quotas=settings.quotas,
+                refusals=refusals,
             )
-            server = BoundedServer(Epochs(api.app, journal.epoch), end, api.front(journal.epoch))
+            app, front = Epochs(api.app, journal.epoch), api.front(journal.epoch)
+            server = BoundedServer(app, end, front, refused=refusals.count)
+            api.drop = server.drop
             spare_collector()
             url = url_of(listener)
             write_private(url_file, f"{url}\n")
@@ -248,6 +259,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 delay.stop()
                 meter.rapl.stop()
                 forecaster.stop()
+                refusals.write()
             finally:
                 await driver.stop()
         if driver.broken.done():

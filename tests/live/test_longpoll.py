@@ -22,6 +22,7 @@ import pytest
 import uvloop
 
 from headway import wire
+from headway.access.tokens import Tokens
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.live.checker import Checker
@@ -32,7 +33,7 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
-from headway.web.api import Api, TokenOwner
+from headway.web.api import Api
 from headway.web.serving import FILES_KEPT, BoundedServer, listen
 
 from ..waiting import LIMIT, becomes
@@ -109,9 +110,7 @@ async def serving(folder: Path, *, desk: bool = True) -> AsyncIterator[Rig]:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         await driver.start((node("n", slots=SLOTS),))
-        api = Api(
-            driver, {TOKEN: TokenOwner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()
-        )
+        api = Api(driver, Tokens(TOKEN, "me"), end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
         server = BoundedServer(api.app, end, api.front(journal.epoch) if desk else None)
         address = listener.getsockname()[:2]
         task = asyncio.create_task(server.serve([listener]))

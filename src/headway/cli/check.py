@@ -93,6 +93,32 @@ def requests(reach: Reach, last: int, as_json: bool) -> None:
     _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json, "There are no requests.")
 
 
+@click.command()
+@click.option("--user", help="Only of this user; an empty name: of callers without a valid token.")
+@click.option("--since", metavar="TIME", help="Only since then: 18:00, or 10m ago.")
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many: the latest.")
+@as_json
+@asks_server
+def audit(reach: Reach, user: str | None, since: str | None, last: int, as_json: bool) -> None:
+    """List who did what, and what was refused to whom; the latest last."""
+    start = None if since is None else max(0.0, instant_in(since, "--since", towards="past"))
+    with reach() as client:
+        found = client.audit(user=user, since=start, last=last)
+    rows = [
+        (
+            clock(one.at),
+            one.by or "nobody known",
+            f"{one.kind} {one.status}" if one.status else one.kind,
+            one.subject,
+            " ".join(one.detail.split()),
+            f"{one.peer}, {one.times} times" if one.times > 1 else one.peer,
+        )
+        for one in found
+    ]
+    columns = ("at", "by", "what", "of", "detail", "from")
+    _print_latest(found, columns, rows, as_json, "There are no such entries.")
+
+
 def _print_latest(
     found: Sequence[object], columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool, none: str
 ) -> None:

@@ -40,6 +40,8 @@ COMMANDS: Final = {
     "energy": ("headway.cli.energy", "Show what the nodes took."),
     "incidents": ("headway.cli.check", "List what an operator should know."),
     "requests": ("headway.cli.check", "List who asked for what."),
+    "audit": ("headway.cli.check", "List who did what, and what was refused to whom."),
+    "token": ("headway.cli.token", "Make, list and revoke tokens of users."),
     "policy": ("headway.cli.live", "Show or change the policy."),
     "policies": ("headway.cli.policies", "List the policies, with their parameters."),
     "decider": ("headway.cli.decider", "Make plans over HTTP, for any system."),

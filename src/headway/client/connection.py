@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from headway.client.address import Address
 from headway.client.exchange import exchange, lines_of
-from headway.errors import HeadwayError, InvalidInput, OtherEpoch, Refused, Unreachable
+from headway.errors import HeadwayError, InvalidInput, OtherEpoch, Refused, TooOften, Unreachable
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
 
@@ -97,6 +97,7 @@ class Connection:
         node: str | None = None,
         upload: str = "",
         service: str = "",
+        token: str = "",
         query: Query = (),
         wait: float = 0.0,
         into: BinaryIO | None = None,
@@ -118,14 +119,18 @@ class Connection:
         named = [(name, value) for name, value in query if value is not None]
         try:
             target = route.path.format(
-                job=job, node=quote(node or "", safe=""), upload=upload, service=quote(service, safe="")
+                job=job,
+                node=quote(node or "", safe=""),
+                upload=upload,
+                service=quote(service, safe=""),
+                token=quote(token, safe=""),
             )
             if text := urlencode(named):
                 target = f"{target}?{text}"
             sent = encode(body) if isinstance(body, msgspec.Struct) else body
         except (UnicodeEncodeError, OverflowError) as error:
             of_body = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else {}
-            raise _unsendable({"node": node, "service": service, **dict(named), **of_body}) from error
+            raise _unsendable({"node": node, "service": service, "token": token, **dict(named), **of_body}) from error
         kept = self._connection is not None
         try:
             status, content = self._exchange(route.method, target, sent, wait, into)
@@ -247,7 +252,7 @@ class Connection:
         except msgspec.MsgspecError:
             words = content[:200].decode("utf-8", "replace")
             return Unreachable(f"{self._url} does not answer as Headway does: status {status}, {words!r}")
-        if status == 503:
+        if status == 503 or said.code == TooOften.code:  # the same may be sent again after a while
             return Unreachable(f"{self._url}: {said.error}", said.hint)
         return Refused(said.error, said.hint, status=status, missing=said.missing, code=said.code)
 
@@ -290,6 +295,7 @@ class Server:
         node: str | None = None,
         upload: str = "",
         service: str = "",
+        token: str = "",
         query: Query = (),
         wait: float = 0.0,
         into: BinaryIO | None = None,
@@ -310,6 +316,7 @@ class Server:
                         node=node,
                         upload=upload,
                         service=service,
+                        token=token,
                         query=query,
                         wait=wait,
                         into=into,

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Final
 
 from headway.client.connection import Query, Server
 from headway.client.job import duration
+from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import from_seconds, to_seconds
 from headway.times import Span, instant_of
 from headway.wire import (
     ADD_NODE,
+    AUDIT,
     CHECKER,
     CHOOSE,
+    CREATE_TOKEN,
     DRAIN_NODE,
     ENERGY,
     INCIDENTS,
     METRICS,
+    MYSELF,
     NODES,
     PENALTIES,
     POLICY,
     REMOVE_NODE,
     REQUESTS,
     RESIZE_NODE,
+    REVOKE_TOKEN,
     SERVICE,
     SERVICES,
     SET_CHECKER,
@@ -30,22 +36,30 @@ from headway.wire import (
     STATISTICS,
     SWITCH_NODE_OFF,
     SWITCH_NODE_ON,
+    TOKENS,
+    AuditEntry,
     CheckerChange,
     CheckerReport,
     Costs,
     EnergyReport,
     IncidentReport,
+    MadeToken,
     Metric,
+    Myself,
     NewNode,
+    NewToken,
     NodeChange,
     NodeReport,
     NodeSize,
     PolicyChoice,
     PolicyText,
     RequestReport,
+    Role,
     ServiceReport,
     Statistics,
+    TokenReport,
 )
+from headway.wire.access import USER_PATTERN
 
 NODE_SECONDS: Final = 60.0
 """How long the server may take, in addition to the usual time, to start the processes of a node or to end them."""
@@ -175,6 +189,55 @@ class Operation:
     def requests(self, *, last: int = 50) -> list[RequestReport]:
         """Who asked for what: at most this many requests, the latest, in order."""
         return list(self._server.ask(REQUESTS, query=(("limit", last),)).requests)
+
+    def audit(
+        self, *, user: str | None = None, since: float | datetime | str | None = None, last: int = 50
+    ) -> list[AuditEntry]:
+        """Who did what, and what was refused to whom: at most this many entries, the latest, in order.
+
+        Args:
+            user: only of this one; empty: of callers without a valid token.
+            since: as of `metrics`; default: all that is kept.
+        """
+        query = (("user", user), ("since", _past(since, "since")), ("limit", last))
+        return list(self._server.ask(AUDIT, query=query).entries)
+
+    def tokens(self) -> list[TokenReport]:
+        """The tokens of users, in the order in which they were made."""
+        return list(self._server.ask(TOKENS).tokens)
+
+    def create_token(self, user: str, role: Role | str, *, expires: Span | None = None) -> MadeToken:
+        """Make a token for a user. It is told this once: the server keeps only its hash.
+
+        Args:
+            role: `viewer`, `submitter`, `operator` or `administrator`.
+            expires: after which time it ends; None: never.
+
+        Raises:
+            InvalidInput: the role, the name or the time is not allowed.
+        """
+        known = list(Role)
+        if role not in known:
+            raise InvalidInput("role", role, ", ".join(known), hint=did_you_mean(str(role), known))
+        if not re.fullmatch(USER_PATTERN, user):
+            raise InvalidInput("user", user, "1 to 64 letters, digits, or _ . @ -; the first a letter, a digit or _")
+        answer: MadeToken = self._server.ask(
+            CREATE_TOKEN, body=NewToken(user, Role(role), duration(expires, "expires"))
+        )
+        return answer
+
+    def revoke_token(self, token: str) -> None:
+        """Revoke a token, by its id: what is under way with it ends at once.
+
+        Raises:
+            Refused: there is no such token.
+        """
+        self._server.ask(REVOKE_TOKEN, token=token)
+
+    def myself(self) -> Myself:
+        """Whose token this client has, its role, and what bounds its user."""
+        answer: Myself = self._server.ask(MYSELF)
+        return answer
 
     def policy(self) -> str:
         """The current policy, as `NAME[:key=value,...]`."""

@@ -55,7 +55,7 @@ from headway.live.sites import HERE, Sites
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
-from headway.live.submissions import Submissions
+from headway.live.submissions import Allow, Submissions, allow_all
 from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
@@ -566,11 +566,12 @@ class Driver:
         """What attempts wrote."""
         return self._engine
 
-    async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
+    async def submit(self, caller: str, submission: wire.Submission, allow: Allow = allow_all) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.
 
         Args:
             caller: the owner of the token, for whom idempotency keys count.
+            allow: is called with the jobs at the last moment, and raises if the caller may not have them.
 
         Raises:
             InvalidInput, HeadwayError: a job cannot be accepted; the message says which and why.
@@ -580,11 +581,24 @@ class Driver:
             NoSuchJob: a job comes after one that is not known.
             NotNow, Unavailable: not now.
         """
-        return await self._submissions.submit(caller, submission)
+        return await self._submissions.submit(caller, submission, allow)
 
-    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+    def hand_in(
+        self, caller: str, submission: wire.Submission, allow: Allow = allow_all
+    ) -> asyncio.Future[wire.Submitted]:
         """The same without a task, where the submission is short; what is wrong with it may be raised at once."""
-        return self._submissions.hand_in(caller, submission)
+        return self._submissions.hand_in(caller, submission, allow)
+
+    def services_named(self, name: str) -> tuple[JobId, ...]:
+        """The open services of this name that are not cancelled."""
+        return self._ledger.services.get(name, ())
+
+    def held_by(self, user: str) -> tuple[int, int]:
+        """How many open jobs a user has, and how many tasks these have; with what is about to be accepted."""
+        ledger = self._ledger
+        soon = [spec for offer in self._offers for spec in offer.specs if spec.user == user]
+        new = [spec.tasks for spec in soon if spec.id not in ledger.open]
+        return ledger.jobs_of[user] + len(new), ledger.tasks_of[user] + sum(new)
 
     def _check_open(self) -> None:
         if self.broken.done():

@@ -143,6 +143,7 @@ class Ledger:
         core: the scheduler; what was fed to it may not be durable yet.
         open: the open jobs, by id.
         needed: how many open jobs need each function and upload, by name.
+        jobs_of, tasks_of: how many open jobs each user has, and how many tasks these have.
         services: open services that are not cancelled: their jobs by name, rising; several where one replaces another.
             It is another mapping after each change.
         leased: jobs that end with their client (`JobSpec.leased`) and were not cancelled, by its number; in order.
@@ -168,6 +169,8 @@ class Ledger:
         self.event = self.message = self.job = 0
         self.tally = Tally()
         self.needed: Counter[str] = Counter()
+        self.jobs_of: Counter[str] = Counter()
+        self.tasks_of: Counter[str] = Counter()
         self._keep_events = keep_events
         self._size_of = size_of
         self._policies = policies
@@ -227,6 +230,9 @@ class Ledger:
             if kept.spec.leased and not (kept.view and kept.view.cancelled):
                 self.leased.setdefault(kept.client, {})[job] = None
         self._clients = Counter(kept.client for kept in self.open.values())
+        self.jobs_of, self.tasks_of = Counter(), Counter()
+        for kept in self.open.values():
+            self._hold(kept.spec)
         self.needed = Counter()
         for job, names in self.journal.needs():
             self._need(self.open[job], names)
@@ -315,6 +321,7 @@ class Ledger:
         for place, (spec, (functions, body)) in enumerate(zip(offer.specs, offer.works, strict=True), 1):
             kept = self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
+            self._hold(spec)
             large = offer.large.get(spec.id)
             terms = encode(spec) if large is None else large.spec
             self._need(kept, functions)
@@ -416,6 +423,10 @@ class Ledger:
         """Whether the reported attempt is the one that runs."""
         return self.core.state.current(started.job, started.task, started.attempt) is not None
 
+    def _hold(self, spec: JobSpec) -> None:
+        self.jobs_of[spec.user] += 1
+        self.tasks_of[spec.user] += spec.tasks
+
     def _need(self, kept: OpenJob, names: str) -> None:
         kept.needs = sys.intern(names)  # thousands of jobs may need the same
         self.needed.update(names.split())
@@ -423,6 +434,8 @@ class Ledger:
     def _let_go(self, kept: OpenJob) -> None:
         """An open job has ended: remove it here."""
         _count_down(self._clients, kept.client)
+        _count_down(self.jobs_of, kept.spec.user)
+        _count_down(self.tasks_of, kept.spec.user, kept.spec.tasks)
         for name in kept.needs.split():
             _count_down(self.needed, name)
 
@@ -570,7 +583,7 @@ class Ledger:
         self.journal.expiry.drop_snapshots(self._keep_events, self.core.state.now)
 
 
-def _count_down(counts: Counter[T], key: T) -> None:
-    counts[key] -= 1
+def _count_down(counts: Counter[T], key: T, by: int = 1) -> None:
+    counts[key] -= by
     if not counts[key]:
         del counts[key]

@@ -63,6 +63,12 @@ def row(driver: Driver, job: JobId) -> JobRow:
     return found
 
 
+def user_of(driver: Driver, job: JobId) -> str | None:
+    """Whose a job is; None: no job with this id is known."""
+    kept = driver.open.get(job)
+    return driver.journal.user_of(job) if kept is None else kept.spec.user
+
+
 def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.JobReport:
     """A job, its progress, and what is expected of it."""
     spec = row.spec

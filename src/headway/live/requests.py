@@ -21,7 +21,7 @@ from headway.model.events import (
     PolicyChosen,
     TasksCancelled,
 )
-from headway.model.instant import NEVER, to_seconds
+from headway.model.instant import NEVER, Instant, to_seconds
 from headway.times import clock_text
 
 KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
@@ -33,6 +33,10 @@ LOOKED_AT_ONCE: Final = 250
 
 WITHOUT_CALLER_MAX: Final = 10_000
 """How many events without a caller are searched for those with one."""
+
+
+SEARCHED_MAX: Final = 200_000
+"""How many events are searched for those of one user."""
 
 
 async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
@@ -51,6 +55,38 @@ async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
         before, left = some[0][0], left - part
         await asyncio.sleep(0)
     return wire.Requests(tuple(found[-limit:]), more=len(found) > limit)
+
+
+async def audit(journal: Journal, user: str | None, since: Instant | None, limit: int) -> wire.Audit:
+    """The latest entries of what callers did, and what was refused them, at most `limit`, in order.
+
+    Args:
+        user: only of this one; empty: of callers without a valid token; None: of all.
+        since: only from this instant on.
+    """
+    begin = 0 if since is None else since
+    found: list[tuple[Instant, wire.AuditEntry]] = []
+    before, looked, is_over = None, 0, user == ""
+    while not is_over and len(found) <= limit:
+        some = journal.asked(LOOKED_AT_ONCE, 0, before=before)
+        found[:0] = [
+            (event.at, wire.AuditEntry(to_seconds(event.at), event.by, _kind(event), *_about(event)))
+            for _, event in some
+            if event.by and event.at >= begin and user in (None, event.by)
+        ]
+        looked += len(some)
+        is_over = len(some) < LOOKED_AT_ONCE or some[0][1].at < begin or looked >= SEARCHED_MAX
+        before = some[0][0] if some else before
+        await asyncio.sleep(0)
+    for row in journal.refusals.latest(user, begin, limit + 1):
+        told = wire.AuditEntry(
+            *(to_seconds(row.at), row.user, "refused", row.request, row.detail),
+            *(row.peer, row.status, row.code, row.times),
+        )
+        found.append((row.at, told))
+    found.sort(key=lambda one: one[0])
+    entries = tuple(entry for _, entry in found)
+    return wire.Audit(entries[-limit:], len(entries) > limit or looked >= SEARCHED_MAX)
 
 
 def _kind(event: Asked) -> str:

@@ -13,6 +13,7 @@ from headway.errors import Conflict, HeadwayError, MissingBlobs
 from headway.files import upload_of
 from headway.live.driver import Driver
 from headway.live.store.journal import JobRow, Journal
+from headway.live.submissions import Allow, allow_all
 from headway.live.work import gift_of
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import Bag, JobSpec, Rigid, Service, Workflow
@@ -25,8 +26,11 @@ GIFTS_AT_ONCE: Final = 20
 """The same for results that are read."""
 
 
-async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) -> wire.Retried:
+async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry, allow: Allow = allow_all) -> wire.Retried:
     """Submit the failed tasks of a job as a new job; when this returns the new job is durable.
+
+    Args:
+        allow: as of `Driver.submit`.
 
     Raises:
         Conflict: the job has not ended, or none of its tasks failed.
@@ -50,7 +54,7 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
     if isinstance(work, wire.Steps):
         job = msgspec.structs.replace(job, work=await _some_steps(driver, row, work, tasks))
     try:
-        answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client))
+        answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client), allow)
     except MissingBlobs as missing:
         raise HeadwayError(
             f"job {row.id} cannot be run again: its functions are not kept any more", "Submit it again."

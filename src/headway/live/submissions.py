@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from headway import wire
@@ -15,6 +15,10 @@ from headway.live.room import Room
 from headway.live.store.journal import Journal
 from headway.live.turn import refuse
 from headway.model.instant import Instant
+from headway.model.job import JobSpec
+
+Allow = Callable[[Sequence[JobSpec]], None]
+"""Raises if a caller may not have these jobs."""
 
 
 class Submissions:
@@ -60,18 +64,20 @@ class Submissions:
         """Whether something waits to be taken."""
         return bool(self._small or self._large)
 
-    async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
+    async def submit(self, caller: str, submission: wire.Submission, allow: Allow) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable. See `Driver.submit` for what it raises."""
-        answer = await intake.with_pauses(self._checked(caller, submission))
+        answer = await intake.with_pauses(self._checked(caller, submission, allow))
         return await asyncio.shield(answer)  # shielded: if one caller leaves, others may still wait
 
-    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+    def hand_in(self, caller: str, submission: wire.Submission, allow: Allow) -> asyncio.Future[wire.Submitted]:
         """The same without a task, if the submission is short: it is checked when this returns."""
         if not intake.is_short(submission):
-            return asyncio.ensure_future(self.submit(caller, submission))
-        return intake.at_once(self._checked(caller, submission))
+            return asyncio.ensure_future(self.submit(caller, submission, allow))
+        return intake.at_once(self._checked(caller, submission, allow))
 
-    def _checked(self, caller: str, submission: wire.Submission) -> intake.Pausing[asyncio.Future[wire.Submitted]]:
+    def _checked(
+        self, caller: str, submission: wire.Submission, allow: Allow
+    ) -> intake.Pausing[asyncio.Future[wire.Submitted]]:
         """Check a submission, and keep it for a turn; returns where its answer will be."""
         self._check_open()
         ledger, journal = self._ledger, self._journal
@@ -111,6 +117,7 @@ class Submissions:
                 answer=answer,
             )
             self._check_open()
+            allow(offer.specs)  # nothing comes between this and that it waits to be taken
         except BaseException as error:
             if ledger.job == first - 1 + count:
                 ledger.job = first - 1  # no later numbers were given since
@@ -150,3 +157,7 @@ class Submissions:
     def waiting(self) -> list[CheckedSubmission]:
         """Those that wait to be taken."""
         return [*self._small, *self._large]
+
+
+def allow_all(jobs: Sequence[JobSpec]) -> None:
+    """For a caller whom nothing bounds."""

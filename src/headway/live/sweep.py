@@ -45,7 +45,8 @@ class Keep:
         jobs: what is known of an ended job without results, after its end.
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.
         keys: idempotency keys of submissions, after these; at least `KEPT_LEAST`.
-        incidents: those older than the events; at most `expiry.INCIDENTS_MAX` of them.
+        incidents: those older than the events, at most `expiry.INCIDENTS_MAX` of them; and refused requests, at most
+            `refusals.ROWS_MAX`.
         uploads: uploads and functions that no open job and no result names, after their last use; at least
             `KEPT_LEAST`.
         upload_max: the most bytes that an uploaded file may have.
@@ -171,6 +172,8 @@ class Sweep:
 
     def _events(self) -> Iterator[None]:
         keep, expiry = self._keep, self._journal.expiry
+        while self._journal.refusals.drop(0 if keep.incidents is None else self._before(keep.incidents), PART):
+            yield
         begin = expiry.drop_snapshots(keep.events, self._clock.now())
         yield
         if keep.events is None:

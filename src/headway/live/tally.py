@@ -47,9 +47,14 @@ INCIDENTS: Final = (
         "task_given_up",
         "tasks_suspected",
         "tier_refused",
+        "token_created",
+        "token_revoked",
     ),
 )
 """All kinds of incidents."""
+
+REFUSED: Final = ("400", "401", "403", "404", "408", "409", "413", "414", "422", "429", "431", "503")
+"""Statuses of answers to refused requests that are counted from the beginning."""
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class Tally:
         submitted: jobs that were accepted.
         jobs, tasks: those that ended, by status or outcome.
         incidents: by kind.
+        refused: requests, by the status of their answer.
         in_time, late: jobs with a due date that ended, without cancelled ones; a failed one counts as late.
         tardiness_seconds: of the late ones; for a failed job up to its end.
         penalty: rate times the penalty shape of the tardiness, and what the windows of ended services have cost.
@@ -70,6 +76,7 @@ class Tally:
     jobs: Counter[str] = field(default_factory=Counter)
     tasks: Counter[str] = field(default_factory=Counter)
     incidents: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     in_time: int = 0
     late: int = 0
     tardiness_seconds: float = 0.0

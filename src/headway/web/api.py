@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -25,9 +25,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
+from headway.access.quotas import Meters, Quotas
+from headway.access.tokens import TokenOwner, Tokens
 from headway.errors import (
     Conflict,
     Damaged,
+    Forbidden,
     HandlerFailed,
     HeadwayError,
     InstanceDied,
@@ -39,12 +42,15 @@ from headway.errors import (
     NoSuchNode,
     NoSuchOutput,
     NoSuchService,
+    NoSuchToken,
     NoSuchUpload,
     NotTheirs,
+    QuotaExceeded,
     RequestTimedOut,
     ServiceEnded,
     ServiceFull,
     TooLarge,
+    TooOften,
     Unauthorised,
     Unavailable,
     did_you_mean,
@@ -63,8 +69,9 @@ from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds, to_seconds
-from headway.model.job import JobId
+from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
+from headway.times import clock_text
 from headway.web.asking import Desk, answered, service_of
 from headway.web.bodies import (
     BODY_MAX,
@@ -82,8 +89,11 @@ from headway.web.bodies import (
     unknown,
 )
 from headway.web.calls import Calls, Desks
+from headway.web.line import HttpConnection
 from headway.web.openapi import describe
+from headway.web.refusals import Refusals
 from headway.web.reply import Reply
+from headway.web.rights import MORE_RIGHTS, NOBODY, check_owner, check_right, is_allowed, jobs_in, right_of
 from headway.wire.base import ANSWER_MAX, JOBS_MAX, LIMIT_MAX, WAIT_MAX
 from headway.wire.reading import decoder
 
@@ -98,6 +108,9 @@ JOBS_AT_ONCE: Final = 5_000
 CUT_MAX: Final = 4 << 20
 """Bytes of results after which an answer is cut, because it is made in one go; one result is never cut."""
 
+LOOKED_AT_ONCE: Final = 250
+"""After so many jobs whose users are looked up, other requests are served."""
+
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
@@ -106,6 +119,10 @@ _MANY: Final = "Ask about fewer at once."
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
+    (Forbidden, HTTPStatus.FORBIDDEN),
+    (QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
+    (TooOften, HTTPStatus.TOO_MANY_REQUESTS),
+    (NoSuchToken, HTTPStatus.NOT_FOUND),
     (NoSuchJob, HTTPStatus.NOT_FOUND),
     (NoSuchUpload, HTTPStatus.NOT_FOUND),
     (NoSuchOutput, HTTPStatus.NOT_FOUND),
@@ -131,15 +148,8 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class TokenOwner:
-    """Names the owner of a token. Today every token has the full rights of an operator."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its caller, the job, node, upload or service it is about, its parameters and its body.
+    """One request: its caller, the job, node, upload, service or token it is about, its parameters and its body.
 
     The body of a file is the request itself, which gives it part by part.
     """
@@ -152,6 +162,7 @@ class Asked:
     node: str = ""
     upload: str = ""
     service: str = ""
+    token: str = ""
 
 
 Answerer = Callable[[Asked], Awaitable[Any]]
@@ -162,36 +173,45 @@ class Api:
 
     Args:
         driver: answers every request.
-        tokens: the owner of each token.
+        tokens: of the users.
         shut_down: ends the server in order, soon after it is called.
         checker: the status checker.
         delay: how late the event loop was.
         body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
         meter: measures the energy of the nodes; None: it is not measured.
+        quotas: what bounds users.
+        refusals: where refused requests are noted; None: nowhere.
 
     Attributes:
         desk: takes requests to services from their connections.
+        drop: ends the connections of these owners of tokens.
     """
 
     def __init__(
         self,
         driver: Driver,
-        tokens: Mapping[str, TokenOwner],
+        tokens: Tokens,
         shut_down: Callable[[], None],
         *,
         checker: Checker,
         delay: LoopDelay,
         body_max: int = BODY_MAX,
         meter: EnergyMeter | None = None,
+        quotas: Quotas = Quotas(),  # noqa: B008  # frozen
+        refusals: Refusals | None = None,
     ) -> None:
         self._driver = driver
-        self._tokens = {token.encode(): owner for token, owner in tokens.items()}
+        self._tokens = tokens
+        self._changing = asyncio.Lock()
+        self._meters = Meters(quotas, lambda user: driver.held_by(user))
+        self._refusals = refusals
+        self.drop: Callable[[Iterable[TokenOwner]], None] = _drop_none
         self._shut_down = shut_down
         self._checker = checker
         self._delay = delay
         self._body_max = body_max
         self._meter = meter
-        self.desk = Desk(driver.services, self._tokens, _unanswered)
+        self.desk = Desk(driver.services, tokens, _unanswered, self.may)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
@@ -223,6 +243,11 @@ class Api:
             wire.SET_CHECKER: self._set_checker,
             wire.INCIDENTS: self._incidents,
             wire.REQUESTS: self._requests,
+            wire.AUDIT: self._audit,
+            wire.TOKENS: self._list_tokens,
+            wire.CREATE_TOKEN: self._create_token,
+            wire.REVOKE_TOKEN: self._revoke_token,
+            wire.MYSELF: self._myself,
             wire.ENERGY: self._energy,
             wire.PENALTIES: self._penalties,
             wire.SERVICES: self._services,
@@ -263,17 +288,67 @@ class Api:
 
     # Every question
 
+    def may(self, route: wire.Route, caller: TokenOwner) -> bool:
+        """Whether a caller may ask for something now; then it counts as a request of his (`Answers`)."""
+        return is_allowed(route, caller) and not self._meters.may_ask(caller)
+
+    def _caller(self, request: Request, route: wire.Route) -> TokenOwner:
+        """Who asks, where he may.
+
+        Raises:
+            Unauthorised: he has no token, or none that is valid.
+            Forbidden: his role does not allow it.
+            TooOften: he has sent too many requests.
+        """
+        if right_of(route).least is None:
+            return NOBODY
+        caller = owner_of_token(request, self._tokens, _TOKEN)
+        check_right(route, caller)
+        self._meters.check_rate(caller)
+        return caller
+
+    async def _check_own(self, route: wire.Route, caller: TokenOwner, jobs: Iterable[JobId]) -> None:
+        """Check that a caller has a right to these jobs; those that are not known are not looked at.
+
+        Raises:
+            Forbidden: one is another user's.
+        """
+        for place, job in enumerate(dict.fromkeys(jobs), 1):
+            self._check_job(route, caller, job)
+            if place % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _check_job(self, route: wire.Route, caller: TokenOwner, job: JobId) -> None:
+        user = reports.user_of(self._driver, job)
+        if user is not None:
+            check_owner(route, caller, job, user)
+
+    def _note(self, route: wire.Route, error: Exception, line: Any, caller: TokenOwner | None) -> None:
+        """Note a request that is refused: for a reason of its caller's, not of ours."""
+        if self._refusals is None or not isinstance(error, HeadwayError | msgspec.MsgspecError | RecursionError):
+            return
+        headway = error if isinstance(error, HeadwayError) else Malformed(str(error))
+        status = status_of(headway, _STATUS)
+        if isinstance(error, MissingBlobs) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return
+        peer = getattr(line, "client", None)
+        self._refusals.note(route.name, status, headway, "" if caller is None else caller.name, peer[0] if peer else "")
+
     def _endpoint(self, route: wire.Route, answerer: Answerer) -> Callable[[Request], Awaitable[Response]]:
         has_body = route.body not in (None, bytes)
         unpack, parse = (decoder(route.body if has_body else Any, is_json=is_json) for is_json in (False, True))
         kinds = {name: kind for name, kind, _ in route.query}
+        is_own = right_of(route).own
 
         async def endpoint(request: Request) -> Response:
             packed = wire.MSGPACK in request.headers.get("accept", "")
+            caller: TokenOwner | None = None
             try:
-                caller = TokenOwner("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
+                caller = self._caller(request, route)
                 query = _query(request.query_params, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
+                if is_own:
+                    self._check_job(route, caller, job)
                 body: Any = None
                 if route.body is bytes:
                     body = request
@@ -285,12 +360,15 @@ class Api:
                     else:
                         most = min(OTHERS_MAX, self._body_max)
                         body = (parse if is_json else unpack)(await read_body(request, most, _MANY))
-                names = (request.path_params.get(name, "") for name in ("node", "upload", "service"))
+                if is_own:
+                    await self._check_own(route, caller, jobs_in(body))
+                names = (request.path_params.get(name, "") for name in ("node", "upload", "service", "token"))
                 answer = await answerer(Asked(caller, job, query, body, packed, *names))
             except ClientDisconnect:
                 log.info("%s: the caller hung up", route.name)
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+                self._note(route, error, request, caller)
                 return _trouble(route, error, packed, request.headers.get("content-type", wire.MSGPACK))
             if isinstance(answer, Response):
                 return answer
@@ -310,7 +388,32 @@ class Api:
     # Answers
 
     async def _submit(self, asked: Asked) -> wire.Submitted:
-        return await self._driver.submit(asked.caller.name, asked.body)
+        return await self._driver.submit(*self._submission(asked.caller, asked.body))
+
+    def _submission(
+        self, caller: TokenOwner, submission: wire.Submission
+    ) -> tuple[str, wire.Submission, Callable[[Sequence[JobSpec]], None]]:
+        """What is handed in for a caller.
+
+        Raises:
+            Forbidden: jobs would be another user's, or take the place of another user's service.
+        """
+        if not caller.role.covers(wire.Role.OPERATOR):
+            for place, job in enumerate(submission.jobs):
+                if job.user and job.user != caller.name:
+                    said = f"jobs[{place}].user is {job.user!r}; allowed: {caller.name!r}, or none, for {caller.title}"
+                    raise Forbidden(said, f"Operators submit for others. {MORE_RIGHTS}")
+                if job.service is not None and job.service.replace:
+                    for other in self._driver.services_named(job.name):
+                        self._check_job(wire.SUBMIT, caller, other)
+        if caller.scope:
+            submission = msgspec.structs.replace(submission, client=f"{caller.scope}{submission.client}")
+        return caller.name, submission, partial(self._allow, caller)
+
+    def _allow(self, caller: TokenOwner, jobs: Sequence[JobSpec]) -> None:
+        own = [job.tasks for job in jobs if job.user == caller.name]
+        if own:
+            self._meters.check_more(caller, len(own), sum(own))
 
     async def _jobs(self, asked: Asked) -> wire.JobList:
         status = asked.query.get("status")
@@ -349,7 +452,11 @@ class Api:
         return wire.Done(await self._driver.cancel_tasks(asked.job, tasks, by=asked.caller.name))
 
     async def _retry(self, asked: Asked) -> wire.Retried:
-        return await retry.retry(self._driver, asked.caller.name, reports.row(self._driver, asked.job), asked.body)
+        caller, wanted = asked.caller, asked.body
+        if caller.scope:
+            wanted = msgspec.structs.replace(wanted, client=f"{caller.scope}{wanted.client}")
+        row = reports.row(self._driver, asked.job)
+        return await retry.retry(self._driver, caller.name, row, wanted, partial(self._allow, caller))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
         patience = _within("wait", asked.query.get("wait", PATIENCE), 0.0, WAIT_MAX)
@@ -373,7 +480,8 @@ class Api:
         return wire.Done(await self._driver.retention.clear(asked.body.jobs))
 
     async def _acknowledge(self, asked: Asked) -> wire.Done:
-        await self._driver.retention.acknowledge(asked.body.client, asked.body.results, by=asked.caller.name)
+        client = f"{asked.caller.scope}{asked.body.client}"
+        await self._driver.retention.acknowledge(client, asked.body.results, by=asked.caller.name)
         return wire.Done(len({tasks.job for tasks in asked.body.results}))
 
     async def _upload(self, asked: Asked) -> wire.Upload:
@@ -411,11 +519,16 @@ class Api:
             receive,
             send,
         )
+        caller: TokenOwner | None = None
         try:
-            listener = self._listen(request, reply)
+            if request.method != wire.MESSAGES.method:
+                raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+            caller = self._caller(request, wire.MESSAGES)
+            listener = self._driver.listen(self.wanted(request.query_params, caller), reply)
         except HTTPException as error:
             refusal = await self._unknown(request, error)
         except HeadwayError as error:
+            self._note(wire.MESSAGES, error, request, caller)
             refusal = _refusal(error, packed)
         except Exception as error:
             log.exception("%s failed", wire.MESSAGES.name)
@@ -434,9 +547,9 @@ class Api:
         """All desks, of a server with a journal of this epoch."""
         return Desks(self.desk, Calls(self, self._tokens, epoch, self._body_max))
 
-    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+    def hand_in(self, caller: TokenOwner, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
         """Accept a submission (`Answers`)."""
-        return self._driver.hand_in(caller, submission)
+        return self._driver.hand_in(*self._submission(caller, submission))
 
     def listen(self, wanted: Wanted, caller: Caller) -> Listener:
         """Answer a caller when there are messages for it (`Answers`)."""
@@ -450,16 +563,20 @@ class Api:
         """The body of an answer (`Answers`)."""
         return _messages(rows, cursor, forgotten=self._driver.journal.retained.forgotten, packed=packed)
 
-    def refused(self, route: wire.Route, error: Exception, *, packed: bool) -> Response:
-        """The answer to an error (`Answers`)."""
+    def refused(
+        self, route: wire.Route, error: Exception, caller: TokenOwner, line: HttpConnection, *, packed: bool
+    ) -> Response:
+        """The answer to an error, which is noted (`Answers`)."""
+        self._note(route, error, line, caller)
         return _trouble(route, error, packed)
 
     async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        caller: TokenOwner | None = None
         try:
             if scope["method"] != wire.REQUEST.method:
                 raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
-            owner_of_token(request, self._tokens, _TOKEN)
+            caller = self._caller(request, wire.REQUEST)
             _query(request.query_params, {})
             got = await answered(self._driver.services, service, request, receive)
             answer = Response(got.body, headers={"content-type": got.kind})
@@ -469,19 +586,15 @@ class Api:
             log.debug("%s: the caller hung up", wire.REQUEST.name)
             answer = Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
+            self._note(wire.REQUEST, error, request, caller)
             answer = _unanswered(error, wire.MSGPACK in request.headers.get("accept", ""))
         await answer(scope, receive, send)
 
-    def _listen(self, request: Request, reply: Reply) -> Listener:
-        if request.method != wire.MESSAGES.method:
-            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
-        owner_of_token(request, self._tokens, _TOKEN)
-        return self._driver.listen(self.wanted(request.query_params), reply)
-
-    def wanted(self, query: QueryParams) -> Wanted:
-        """Which messages a query asks for (`Answers`).
+    def wanted(self, query: QueryParams, caller: TokenOwner) -> Wanted:
+        """Which messages a query asks for (`Answers`). Everybody may learn how jobs fare; results are their users'.
 
         Raises:
+            Forbidden: it asks for results of others.
             HeadwayError: it is wrong.
         """
         found = _query(query, _MESSAGES)
@@ -489,12 +602,19 @@ class Api:
         if len(jobs) > JOBS_MAX:
             raise malformed("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
         self._check_known(jobs)
+        client, results = found.get("client"), _within("results", found.get("results", 0), 0, ANSWER_MAX)
+        if results and client is None and not caller.role.covers(wire.Role.OPERATOR):
+            if not jobs:
+                said = f"results is {results}; allowed: 0, or for {caller.title} with `client`, or with own `job`s"
+                raise Forbidden(said, MORE_RIGHTS)
+            for job in jobs:
+                self._check_job(wire.RESULTS, caller, job)
         return Wanted(
             found.get("after", 0),
             min(MESSAGES_AT_ONCE, _within("limit", found.get("limit", 1000), 1, LIMIT_MAX)),
-            found.get("client"),
+            None if client is None else f"{caller.scope}{client}",
             jobs,
-            _within("results", found.get("results", 0), 0, ANSWER_MAX),
+            results,
             CUT_MAX,
             _within("wait", found.get("wait", 0.0), 0.0, WAIT_MAX),
         )
@@ -559,6 +679,44 @@ class Api:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await requests.report(self._driver.journal, asked.query.get("after", 0), limit)
 
+    async def _audit(self, asked: Asked) -> wire.Audit:
+        limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
+        since = wire.optional_microseconds(asked.query.get("since"), "since")
+        if self._refusals is not None:
+            self._refusals.write()
+        return await requests.audit(self._driver.journal, asked.query.get("user"), since, limit)
+
+    # Tokens
+
+    async def _list_tokens(self, asked: Asked) -> wire.TokenList:
+        return wire.TokenList(self._tokens.reports())
+
+    async def _create_token(self, asked: Asked) -> wire.MadeToken:
+        async with self._changing:
+            made, write = self._tokens.create(asked.body, asked.caller.name)
+            await aside(write)
+            self._tokens.use()
+        about = made.about
+        until = "" if about.expires is None else f", until {clock_text(about.expires)}"
+        self._told_of_token("token_created", about, f"role {about.role.value}{until}", asked.caller)
+        return made
+
+    async def _revoke_token(self, asked: Asked) -> wire.Done:
+        async with self._changing:
+            about = self._tokens.report(asked.token)
+            await aside(self._tokens.revoke(asked.token))
+            gone = self._tokens.use()
+        self.drop([owner for owner in gone if owner is not asked.caller])  # who asks this is still to be answered
+        self._told_of_token("token_revoked", about, f"role {about.role.value}", asked.caller)
+        return wire.Done(len(gone))
+
+    def _told_of_token(self, kind: str, about: wire.TokenReport, detail: str, caller: TokenOwner) -> None:
+        self._driver.incident(kind, f"token {about.id} of user {about.user}", detail, caller.name)
+
+    async def _myself(self, asked: Asked) -> wire.Myself:
+        caller = asked.caller
+        return wire.Myself(caller.name, caller.role, caller.token, caller.until, self._meters.bounds(caller))
+
     async def _energy(self, asked: Asked) -> wire.EnergyReport:
         if self._meter is None:
             raise Unavailable("this server measures no energy")
@@ -613,6 +771,10 @@ def _query(given: QueryParams, kinds: Mapping[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             raise malformed(name, ", ".join(values), f"a value of another kind ({error})") from None
     return found
+
+
+def _drop_none(owners: Iterable[TokenOwner]) -> None:
+    """Where there are no connections."""
 
 
 async def _not_so(request: Request) -> Response:
@@ -689,10 +851,12 @@ def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> 
 
 def _refusal(error: HeadwayError, packed: bool) -> Response:
     status = status_of(error, _STATUS)
+    if isinstance(error, QuotaExceeded) and error.retry_after is None:
+        status = HTTPStatus.FORBIDDEN  # it will never do
     missing = error.names if isinstance(error, MissingBlobs) else ()
     response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing, error.code), packed, status)
     if status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ServiceFull):
+    if isinstance(error, ServiceFull | TooOften | QuotaExceeded) and error.retry_after is not None:
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response

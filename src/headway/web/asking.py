@@ -10,7 +10,7 @@ whatever is wrong. There every error is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -20,11 +20,12 @@ from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway import wire
+from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError
 from headway.services.queue import Request as Waiting
 from headway.services.queue import RequestQueue
 from headway.services.terms import Answer
-from headway.web.bodies import owner_of, read_body
+from headway.web.bodies import Owners, owner_of, read_body
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 
@@ -61,12 +62,14 @@ class _Head(NamedTuple):
     """What is to be known of the head of a request.
 
     Attributes:
+        owner: of the token in it.
         queue: of the service.
         kind: media type of the body.
         size: bytes of the body.
         packed: whether errors are told in MessagePack.
     """
 
+    owner: TokenOwner
     queue: RequestQueue
     kind: str
     size: int
@@ -77,19 +80,26 @@ class Desk:
     """Takes requests to services from their connections.
 
     A caller sends nearly the same head with each request. So heads that were parsed and taken are remembered, as they
-    are, with the token in them: the same bytes mean the same. Only the service may have ended since.
+    are, with the token in them: the same bytes mean the same. Only the service may have ended since, and the token may
+    not be valid any more.
 
     Args:
         services: answer them.
-        owners: of the tokens that give the right to ask.
+        owners: of the tokens.
         refused: the answer to an error; whether it is MessagePack or JSON.
+        may: whether the owner of a token may ask a service now; a request that is taken counts.
     """
 
     def __init__(
-        self, services: Queues, owners: Mapping[bytes, object], refused: Callable[[Exception, bool], Response]
+        self,
+        services: Queues,
+        owners: Owners[TokenOwner],
+        refused: Callable[[Exception, bool], Response],
+        may: Callable[[wire.Route, TokenOwner], bool],
     ) -> None:
         self._services = services
         self._owners = owners
+        self._may = may
         self._heads = Heads[_Head]()
         self.refused = refused
 
@@ -99,25 +109,30 @@ class Desk:
             return None
         given = dict(headers)
         size = given.get(b"content-length", b"")
-        if (
-            len(given) < len(headers)
-            or not size.isdigit()
-            or owner_of(given.get(b"authorization", b""), self._owners) is None
-        ):
+        owner = owner_of(given.get(b"authorization", b""), self._owners)
+        if len(given) < len(headers) or not size.isdigit() or owner is None:
             return None
         try:
             queue = self._services.queue(name)
         except HeadwayError:
             return None
-        if int(size) > queue.settings.request_max:
+        if int(size) > queue.settings.request_max or not self._may(wire.REQUEST, owner):
             return None
+        line.owner = owner
         packed = wire.MSGPACK.encode() in given.get(b"accept", b"")
-        return Asking(self, line, _Head(queue, given.get(b"content-type", b"").decode("latin-1"), int(size), packed))
+        kind = given.get(b"content-type", b"").decode("latin-1")
+        return Asking(self, line, _Head(owner, queue, kind, int(size), packed))
 
     def take_again(self, line: HttpConnection, data: bytes) -> Asking | None:
         """Take a request that is whole, and whose head is one that was taken before."""
         found = self._heads.find(data)
-        return None if found is None or found[0].queue.ended else Asking(self, line, *found)
+        if found is None or found[0].queue.ended:
+            return None
+        owner = found[0].owner
+        if not (owner.is_valid and self._may(wire.REQUEST, owner)):
+            return None
+        line.owner = owner
+        return Asking(self, line, *found)
 
     def learn(self, taken: Taken, data: bytes) -> None:
         """Remember the head of a request."""

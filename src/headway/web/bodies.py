@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -41,6 +40,7 @@ ENCODED_AT_ONCE: Final = 500
 """Elements of a list in an answer; then other requests are served."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malformed:
@@ -147,31 +147,40 @@ def _elements(items: tuple[object, ...], *, packed: bool) -> bytes:
     return body[len(array_head(len(items))) :] if packed else body[1:-1]
 
 
-def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T:
+class Owners(Protocol[T_co]):
+    """Knows who owns which token."""
+
+    def owner(self, token: bytes) -> T_co | None:
+        """Whose token it is; None: it is not known, or not valid any more."""
+        ...
+
+    def why_not(self, token: bytes) -> str:
+        """Why a token is not taken."""
+        ...
+
+
+def owner_of_token(request: Request, owners: Owners[T], where: str) -> T:
     """The owner of the token that a request carries; `where` says in which file the token is.
 
     Raises:
-        Unauthorised: it has no token, or an unknown one.
+        Unauthorised: it has no token, or one that is not valid.
     """
     given = request.headers.get("authorization", "").encode("latin-1")
     owner = owner_of(given, owners)
     if owner is not None:
         line = request.scope.get("line")
         if line is not None:
-            line.trusted = True
+            line.trusted, line.owner = True, owner
         return owner
-    if _token_in(given):
-        raise Unauthorised("the token is not the one of this server", f"It is in {where}.")
+    if token := _token_in(given):
+        raise Unauthorised(owners.why_not(token), f"It is in {where}.")
     raise Unauthorised("no token was sent", f"Send `Authorization: Bearer TOKEN` with the token of {where}.")
 
 
-def owner_of(authorization: bytes, owners: Mapping[bytes, T]) -> T | None:
-    """The owner of the token in the value of a header `Authorization`; None: there is none that is known."""
-    given = _token_in(authorization)
-    for known, owner in owners.items():
-        if hmac.compare_digest(known, given):
-            return owner
-    return None
+def owner_of(authorization: bytes, owners: Owners[T]) -> T | None:
+    """The owner of the token in the value of a header `Authorization`; None: there is none that is valid."""
+    token = _token_in(authorization)
+    return owners.owner(token) if token else None
 
 
 def _token_in(authorization: bytes) -> bytes:

@@ -17,12 +17,13 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway import wire
+from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError
 from headway.live.listeners import Listener, Wanted
 from headway.live.store.messages import MessageRow
 from headway.web.asking import Asking
 from headway.web.asking import Desk as ServiceDesk
-from headway.web.bodies import WHOLE_MAX, in_form, owner_of
+from headway.web.bodies import WHOLE_MAX, Owners, in_form, owner_of
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 from headway.wire.epoch import EPOCH
@@ -39,23 +40,18 @@ _BODIES: Final = (b"content-length", b"transfer-encoding")
 _submission = decoder(wire.Submission, is_json=False)
 
 
-class Owner(Protocol):
-    """Whose token it is."""
-
-    @property
-    def name(self) -> str:
-        """For the journal."""
-        ...
-
-
 class Answers(Protocol):
     """What answers."""
 
-    def hand_in(self, caller: str, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
+    def may(self, route: wire.Route, caller: TokenOwner) -> bool:
+        """Whether a caller may ask for something now; then it counts as a request of his."""
+        ...
+
+    def hand_in(self, caller: TokenOwner, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
         """See `Driver.hand_in`."""
         ...
 
-    def wanted(self, query: QueryParams) -> Wanted:
+    def wanted(self, query: QueryParams, caller: TokenOwner) -> Wanted:
         """Which messages a query asks for.
 
         Raises:
@@ -75,8 +71,10 @@ class Answers(Protocol):
         """The body of an answer with messages."""
         ...
 
-    def refused(self, route: wire.Route, error: Exception, *, packed: bool) -> Response:
-        """The answer to an error."""
+    def refused(
+        self, route: wire.Route, error: Exception, caller: TokenOwner, line: HttpConnection, *, packed: bool
+    ) -> Response:
+        """The answer to an error, which is noted."""
         ...
 
 
@@ -89,7 +87,7 @@ class _Head(NamedTuple):
         packed: whether the answer is MessagePack.
     """
 
-    caller: str
+    caller: TokenOwner
     size: int
     packed: bool
 
@@ -107,7 +105,7 @@ class Calls:
         body_max: bytes that a submission may have.
     """
 
-    def __init__(self, answers: Answers, owners: Mapping[bytes, Owner], epoch: str, body_max: int) -> None:
+    def __init__(self, answers: Answers, owners: Owners[TokenOwner], epoch: str, body_max: int) -> None:
         self.answers = answers
         self.epoch_line = b"%b: %b\r\n" % (_EPOCH, epoch.encode())
         self._owners = owners
@@ -118,7 +116,13 @@ class Calls:
     def take_again(self, line: HttpConnection, data: bytes) -> Submitting | None:
         """Take a submission that is whole, and whose head is one that was taken before."""
         found = self._heads.find(data)
-        return None if found is None else Submitting(self, line, *found)
+        if found is None:
+            return None
+        caller = found[0].caller
+        if not (caller.is_valid and self.answers.may(wire.SUBMIT, caller)):
+            return None
+        line.owner = caller
+        return Submitting(self, line, *found)
 
     def learn(self, taken: Submitting, data: bytes) -> None:
         """Remember the head of a submission."""
@@ -135,7 +139,7 @@ class Calls:
             return self._listening(line, query, headers)
         return None
 
-    def _owner(self, given: Mapping[bytes, bytes]) -> Owner | None:
+    def _owner(self, given: Mapping[bytes, bytes]) -> TokenOwner | None:
         """Who asks; None: that is not known, or another epoch is meant."""
         return owner_of(given.get(b"authorization", b""), self._owners) if self._is_ours(given) else None
 
@@ -149,17 +153,24 @@ class Calls:
             return None
         if given.get(b"content-type", _PACKED) != _PACKED:
             return None
-        return Submitting(self, line, _Head(owner.name, int(size), _PACKED in given.get(b"accept", b"")))
+        if not self.answers.may(wire.SUBMIT, owner):
+            return None
+        line.owner = owner
+        return Submitting(self, line, _Head(owner, int(size), _PACKED in given.get(b"accept", b"")))
 
     def _listening(self, line: HttpConnection, query: bytes, headers: list[tuple[bytes, bytes]]) -> Listening | None:
         given = dict(headers)
-        if self._owner(given) is None or len(given) < len(headers) or any(name in given for name in _BODIES):
+        owner = self._owner(given)
+        if owner is None or len(given) < len(headers) or any(name in given for name in _BODIES):
             return None
         try:
-            wanted = self.answers.wanted(QueryParams(query))
+            wanted = self.answers.wanted(QueryParams(query), owner)
         except HeadwayError:
             return None
-        return Listening(self, line, wanted, packed=_PACKED in given.get(b"accept", b""))
+        if not self.answers.may(wire.MESSAGES, owner):
+            return None
+        line.owner = owner
+        return Listening(self, line, owner, wanted, packed=_PACKED in given.get(b"accept", b""))
 
 
 class _Call:
@@ -170,12 +181,13 @@ class _Call:
         response_complete: False, for uvicorn.
     """
 
-    __slots__ = ("_desk", "_line", "_packed", "keep_alive")
+    __slots__ = ("_caller", "_desk", "_line", "_packed", "keep_alive")
 
     response_complete: Final = False
 
-    def __init__(self, desk: Calls, line: HttpConnection, *, packed: bool) -> None:
+    def __init__(self, desk: Calls, line: HttpConnection, caller: TokenOwner, *, packed: bool) -> None:
         self._desk = desk
+        self._caller = caller
         self._line = line
         self._packed = packed
         self.keep_alive = True
@@ -185,7 +197,7 @@ class _Call:
         return b"" if self.keep_alive else _CLOSE
 
     def _error(self, route: wire.Route, error: Exception) -> bytes:
-        response = self._desk.answers.refused(route, error, packed=self._packed)
+        response = self._desk.answers.refused(route, error, self._caller, self._line, packed=self._packed)
         head = b"".join([b"%b: %b\r\n" % header for header in response.raw_headers])
         first = STATUS_LINE[response.status_code]
         return b"".join((first, head, self._desk.epoch_line, self._end, b"\r\n", bytes(response.body)))
@@ -201,7 +213,7 @@ class Submitting(_Call):
     __slots__ = ("_body", "_is_gone", "head")
 
     def __init__(self, desk: Calls, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
-        super().__init__(desk, line, packed=head.packed)
+        super().__init__(desk, line, head.caller, packed=head.packed)
         self.head = head
         self._body: bytes | bytearray = body
         self._is_gone = False
@@ -246,8 +258,8 @@ class Listening(_Call):
 
     __slots__ = ("_is_over", "_listener", "_wanted", "_whole")
 
-    def __init__(self, desk: Calls, line: HttpConnection, wanted: Wanted, *, packed: bool) -> None:
-        super().__init__(desk, line, packed=packed)
+    def __init__(self, desk: Calls, line: HttpConnection, caller: TokenOwner, wanted: Wanted, *, packed: bool) -> None:
+        super().__init__(desk, line, caller, packed=packed)
         self._wanted = wanted
         self._listener: Listener | None = None
         self._whole = b""

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headway import __version__, wire
+from headway.access.tokens import Known
 from headway.advice import language
 from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
 from headway.advice.snapshots import check_snapshot
@@ -107,7 +108,7 @@ class Decider:
         self._policies = policies
         self._offers = offers
         self._default = default
-        self._tokens = {token.encode(): True} if token else {}
+        self._tokens = Known({token.encode(): True}) if token else None
         self._token_file = token_file
         self._body_max = body_max
         answerers: dict[wire.Route, Callable[[Request], Awaitable[Any]]] = {
@@ -129,7 +130,7 @@ class Decider:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                if self._tokens and route is not wire.HEALTH:
+                if self._tokens is not None and route is not wire.HEALTH:
                     owner_of_token(request, self._tokens, f"the file {self._token_file} of the decider")
                 return _response(await answerer(request))
             except HeadwayError as error:

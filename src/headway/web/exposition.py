@@ -30,7 +30,7 @@ from headway.live.driver import Driver
 from headway.live.meter import EnergyMeter
 from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import Totals
-from headway.live.tally import INCIDENTS
+from headway.live.tally import INCIDENTS, REFUSED
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
@@ -146,6 +146,8 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     yield _gauge("headway_stored_bytes_max", "The limit for headway_stored_bytes.", room.outputs_max)
     yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
     yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
+    about = "Requests refused, by the status of the answer."
+    yield _counts("headway_requests_refused", about, "status", REFUSED, tally.refused)
 
 
 def _of_services(driver: Driver) -> Iterator[Metric]:

@@ -114,9 +114,11 @@ class Room:
     Args:
         most: connections at once, > 0.
         files: how many files this process may have open, for the error.
+        refused: is called with the status of each answer to a request that the application never sees.
     """
 
-    def __init__(self, most: int, files: int) -> None:
+    def __init__(self, most: int, files: int, refused: Callable[[int], None] = lambda status: None) -> None:
+        self.refused = refused
         self._most = most
         self._files = files
         self._connected = 0
@@ -168,6 +170,7 @@ class Room:
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application that always gives this answer."""
+        self.refused(HTTPStatus.SERVICE_UNAVAILABLE)
         answer = _answer(self.refusal(), HTTPStatus.SERVICE_UNAVAILABLE, Request(scope).headers.get("accept", ""))
         start = {"type": "http.response.start", "status": int(HTTPStatus.SERVICE_UNAVAILABLE), "headers": answer[0]}
         await send(start)
@@ -241,12 +244,13 @@ class HttpConnection(HttpToolsProtocol):
 
     Attributes:
         trusted: whether its caller has shown a valid token.
+        owner: whose token it showed last; None: it has shown none.
     """
 
     # Thousands of callers may wait: with slots, the dict of uvicorn's attributes stays small.
     __slots__ = (
         *("_body", "_body_before", "_chunks", "_cycles", "_deadline", "_desk", "_ending", "_fed", "_gone", "_head"),
-        *("_held", "_part", "_past", "_rested", "_room", "_stalled", "_taken", "trusted"),
+        *("_held", "_part", "_past", "_rested", "_room", "_stalled", "_taken", "owner", "trusted"),
     )
 
     def __init__(
@@ -260,6 +264,7 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.trusted = False
+        self.owner: object = None
         self._room = room
         self._part = _Part.NONE
         self._desk = desk
@@ -610,6 +615,7 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, refused: _Refused) -> None:
         """Say why nothing more is read, and end the connection."""
         log.debug("refused a request: %s", refused.error)
+        self._room.refused(refused.status)
         self._ending = True
         self._unwatch()
         self._rested = None

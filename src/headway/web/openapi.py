@@ -18,6 +18,7 @@ _NAMES: Final[dict[str, dict[str, Any]]] = {
     "node": msgspec.json.schema(NodeName),
     "upload": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     "service": msgspec.json.schema(ServiceName),
+    "token": {"type": "string", "pattern": "^[0-9a-f]{8}$"},
 }
 """What stands in a path."""
 
@@ -57,6 +58,7 @@ def describe(
     routes = tuple(routes)
     types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes, str)]
     written = written or {}
+    has_roles = all(route.right is not None for route in routes)
     _, components = msgspec.json.schema_components(
         [*types, wire.ErrorBody, *written.values()],
         schema_hook=lambda kind: {"$ref": _component(written[kind])},
@@ -67,7 +69,7 @@ def describe(
             components[name]["properties"][term] |= known
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, media)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, media, has_roles=has_roles)
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version, "description": about},
@@ -82,7 +84,7 @@ def _component(kind: type | str) -> str:
     return f"#/components/schemas/{kind if isinstance(kind, str) else kind.__name__}"
 
 
-def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
+def _operation(route: wire.Route, media: tuple[str, ...], *, has_roles: bool) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "query", "description": meaning, "schema": msgspec.json.schema(kind)}
         for name, kind, meaning in route.query
@@ -102,7 +104,11 @@ def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
         operation["parameters"] = parameters
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": _content(route.body, media)}
-    if route is wire.HEALTH:
+    right = route.right if has_roles else None
+    if right is not None:
+        operation["description"] = f"For {right.text}."
+        operation["security"] = [] if right.least is None else [{"token": [right.least.value]}]
+    elif route is wire.HEALTH:
         operation["security"] = []
     return operation
 

@@ -9,7 +9,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from ipaddress import ip_address
 from typing import Final
@@ -39,15 +39,23 @@ class BoundedServer(uvicorn.Server):
         app: answers requests.
         end: ends it.
         desk: takes some requests before; None: none.
+        refused: is called with the status of each answer to a request that the application never sees.
     """
 
-    def __init__(self, app: ASGIApp, end: asyncio.Event, desk: Desk | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        end: asyncio.Event,
+        desk: Desk | None = None,
+        *,
+        refused: Callable[[int], None] = lambda status: None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
                 loop="none",
-                http=_lines(desk),  # type: ignore[arg-type]  # called as a class is
+                http=_lines(desk, refused),  # type: ignore[arg-type]  # called as a class is
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -59,6 +67,13 @@ class BoundedServer(uvicorn.Server):
             )
         )
         self._end = end
+
+    def drop(self, owners: Iterable[object]) -> None:
+        """End the connections that have shown a token of one of these owners last, whatever is under way there."""
+        gone = {id(owner) for owner in owners}
+        for line in list(self.server_state.connections):
+            if isinstance(line, HttpConnection) and id(line.owner) in gone:
+                line.transport.abort()
 
     async def main_loop(self) -> None:
         """Serve until stopped."""
@@ -78,10 +93,10 @@ def allow_files() -> int:
     return allowed
 
 
-def _lines(desk: Desk | None) -> Callable[..., HttpConnection]:
+def _lines(desk: Desk | None, refused: Callable[[int], None]) -> Callable[..., HttpConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
-    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files), desk)
+    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files, refused), desk)
 
 
 def listen(host: str, port: int) -> socket.socket:

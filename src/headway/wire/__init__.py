@@ -9,6 +9,16 @@ demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `E
 
 from __future__ import annotations
 
+from headway.wire.access import (
+    Audit,
+    AuditEntry,
+    Bound,
+    MadeToken,
+    Myself,
+    NewToken,
+    TokenList,
+    TokenReport,
+)
 from headway.wire.base import (
     API,
     JSON,
@@ -84,15 +94,18 @@ from headway.wire.results import (
     TaskResult,
     Upload,
 )
+from headway.wire.roles import Right, Role
 from headway.wire.routes import (
     ACKNOWLEDGE,
     ADD_NODE,
+    AUDIT,
     CANCEL,
     CANCEL_TASKS,
     CHANGE,
     CHECKER,
     CHOOSE,
     CLEAR,
+    CREATE_TOKEN,
     DOWNLOAD,
     DRAIN_NODE,
     ENERGY,
@@ -103,6 +116,7 @@ from headway.wire.routes import (
     JOBS,
     MESSAGES,
     METRICS,
+    MYSELF,
     NODES,
     OPENAPI,
     OUTPUT,
@@ -115,6 +129,7 @@ from headway.wire.routes import (
     RESIZE_NODE,
     RESULTS,
     RETRY,
+    REVOKE_TOKEN,
     ROUTES,
     SERVICE,
     SERVICES,
@@ -125,6 +140,7 @@ from headway.wire.routes import (
     SWITCH_NODE_OFF,
     SWITCH_NODE_ON,
     TASKS,
+    TOKENS,
     UPLOAD,
     UPLOADED,
 )

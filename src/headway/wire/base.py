@@ -12,6 +12,7 @@ from headway.model.job import BYTES_MAX, COUNT_MAX, NAME_MAX, SIZE_RANGE
 from headway.model.node import COUNT_MAX as NODE_COUNT_MAX
 from headway.model.node import NAME_MAX as NODE_NAME_MAX
 from headway.model.node import SPEED_RANGE
+from headway.wire.roles import Right
 
 API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
@@ -160,6 +161,8 @@ class Route(msgspec.Struct, frozen=True):
         query: parameters of the query string: name, type, what it means; those of a list may come many times.
         body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`);
             `str`: text as it is (`TEXT`).
+        right: who may ask for it. None: the interface knows no roles, as that of deciders; a server refuses to start
+            with a route of which nothing is said.
     """
 
     name: str
@@ -169,3 +172,4 @@ class Route(msgspec.Struct, frozen=True):
     body: Any = None
     query: tuple[tuple[str, Any, str], ...] = ()
     summary: str = ""
+    right: Right | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from headway.model.actions import JobStatus
+from headway.wire.access import Audit, MadeToken, Myself, NewToken, TokenList
 from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, LONGEST_SECONDS, WAIT_MAX, Done, Health, Limit, Number, Route
 from headway.wire.jobs import (
     Costs,
@@ -36,6 +37,7 @@ from headway.wire.operation import (
     Statistics,
 )
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
+from headway.wire.roles import ADMINISTERS, ANYBODY, LOOK, OPERATES, OWN, SUBMITS
 from headway.wire.services import ServiceList, ServiceReport
 from headway.wire.work import Submission, Submitted
 
@@ -48,7 +50,9 @@ Moment = Annotated[float, Meta(ge=0, lt=LONGEST_SECONDS)]
 Hand = Annotated[str, Meta(extra_json_schema={"enum": ["hand"]})]
 Stream = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr"]})]
 
-SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
+SUBMIT: Final = Route(
+    "submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.", right=SUBMITS
+)
 JOBS: Final = Route(
     "jobs",
     "GET",
@@ -61,8 +65,9 @@ JOBS: Final = Route(
         ("limit", Limit, "at most so many; default 1000"),
     ),
     summary="List jobs.",
+    right=LOOK,
 )
-JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.")
+JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.", right=LOOK)
 TASKS: Final = Route(
     "tasks",
     "GET",
@@ -73,11 +78,20 @@ TASKS: Final = Route(
         ("limit", Limit, "at most so many; default 1000"),
     ),
     summary="The tasks of a job: how far each is, and what it waits for.",
+    right=LOOK,
 )
-CHANGE: Final = Route("change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.")
-CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.")
+CHANGE: Final = Route(
+    "change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.", right=OWN
+)
+CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.", right=OWN)
 CANCEL_TASKS: Final = Route(
-    "cancel_tasks", "POST", f"{API}/jobs/{{job}}/cancel", Done, TasksNamed, summary="Cancel tasks of a job."
+    "cancel_tasks",
+    "POST",
+    f"{API}/jobs/{{job}}/cancel",
+    Done,
+    TasksNamed,
+    summary="Cancel tasks of a job.",
+    right=OWN,
 )
 RETRY: Final = Route(
     "retry",
@@ -86,6 +100,7 @@ RETRY: Final = Route(
     Retried,
     Retry,
     summary="Run the failed tasks of an ended job again, as a new job.",
+    right=OWN,
 )
 EXPLAIN: Final = Route(
     "explain",
@@ -100,6 +115,7 @@ EXPLAIN: Final = Route(
         ),
     ),
     summary="Why a job waits.",
+    right=LOOK,
 )
 OUTPUT: Final = Route(
     "output",
@@ -115,22 +131,51 @@ OUTPUT: Final = Route(
         ("limit", Number, "at most so many bytes; default: to the end"),
     ),
     summary="All that a task wrote.",
+    right=OWN,
 )
-RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
+RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.", right=OWN)
 CLEAR: Final = Route(
-    "clear", "POST", f"{API}/clear", Done, JobsNamed, summary="Let go of the results of ended jobs for good."
+    "clear",
+    "POST",
+    f"{API}/clear",
+    Done,
+    JobsNamed,
+    summary="Let go of the results of ended jobs for good.",
+    right=OWN,
 )
 ACKNOWLEDGE: Final = Route(
-    "acknowledge", "POST", f"{API}/acknowledge", Done, Acknowledgement, summary="Say that results have been received."
+    "acknowledge",
+    "POST",
+    f"{API}/acknowledge",
+    Done,
+    Acknowledgement,
+    summary="Say that results have been received.",
+    right=OWN,
 )
 UPLOAD: Final = Route(
-    "upload", "PUT", f"{API}/uploads/{{upload}}", Upload, bytes, summary="Have the server keep a file for tasks."
+    "upload",
+    "PUT",
+    f"{API}/uploads/{{upload}}",
+    Upload,
+    bytes,
+    summary="Have the server keep a file for tasks.",
+    right=SUBMITS,
 )
 UPLOADED: Final = Route(
-    "uploaded", "GET", f"{API}/uploads/{{upload}}", Upload, summary="Whether the server keeps a file."
+    "uploaded",
+    "GET",
+    f"{API}/uploads/{{upload}}",
+    Upload,
+    summary="Whether the server keeps a file.",
+    right=SUBMITS,
 )
 DOWNLOAD: Final = Route(
-    "download", "GET", f"{API}/uploads/{{upload}}/content", bytes, summary="Get a file that the server keeps."
+    "download",
+    "GET",
+    f"{API}/uploads/{{upload}}/content",
+    bytes,
+    summary="Get a file that the server keeps.",
+    right=SUBMITS,
 )
 MESSAGES: Final = Route(
     "messages",
@@ -158,20 +203,26 @@ MESSAGES: Final = Route(
         ),
     ),
     summary="Wait for messages (long poll).",
+    right=LOOK,
 )
-NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.")
-ADD_NODE: Final = Route("add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service.")
+NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.", right=LOOK)
+ADD_NODE: Final = Route(
+    "add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service.", right=OPERATES
+)
 DRAIN_NODE: Final = Route(
     *("drain_node", "POST", f"{API}/nodes/{{node}}/drain", NodeChange),
     summary="Let a node start nothing more; it leaves when what runs there has ended.",
+    right=OPERATES,
 )
 REMOVE_NODE: Final = Route(
     *("remove_node", "DELETE", f"{API}/nodes/{{node}}", NodeChange),
     summary="End a node at once; what runs there is redone elsewhere.",
+    right=OPERATES,
 )
 RESIZE_NODE: Final = Route(
     *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
     summary="Give a node more or fewer slots.",
+    right=OPERATES,
 )
 _BY_HAND: Final = (
     (
@@ -184,14 +235,18 @@ SWITCH_NODE_OFF: Final = Route(
     *("switch_node_off", "POST", f"{API}/nodes/{{node}}/off", NodeChange),
     query=_BY_HAND,
     summary="Let a node go off when nothing runs there, and stay off.",
+    right=OPERATES,
 )
 SWITCH_NODE_ON: Final = Route(
     *("switch_node_on", "POST", f"{API}/nodes/{{node}}/on", NodeChange),
     query=_BY_HAND,
     summary="Let a node come on that is off.",
+    right=OPERATES,
 )
-POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.")
-CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyChoice, summary="Change what decides.")
+POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.", right=LOOK)
+CHOOSE: Final = Route(
+    "choose", "PUT", f"{API}/policy", PolicyText, PolicyChoice, summary="Change what decides.", right=OPERATES
+)
 METRICS: Final = Route(
     "metrics",
     "GET",
@@ -204,8 +259,9 @@ METRICS: Final = Route(
         ("limit", Limit, "about so many: what was found at one instant comes together; default 1000"),
     ),
     summary="What collectors measured on nodes.",
+    right=LOOK,
 )
-CHECKER: Final = Route("checker", "GET", f"{API}/checker", CheckerReport, summary="The status checker.")
+CHECKER: Final = Route("checker", "GET", f"{API}/checker", CheckerReport, summary="The status checker.", right=LOOK)
 SET_CHECKER: Final = Route(
     "set_checker",
     "PATCH",
@@ -213,6 +269,7 @@ SET_CHECKER: Final = Route(
     CheckerReport,
     CheckerChange,
     summary="Switch the status checker on or off, or change its period.",
+    right=OPERATES,
 )
 INCIDENTS: Final = Route(
     "incidents",
@@ -224,6 +281,7 @@ INCIDENTS: Final = Route(
         ("limit", Limit, "the latest so many; default 1000"),
     ),
     summary="What an operator should know of.",
+    right=LOOK,
 )
 ENERGY: Final = Route(
     "energy",
@@ -235,6 +293,7 @@ ENERGY: Final = Route(
         ("until", Moment, "until this instant; default: now"),
     ),
     summary="What the nodes took, by node, site, user and job; and what the processors' counters say.",
+    right=LOOK,
 )
 PENALTIES: Final = Route(
     "penalties",
@@ -242,6 +301,7 @@ PENALTIES: Final = Route(
     f"{API}/penalties",
     Costs,
     summary="What late jobs and services cost, so far and expected, by user and service.",
+    right=LOOK,
 )
 REQUESTS: Final = Route(
     "requests",
@@ -253,18 +313,64 @@ REQUESTS: Final = Route(
         ("limit", Limit, "the latest so many; default 1000"),
     ),
     summary="Who asked for what.",
+    right=OPERATES,
 )
-SERVICES: Final = Route("services", "GET", f"{API}/services", ServiceList, summary="The services, and how they do.")
-SERVICE: Final = Route("service", "GET", f"{API}/services/{{service}}", ServiceReport, summary="One service.")
+AUDIT: Final = Route(
+    "audit",
+    "GET",
+    f"{API}/audit",
+    Audit,
+    query=(
+        ("user", str, "only what this user did; empty: callers without a valid token"),
+        ("since", Moment, "only at this instant or later"),
+        ("limit", Limit, "the latest so many; default 1000"),
+    ),
+    summary="Who did what, and who was refused what.",
+    right=OPERATES,
+)
+TOKENS: Final = Route("tokens", "GET", f"{API}/tokens", TokenList, summary="The tokens of users.", right=ADMINISTERS)
+CREATE_TOKEN: Final = Route(
+    "create_token",
+    "POST",
+    f"{API}/tokens",
+    MadeToken,
+    NewToken,
+    summary="Make a token for a user. To repeat it makes another.",
+    right=ADMINISTERS,
+)
+REVOKE_TOKEN: Final = Route(
+    "revoke_token",
+    "DELETE",
+    f"{API}/tokens/{{token}}",
+    Done,
+    summary="Revoke a token; what is under way with it ends at once.",
+    right=ADMINISTERS,
+)
+MYSELF: Final = Route("myself", "GET", f"{API}/myself", Myself, summary="Whose token this is.", right=LOOK)
+SERVICES: Final = Route(
+    "services", "GET", f"{API}/services", ServiceList, summary="The services, and how they do.", right=LOOK
+)
+SERVICE: Final = Route(
+    "service", "GET", f"{API}/services/{{service}}", ServiceReport, summary="One service.", right=LOOK
+)
 REQUEST: Final = Route(
     *("request", "POST", f"{API}/services/{{service}}/requests", bytes, bytes),
     summary="Ask a service. Body and answer are of any media type; the handler gets that of the body.",
+    right=SUBMITS,
 )
-STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
-PROMETHEUS: Final = Route("prometheus", "GET", "/metrics", str, summary="How the server fares, for Prometheus.")
-SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
-HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
-OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
+STATISTICS: Final = Route(
+    "statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.", right=LOOK
+)
+PROMETHEUS: Final = Route(
+    "prometheus", "GET", "/metrics", str, summary="How the server fares, for Prometheus.", right=LOOK
+)
+SHUTDOWN: Final = Route(
+    "shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.", right=ADMINISTERS
+)
+HEALTH: Final = Route(
+    "health", "GET", "/health", Health, summary="Whether the server answers; needs no token.", right=ANYBODY
+)
+OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.", right=LOOK)
 ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, TASKS, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
@@ -278,6 +384,11 @@ ROUTES: Final = (
         REQUESTS,
         ENERGY,
         PENALTIES,
+        AUDIT,
+        TOKENS,
+        CREATE_TOKEN,
+        REVOKE_TOKEN,
+        MYSELF,
         STATISTICS,
         PROMETHEUS,
         SHUTDOWN,

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from headway import __version__, wire
+from headway.access.tokens import Tokens
 from headway.live import aside
 from headway.live.checker import PERIOD, Checker
 from headway.live.delay import LoopDelay
@@ -33,7 +34,7 @@ from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.times import clock_text
 from headway.web import api as api_module
-from headway.web.api import LIMIT_MAX, Api, TokenOwner
+from headway.web.api import LIMIT_MAX, Api
 from headway.web.bodies import BODY_MAX, JSON_MAX, OTHERS_MAX
 from headway.web.openapi import describe
 
@@ -97,7 +98,7 @@ class Rig:
         """The answer in MessagePack, of the route's type or an `ErrorBody`; `names` fill the path."""
         got, headers, content = await self.send(
             route.method,
-            route.path.format(**{"job": 0, "node": "", "upload": "", **names}) + query,
+            route.path.format(**{"job": 0, "node": "", "upload": "", "token": "", **names}) + query,
             b"" if body is None else wire.encode(body),
             authorization=f"Bearer {TOKEN}",
             accept=wire.MSGPACK,
@@ -135,7 +136,7 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
             checker = Checker(driver, ManualClock(5), {}, dict)
             api = Api(
                 driver,
-                {TOKEN: TokenOwner("me")},
+                Tokens(TOKEN, "me"),
                 lambda: ended.append(True),
                 checker=checker,
                 delay=LoopDelay(),
@@ -166,7 +167,10 @@ def test_nothing_is_told_or_done_without_the_token(tmp_path: Path, headers: dict
             if route is wire.HEALTH:
                 continue
             status, answered, content = await rig.send(
-                route.method, route.path.format(job=1, node="n", upload="u", service="s"), b'{"jobs": []}', **headers
+                route.method,
+                route.path.format(job=1, node="n", upload="u", service="s", token="00000000"),
+                b'{"jobs": []}',
+                **headers,
             )
             assert (status, answered["www-authenticate"]) == (401, "Bearer"), route.name
             assert error in json.loads(content)["error"]

@@ -17,11 +17,12 @@ import uvloop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from headway.access.tokens import Tokens
 from headway.live.driver import Driver
 from headway.services.broker import Broker
 from headway.services.terms import ServiceSettings
 from headway.web import line
-from headway.web.api import Api, TokenOwner
+from headway.web.api import Api
 from headway.web.asking import Asking, Desk
 from headway.web.heads import HEADS_MAX
 from headway.web.serving import BoundedServer, listen
@@ -102,7 +103,7 @@ class Rig:
 
 def api_of(broker: Broker) -> Api:
     driver = cast(Driver, SimpleNamespace(services=broker))
-    return Api(driver, {"t": TokenOwner("me")}, cast(Any, None), checker=cast(Any, None), delay=cast(Any, None))
+    return Api(driver, Tokens("t", "me"), cast(Any, None), checker=cast(Any, None), delay=cast(Any, None))
 
 
 @asynccontextmanager

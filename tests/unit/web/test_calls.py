@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from headway import wire
+from headway.access.tokens import Tokens
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
@@ -22,7 +23,7 @@ from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.web import heads, line
-from headway.web.api import Api, TokenOwner
+from headway.web.api import Api
 from headway.web.calls import Desks, Listening, Submitting
 from headway.web.epochs import Epochs
 from headway.web.serving import BoundedServer, listen
@@ -101,7 +102,7 @@ async def serving(folder: Path, with_desk: bool = True) -> AsyncIterator[Rig]:
         driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         await driver.start((node("n", slots=2),))
         checker = Checker(driver, clock, {}, dict)
-        api = Api(driver, {"t": TokenOwner("me")}, end.set, checker=checker, delay=LoopDelay())
+        api = Api(driver, Tokens("t", "me"), end.set, checker=checker, delay=LoopDelay())
         rig = Rig(driver, engine, journal, listener.getsockname()[:2])
         desks = rig.desks = api.front(journal.epoch)
         for name in ("take", "take_again"):

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headway import wire
+from headway.access.tokens import Known
 from headway.errors import HeadwayError
 from headway.web import line
 from headway.web.bodies import owner_of_token
@@ -25,7 +26,7 @@ from headway.web.serving import BoundedServer, listen
 
 from ...waiting import LIMIT, becomes
 
-TOKEN = {b"t": "somebody"}
+TOKEN = Known({b"t": "somebody"})
 KNOWN = b"Authorization: Bearer t\r\n"
 
 

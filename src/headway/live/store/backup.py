@@ -1,8 +1,8 @@
 """Backups of a data directory, made while its server runs, and put in place again.
 
 A backup is a folder that looks like a data directory: the journal as of one transaction, with its mark; the files that
-it names; the checkpoints of open jobs; the token. `backup.json` has the SHA-256 of each file, so `headway check` can
-check a backup like a data directory.
+it names; the checkpoints of open jobs; the tokens, and the certificate that the server made for itself. `backup.json`
+has the SHA-256 of each file, so `headway check` can check a backup like a data directory.
 
 A restored journal takes another course from that transaction on than it did before. It has a new epoch. If the
 directory still has the old mark, jobs and messages are numbered on from there.
@@ -25,7 +25,7 @@ from headway.errors import HeadwayError
 from headway.live.store import mark
 from headway.live.store.conversion import commit
 from headway.live.store.kept import files_of, moved, new_folder, opened, sha256_of
-from headway.live.store.layout import CHECKPOINTS, TOKEN
+from headway.live.store.layout import CHECKPOINTS, PAIR, TOKEN, TOKENS
 from headway.live.store.mark import MARK, sync_folder
 from headway.live.store.opening import take
 from headway.live.store.schema import FILE, connect, connect_to_read, new_epoch, remove
@@ -33,6 +33,9 @@ from headway.live.store.verification import BACKUP, Manifest, damaged, flaws, re
 from headway.live.store.vouching import UNREADABLE, Vouching, last_of, reached_by
 
 _JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
+
+_SECRETS: Final = (TOKEN, TOKENS, PAIR)
+"""Those that are there stay when a backup is restored: what was revoked since is not valid again."""
 
 
 def back_up(data: Path, goal: Path) -> Manifest:
@@ -82,7 +85,8 @@ def _copy(data: Path, draft: Path) -> Manifest:
         files, gone = dict[str, str](), list[str]()
         named = [file.path for file in files_of(db, data)]
         named += [path for job in _open_jobs(db) for path in _below(data / CHECKPOINTS / str(job))]
-        for path in (*named, data / TOKEN):
+        secrets = (data / name for name in _SECRETS if name == TOKEN or (data / name).exists())
+        for path in (*named, *secrets):
             try:
                 place = path.relative_to(data).as_posix()
             except ValueError:  # outside this directory: not ours to keep
@@ -124,7 +128,7 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
             before = _read_mark(data)
             for place in manifest.files:
                 known = (data / place).exists()
-                if not (known and (place == TOKEN or Path(place).is_relative_to(CHECKPOINTS))):
+                if not (known and (place in _SECRETS or Path(place).is_relative_to(CHECKPOINTS))):
                     _copy_file(backup / place, data / place)
             draft = data / f".{FILE}"
             remove(draft)

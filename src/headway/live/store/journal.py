@@ -33,6 +33,7 @@ from headway.live.store.disk import Disk, Folder
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.messages import MessageRow, NewMessage, Page
+from headway.live.store.refusals import RefusalTable
 from headway.live.store.retained import Retained
 from headway.live.store.rows import Rows, not_whole, refuse
 from headway.live.store.schema import ASKED
@@ -161,6 +162,7 @@ class Journal:
     Attributes:
         disk: as given, or the folder.
         checks: the tables of the status checker.
+        refusals: the table of refused requests.
         retained: the tables of what is kept for callers, and until when.
         expiry: deletes rows that are not needed.
         away: the gaps in which nothing could be fetched.
@@ -186,6 +188,7 @@ class Journal:
         self._is_in_parts = False
         self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
+        self.refusals = RefusalTable(self._db, self._transaction)
         self.retained = Retained(self._db, self._transaction)
         self.away = Away(self._db, self._rows, self._transaction)
         self.expiry = Expiry(self._db, self._transaction, self.away)
@@ -521,6 +524,11 @@ class Journal:
         """The number of the client that submitted a job; None if there is no job with this id."""
         row = self._rows.one("jobs", "WHERE id = ?", (job,))
         return None if row is None else int(row[1])
+
+    def user_of(self, job: JobId) -> str | None:
+        """The user of a job; None if there is no job with this id."""
+        row = self._rows.one("jobs", "WHERE id = ?", (job,))
+        return None if row is None else str(row[3])
 
     def has_blob(self, name: str) -> bool:
         """Whether a blob is stored."""

@@ -8,6 +8,15 @@ from typing import Final
 TOKEN: Final = "token"
 """The token that callers must show."""
 
+TOKENS: Final = "tokens.json"
+"""The tokens of users, as hashes."""
+
+PAIR: Final = "tls-pair.pem"
+"""The certificate that the server made for itself, with its key."""
+
+CERTIFICATE: Final = "tls.pem"
+"""The certificate that the server shows, for clients that find it through this directory."""
+
 URL: Final = "url"
 """The server's address, while it runs."""
 
