@@ -20,6 +20,7 @@ import uvloop
 from headway.access.quotas import Quotas
 from headway.access.tokens import Tokens
 from headway.advice.asking import Asking, address_of
+from headway.certificates import Secure, given, self_signed
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines.local.driver.engine import LocalEngine
@@ -38,7 +39,7 @@ from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import ENGINE, PORT, SITES, TOKEN, TOKENS, URL
+from headway.live.store.layout import CERTIFICATE, ENGINE, PAIR, PORT, SITES, TOKEN, TOKENS, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
@@ -94,6 +95,7 @@ class Settings:
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
         quotas: what bounds users.
+        tls: the files with certificate and key for HTTPS; empty: the server makes them itself; None: HTTP.
     """
 
     data: Path
@@ -109,6 +111,7 @@ class Settings:
     switching: tuple[Switching, ...] | None = None
     sites: tuple[SiteSpec, ...] | None = None
     quotas: Quotas = field(default_factory=Quotas)
+    tls: tuple[Path, Path] | tuple[()] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Running:
 
     Attributes:
         gone: the sites whose engine could not start, and why.
+        certificate: which file has its certificate, if it speaks HTTPS.
     """
 
     url: str
@@ -125,6 +129,7 @@ class Running:
     nodes: int
     slots: int
     gone: dict[str, str] = field(default_factory=dict)
+    certificate: Path | None = None
 
 
 Say = Callable[[Running], None]
@@ -170,6 +175,7 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
 
 async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     end = asyncio.Event()
+    secure = _secure(settings)
     listener, moved = _listener(settings)
     with listener, signals(end):
         token_file = settings.data / TOKEN
@@ -226,10 +232,13 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 refusals=refusals,
             )
             app, front = Epochs(api.app, journal.epoch), api.front(journal.epoch)
-            server = BoundedServer(app, end, front, refused=refusals.count)
+            context = None if secure is None else secure.context
+            server = BoundedServer(app, end, front, refused=refusals.count, tls=context)
             api.drop = server.drop
             spare_collector()
-            url = url_of(listener)
+            url = url_of(listener, secure=secure is not None)
+            if secure is not None:
+                write_private(settings.data / CERTIFICATE, secure.certificate)
             write_private(url_file, f"{url}\n")
             _keep_port(settings, listener.getsockname()[1])
             if moved:
@@ -244,8 +253,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 checker.choose(on=every is not None, every=every)
             nodes = driver.core.state.nodes.values()
             no_more_files = inspect_files(settings.data.absolute(), driver.incident)
+            certificate = None if secure is None else settings.data / CERTIFICATE
             slots = sum(node.spec.slots for node in nodes)
-            say(Running(url, token_file, os.getpid(), len(nodes), slots, dict(sites.gone)))
+            say(Running(url, token_file, os.getpid(), len(nodes), slots, dict(sites.gone), certificate))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
             log.info("ending in order")
             end.set()
@@ -268,6 +278,17 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             raise HeadwayError(f"the server broke: {error.args[0]}", error.hint) from error
 
 
+def _secure(settings: Settings) -> Secure | None:
+    """What is needed for HTTPS; None: HTTP is spoken.
+
+    Raises:
+        HeadwayError: the certificate or its key cannot be used.
+    """
+    if settings.tls is None:
+        return None
+    return given(*settings.tls) if settings.tls else self_signed(settings.data / PAIR, settings.host)
+
+
 def _listener(settings: Settings) -> tuple[socket.socket, str]:
     """What the server listens on, and why that is not the port that it had before, if it should be.
 
@@ -277,17 +298,18 @@ def _listener(settings: Settings) -> tuple[socket.socket, str]:
     Raises:
         HeadwayError: the given port or host cannot be used.
     """
+    is_secure = settings.tls is not None
     if settings.port is not None:
-        return listen(settings.host, settings.port), ""
+        return listen(settings.host, settings.port, secure=is_secure), ""
     try:
         before = _port_in(settings.data / PORT)
-        return listen(settings.host, before), ""
+        return listen(settings.host, before, secure=is_secure), ""
     except PortTaken:
         why = f"port {before} of {settings.host}, which this server had before, is in use"
     except NoPort as error:
         why = f"the port that this server had before is not known: {error.args[0]}"
-    listener = listen(settings.host, 0)
-    moved = f"{why}. It takes another this time: {url_of(listener)}"
+    listener = listen(settings.host, 0, secure=is_secure)
+    moved = f"{why}. It takes another this time: {url_of(listener, secure=is_secure)}"
     log.warning("%s. Clients that were given another URL do not find it there. --port names a port for good", moved)
     return listener, moved
 

@@ -19,15 +19,20 @@ def asks_server(command: Command) -> Command:
 
     @click.option("--url", help="The server; default $HEADWAY_URL, else the one of the data directory.")
     @click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+    @click.option(
+        "--tls-ca",
+        type=click.Path(dir_okay=False),
+        help="File with the certificates to trust; default $HEADWAY_TLS_CA, or the server's own in its data directory.",
+    )
     @functools.wraps(command)
-    def with_options(url: str | None, data: str | None, **rest: Any) -> Any:
-        return command(reach=functools.partial(reached, url, data), **rest)
+    def with_options(url: str | None, data: str | None, tls_ca: str | None, **rest: Any) -> Any:
+        return command(reach=functools.partial(reached, url, data, tls_ca), **rest)
 
     return with_options
 
 
 @contextmanager
-def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Client]:
+def reached(url: str | None, data: str | None, tls_ca: str | None = None, patience: float = 0.0) -> Iterator[Client]:
     """A client of that server, for one command. If the server does not answer, an error says so at once.
 
     It acknowledges nothing by itself, because results count as received only when they have been printed.
@@ -35,7 +40,7 @@ def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterato
     Args:
         patience: seconds that a server may be away after its first answer, because it may be starting again.
     """
-    with Client(url, data=data, patience=patience, acknowledge=False) as client:
+    with Client(url, data=data, tls_ca=tls_ca, patience=patience, acknowledge=False) as client:
         yield client
 
 

@@ -180,6 +180,10 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 )
 @click.option("--run-as", default="", metavar="USER", help="Run tasks as this user; only root can start such a server.")
 @click.option("--ground", type=click.Path(file_okay=False), help="With --run-as: folder for the files of tasks.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="File with its key; default: the same file.")
+@click.option("--tls-self-signed", is_flag=True, help="Speak HTTPS with a certificate that the server makes itself.")
+@click.option("--quotas", type=click.Path(dir_okay=False), help="TOML file that says how much users may have at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the server is.")
 def up(
     slots: int | None,
@@ -215,6 +219,10 @@ def up(
     pass_env: tuple[str, ...],
     run_as: str,
     ground: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_self_signed: bool,
+    quotas: str | None,
     as_json: bool,
 ) -> None:
     """Run a server on this machine until you stop it (ctrl-c).
@@ -258,7 +266,10 @@ def up(
         span_in(keep_uploads, "--keep-uploads"),
     )
 
+    tls = tls_of(tls_cert, tls_key, self_signed=tls_self_signed)
+
     # Loaded only now: this takes longest, and wrong options are refused without it.
+    from headway.access.quotas import Quotas, read_quotas
     from headway.engines.local.driver.settings import LocalSettings
     from headway.live.room import Bounds
     from headway.live.settings import DriverSettings
@@ -269,6 +280,8 @@ def up(
 
     def say(running: Running) -> None:
         place = {"url": running.url, "token_file": str(running.token_file), "pid": running.pid}
+        if running.certificate is not None:
+            place["certificate_file"] = str(running.certificate)
         if as_json:
             click.echo(json.dumps(place))
             return
@@ -307,9 +320,28 @@ def up(
         network=network if chosen else None,
         switching=switching if chosen else None,
         sites=sites if chosen else None,
+        quotas=read_quotas(Path(quotas)) if quotas else Quotas(),
+        tls=tls,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
+
+
+def tls_of(cert: str | None, key: str | None, *, self_signed: bool) -> tuple[Path, Path] | tuple[()] | None:
+    """The files for HTTPS; empty: the server makes them itself; None: HTTP.
+
+    Raises:
+        HeadwayError: options were given together that contradict each other.
+    """
+    if self_signed:
+        if cert or key:
+            raise HeadwayError(
+                f"--tls-self-signed and {'--tls-cert' if cert else '--tls-key'} were both given", "Give one of them."
+            )
+        return ()
+    if key and not cert:
+        raise HeadwayError("--tls-key was given without --tls-cert", "Name the certificate that the key belongs to.")
+    return (Path(cert), Path(key or cert)) if cert else None
 
 
 def log_to_stderr() -> None:

@@ -92,6 +92,8 @@ class Client(Operation):
         token: default $HEADWAY_TOKEN, else the file `token` in the data directory.
         data: the server's data directory, instead of both variables; default $HEADWAY_DATA_DIR, else
             `~/.local/share/headway`.
+        tls_ca: file with the certificates to trust if the server speaks HTTPS; default: the server's own, in its data
+            directory; else those in $HEADWAY_TLS_CA, else those that the system trusts.
         patience: seconds to repeat requests while no server answers; the first request is sent once.
         name: under which it submits; default: a unique name. A client with the name of an earlier one may acknowledge
             results of that one's jobs.
@@ -108,11 +110,12 @@ class Client(Operation):
         *,
         token: str | None = None,
         data: str | Path | None = None,
+        tls_ca: str | Path | None = None,
         patience: float = PATIENCE_SECONDS,
         name: str | None = None,
         acknowledge: bool = True,
     ) -> None:
-        find = partial(find_server, url, token, data)
+        find = partial(find_server, url, token, data, tls_ca)
         super().__init__(Server(find, patience))
         self._asking = Asking(find, patience)
         first = self._server.connection()

@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from headway.client.address import Address
 from headway.client.exchange import exchange, lines_of
+from headway.client.trust import context_of, refusal
 from headway.errors import HeadwayError, InvalidInput, OtherEpoch, Refused, TooOften, Unreachable
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
@@ -86,6 +87,7 @@ class Connection:
         self._lines = b""  # the headers as they are sent, with the epoch that was known when they were written
         self._lines_of = ""
         self._url = ""
+        self._address: Address | None = None
         self._interrupted = False
 
     def ask(
@@ -112,6 +114,7 @@ class Connection:
         Raises:
             InvalidInput: a value cannot be sent.
             Unreachable: there is no answer.
+            CertificateRefused: the server is not the one that is trusted.
             OtherEpoch: its journal is not the one from before.
             Refused: the server refuses.
             HeadwayError: its answer cannot be read.
@@ -133,18 +136,18 @@ class Connection:
             raise _unsendable({"node": node, "service": service, "token": token, **dict(named), **of_body}) from error
         kept = self._connection is not None
         try:
-            status, content = self._exchange(route.method, target, sent, wait, into)
+            status, content, after = self._exchange(route.method, target, sent, wait, into)
         except (OSError, HTTPException, HTTPError) as error:
             self.hang_up()
             if not kept or self._interrupted or isinstance(error, TimeoutError):
                 raise self._silence(error) from error
             try:
-                status, content = self._exchange(route.method, target, sent, wait, into)
+                status, content, after = self._exchange(route.method, target, sent, wait, into)
             except (OSError, HTTPException, HTTPError) as again:
                 self.hang_up()
                 raise self._silence(again) from again
         if status >= 400:
-            raise self._refusal(status, content)
+            raise self._refusal(status, content, after)
         if into is not None:
             return None
         try:
@@ -157,7 +160,7 @@ class Connection:
 
     def _exchange(
         self, method: str, target: str, body: bytes | BinaryIO | None, wait: float, into: BinaryIO | None
-    ) -> tuple[int, bytes | bytearray]:
+    ) -> tuple[int, bytes | bytearray, str | None]:
         connection = self._connection or self._open()
         timeout = ANSWER_SECONDS + wait
         if connection.sock is None:
@@ -179,7 +182,7 @@ class Connection:
         if not answer.stays:
             self.hang_up()
         self._check_story(answer.headers.get(EPOCH.lower()))
-        return answer.status, answer.body
+        return answer.status, answer.body, answer.headers.get("retry-after")
 
     def _exchange_files(
         self,
@@ -189,7 +192,7 @@ class Connection:
         body: bytes | BinaryIO | None,
         timeout: float,
         into: BinaryIO | None,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, str | None]:
         """The same where the body, or the answer, is a file."""
         headers, size = dict(self._headers), 0
         del headers["Host"]  # added by the library
@@ -208,11 +211,11 @@ class Connection:
         response = connection.getresponse()
         self._check_story(response.headers.get(EPOCH))
         if into is None or response.status >= 400:
-            return response.status, response.data
+            return response.status, response.data, response.headers.get("retry-after")
         into.seek(0)
         into.truncate()
         copyfileobj(response, into, 1 << 20)
-        return response.status, b""
+        return response.status, b"", None
 
     def _check_story(self, said: str | None) -> None:
         story = self._story
@@ -227,7 +230,8 @@ class Connection:
     def _open(self) -> HTTPConnection:
         address = self._find()
         parts = urlsplit(address.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        context = context_of(address)
+        self._address = address
         self._url = address.url
         self._headers = {
             "Host": parts.netloc.rpartition("@")[2],
@@ -237,16 +241,24 @@ class Connection:
             "Content-Type": MSGPACK,
         }
         self._lines_of, self._lines = "", lines_of(self._headers)
-        self._connection = kind(parts.hostname or "", parts.port)
+        if parts.scheme == "https":
+            by_name = False if address.pinned else None
+            self._connection = HTTPSConnection(
+                parts.hostname or "", parts.port, ssl_context=context, assert_hostname=by_name
+            )
+        else:
+            self._connection = HTTPConnection(parts.hostname or "", parts.port)
         return self._connection
 
-    def _silence(self, error: Exception) -> Unreachable:
+    def _silence(self, error: Exception) -> HeadwayError:
+        if self._address is not None and (refused := refusal(error, self._address)) is not None:
+            return refused
         return Unreachable(
             f"no server answers at {self._url}: {error.__cause__ or error}",
             "Start it with `headway up`, or check that --url, --data or HEADWAY_URL name the one you mean.",
         )
 
-    def _refusal(self, status: int, content: bytes | bytearray) -> HeadwayError:
+    def _refusal(self, status: int, content: bytes | bytearray, after: str | None) -> HeadwayError:
         try:
             said = _decoder(ErrorBody).decode(content)
         except msgspec.MsgspecError:
@@ -254,7 +266,8 @@ class Connection:
             return Unreachable(f"{self._url} does not answer as Headway does: status {status}, {words!r}")
         if status == 503 or said.code == TooOften.code:  # the same may be sent again after a while
             return Unreachable(f"{self._url}: {said.error}", said.hint)
-        return Refused(said.error, said.hint, status=status, missing=said.missing, code=said.code)
+        again = float(after) if after is not None and after.isdigit() else None
+        return Refused(said.error, said.hint, status=status, missing=said.missing, code=said.code, retry_after=again)
 
     def hang_up(self) -> None:
         """Close the connection."""

@@ -22,6 +22,7 @@ from headway.client.job import LATER, Env, number, shape_of, title_of, variables
 from headway.client.job import duration as seconds
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_function
+from headway.client.trust import context_of, refusal
 from headway.errors import InvalidInput, Refused, Unreachable
 from headway.model.instant import from_seconds
 from headway.model.job import PenaltyShape, flaw
@@ -223,7 +224,7 @@ class Asking:
     def __init__(self, find: Callable[[], Address], patience: float) -> None:
         self._find = find
         self._patience = patience
-        self._connections = _connections()
+        self._connections: dict[Address, urllib3.PoolManager] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def ask(self, name: str, value: Any, timeout: float | None) -> Any:
@@ -240,7 +241,7 @@ class Asking:
         for pause in pauses():
             try:
                 address = self._find()
-                response = self._connections.request(
+                response = self._to(address).request(
                     "POST",
                     address.url + REQUEST.path.format(service=quote(name, safe="")),
                     body=body,
@@ -253,6 +254,9 @@ class Asking:
                     raise _silence(error) from error
                 time.sleep(pause)
             except HTTPError as error:
+                if (refused := refusal(error, address)) is not None:
+                    self._connections = {}  # what is trusted may be another file's content next time
+                    raise refused from error
                 said = f"the server did not answer a request to service {name!r}: {error}"
                 raise Unreachable(said, "It may have been handled all the same.") from error
         raise AssertionError("pauses never end")
@@ -263,25 +267,33 @@ class Asking:
             self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headway-ask")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self.ask, *args))
 
+    def _to(self, address: Address) -> urllib3.PoolManager:
+        """The connections to a server; to one that is elsewhere by now they are let go of."""
+        found = self._connections.get(address)
+        if found is None:
+            terms: dict[str, Any] = {}
+            if (context := context_of(address)) is not None:
+                terms = {"ssl_context": context, **({"assert_hostname": False} if address.pinned else {})}
+            found = urllib3.PoolManager(maxsize=AT_ONCE, retries=False, **terms)
+            self._connections = {address: found}
+        return found
+
     def close(self) -> None:
         """Close what is open."""
-        self._connections.clear()
+        for connections in self._connections.values():
+            connections.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
     def forked(self) -> None:
         """In a child process: use no connection and no thread of the parent."""
-        self._connections, self._threads = _connections(), None
+        self._connections, self._threads = {}, None
 
 
 def _silence(error: Exception) -> Unreachable:
     if isinstance(error, Unreachable):
         return error
     return Unreachable(f"no server answers: {error}", "Start it with `headway up`.")
-
-
-def _connections() -> urllib3.PoolManager:
-    return urllib3.PoolManager(maxsize=AT_ONCE, retries=False)
 
 
 def _json(value: Any) -> bytes:

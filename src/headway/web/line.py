@@ -108,6 +108,18 @@ class _Refused(Exception):  # it never leaves the parser
         self.status, self.error, self.hint = status, error, hint
 
 
+class Guest(Protocol):
+    """A connection that has a place among all of them."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its caller has shown a valid token."""
+        ...
+
+    def make_place(self) -> None:
+        """End for another."""
+
+
 class Room:
     """How many callers may be connected, and which are disconnected for others.
 
@@ -124,11 +136,11 @@ class Room:
         self._connected = 0
         self._said = -_SAY_AGAIN_SECONDS
         # Those without a request under way, longest first: of callers unknown so far, and of known ones.
-        self._strangers: dict[HttpConnection, None] = {}
-        self._idle: dict[HttpConnection, None] = {}
-        self._beyond: dict[HttpConnection, None] = {}  # callers for which there was no room: they get an error
+        self._strangers: dict[Guest, None] = {}
+        self._idle: dict[Guest, None] = {}
+        self._beyond: dict[Guest, None] = {}  # callers for which there was no room: they get an error
 
-    def enter(self, line: HttpConnection) -> bool:
+    def enter(self, line: Guest) -> bool:
         """A caller has connected; returns whether there is room."""
         self._connected += 1
         if self._connected - len(self._beyond) > self._most:
@@ -142,17 +154,17 @@ class Room:
         self._strangers[line] = None
         return True
 
-    def idle(self, line: HttpConnection) -> None:
+    def idle(self, line: Guest) -> None:
         """From now on a caller has no request under way, or none whose answer it takes."""
         if line not in self._beyond:
             (self._idle if line.trusted else self._strangers)[line] = None
 
-    def busy(self, line: HttpConnection) -> None:
+    def busy(self, line: Guest) -> None:
         """A caller has a request under way, or is gone."""
         self._strangers.pop(line, None)
         self._idle.pop(line, None)
 
-    def leave(self, line: HttpConnection) -> None:
+    def leave(self, line: Guest) -> None:
         """A caller's connection has ended, or does now."""
         self.busy(line)
         self._beyond.pop(line, None)

@@ -9,6 +9,7 @@ import logging
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput, PortTaken
 from headway.web.line import Desk, HttpConnection, Room
+from headway.web.secure import SecureConnection
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class BoundedServer(uvicorn.Server):
         end: ends it.
         desk: takes some requests before; None: none.
         refused: is called with the status of each answer to a request that the application never sees.
+        tls: with a certificate, for HTTPS; None: HTTP.
     """
 
     def __init__(
@@ -49,13 +52,14 @@ class BoundedServer(uvicorn.Server):
         desk: Desk | None = None,
         *,
         refused: Callable[[int], None] = lambda status: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
                 loop="none",
-                http=_lines(desk, refused),  # type: ignore[arg-type]  # called as a class is
+                http=_lines(desk, refused, tls),  # type: ignore[arg-type]  # called as a class is
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -93,14 +97,20 @@ def allow_files() -> int:
     return allowed
 
 
-def _lines(desk: Desk | None, refused: Callable[[int], None]) -> Callable[..., HttpConnection]:
+def _lines(
+    desk: Desk | None, refused: Callable[[int], None], tls: ssl.SSLContext | None
+) -> Callable[..., HttpConnection | SecureConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
-    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files, refused), desk)
+    room = Room(max(1, files - max(FILES_KEPT, files // 10)), files, refused)
+    return partial(HttpConnection, room, desk) if tls is None else partial(SecureConnection, room, desk, tls)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, secure: bool = False) -> socket.socket:
     """A socket that is bound, so that a port in use is known before anything is started.
+
+    Args:
+        secure: whether HTTPS is spoken there.
 
     Raises:
         PortTaken: another program has the port.
@@ -120,7 +130,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(1024)
         listener.setblocking(False)
-        _say_who_may_come(listener)
+        _say_who_may_come(listener, secure=secure)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -132,20 +142,25 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _say_who_may_come(listener: socket.socket) -> None:
+def _say_who_may_come(listener: socket.socket, *, secure: bool) -> None:
     host = listener.getsockname()[0]
-    if not ip_address(host.partition("%")[0]).is_loopback:
+    if ip_address(host.partition("%")[0]).is_loopback:
+        return
+    if secure:
+        log.warning("listening on %s: anyone who can reach this machine can try tokens", host)
+    else:
         log.warning(
             "listening on %s: anyone who can reach this machine can try tokens, and can read the traffic, because it "
-            "is not encrypted. With --host 127.0.0.1 only this machine is served; other machines can use `ssh -L`",
+            "is not encrypted. --tls-self-signed encrypts it. With --host 127.0.0.1 only this machine is served",
             host,
         )
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, secure: bool = False) -> str:
     """Where it listens."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextlib.contextmanager

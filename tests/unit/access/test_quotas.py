@@ -8,7 +8,7 @@ import pytest
 
 from headway.access.quotas import Meters, Quota, Quotas, read_quotas
 from headway.access.tokens import TokenOwner
-from headway.errors import HeadwayError, InvalidInput, QuotaExceeded, TooOften
+from headway.errors import HeadwayError, QuotaExceeded, TooOften
 from headway.wire import Role
 
 ANN = TokenOwner("ann", Role.SUBMITTER)
@@ -49,10 +49,8 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HeadwayError, match="cannot read .*quotas.toml"):
+    with pytest.raises(HeadwayError, match=r"cannot read .*quotas\.toml"):
         read_quotas(tmp_path / "quotas.toml")
-    with pytest.raises(InvalidInput, match="open_jobs"):
-        raise InvalidInput("open_jobs", 1, "none")
 
 
 def test_requests_are_allowed_at_their_rate_and_after_a_pause_a_few_more() -> None:

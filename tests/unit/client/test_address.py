@@ -12,7 +12,7 @@ from headway.errors import HeadwayError
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
+    for name in ("HEADWAY_URL", "HEADWAY_TOKEN", "HEADWAY_TLS_CA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HEADWAY_DATA_DIR", str(tmp_path / "default"))
 
@@ -51,3 +51,22 @@ def test_the_token_is_not_shown(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(url: str | None, message: str) -> None:
     with pytest.raises(HeadwayError, match=message):
         find_server(url)
+
+
+def test_the_very_certificate_of_a_directory_is_trusted_with_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = running(tmp_path / "data", "https://c", "tc")
+    monkeypatch.setenv("HEADWAY_TLS_CA", "/of/the/environment")
+    assert find_server(data=data) == Address("https://c", "tc", Path("/of/the/environment"))
+    (data / "tls.pem").write_text("certificate")
+    assert find_server(data=data) == Address("https://c", "tc", data / "tls.pem", pinned=True)
+    assert find_server("https://d", data=data) == Address("https://d", "tc", data / "tls.pem", pinned=True)
+    assert find_server("http://d", data=data) == Address("http://d", "tc")
+    assert find_server(data=data, tls_ca="/given") == Address("https://c", "tc", Path("/given"))
+    running(tmp_path / "default", "https://d", "td")
+    (tmp_path / "default" / "tls.pem").write_text("certificate")
+    assert find_server() == Address("https://d", "td", tmp_path / "default" / "tls.pem", pinned=True)
+    assert find_server("https://e") == Address("https://e", "td", Path("/of/the/environment"))  # another server
+    monkeypatch.delenv("HEADWAY_TLS_CA")
+    assert find_server("https://e") == Address("https://e", "td")

@@ -1,10 +1,11 @@
-"""What one connection may do to others, on both event loops, with raw bytes and shortened time limits."""
+"""What one connection may do to others, on both event loops, with and without TLS, with raw bytes and shortened time limits."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import ssl
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,12 +19,14 @@ from starlette.types import Receive, Scope, Send
 
 from headway import wire
 from headway.access.tokens import Known
+from headway.certificates import Secure, given, trusting
 from headway.errors import HeadwayError
 from headway.web import line
 from headway.web.bodies import owner_of_token
 from headway.web.line import CHUNK_LEAST, CHUNKS_FREE, HEAD_MAX, HEADERS_MAX, PIPELINE_MAX, URL_MAX
 from headway.web.serving import BoundedServer, listen
 
+from ...certified import pair
 from ...waiting import LIMIT, becomes
 
 TOKEN = Known({b"t": "somebody"})
@@ -91,13 +94,14 @@ class Caller:
 class Rig:
     """A server and its callers."""
 
-    def __init__(self, port: int, app: App) -> None:
+    def __init__(self, port: int, app: App, trusting: ssl.SSLContext | None = None) -> None:
         self.app = app
         self._port = port
+        self._tls = {} if trusting is None else {"ssl": trusting, "server_hostname": "here"}
         self._callers: list[Caller] = []
 
     async def caller(self) -> Caller:
-        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port))
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port, **self._tls))
         self._callers.append(caller)
         return caller
 
@@ -110,11 +114,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Rig]:
+async def serving(tls: Secure | None = None) -> AsyncIterator[Rig]:
     end, app = asyncio.Event(), App()
+    context, trusted = (None, None) if tls is None else (tls.context, trusting(tls.certificate, "test"))
     with listen("127.0.0.1", 0) as listener:
-        task = asyncio.create_task(BoundedServer(app, end).serve([listener]))
-        rig = Rig(listener.getsockname()[1], app)
+        task = asyncio.create_task(BoundedServer(app, end, tls=context).serve([listener]))
+        rig = Rig(listener.getsockname()[1], app, trusted)
         try:
             yield rig
         finally:
@@ -133,14 +138,25 @@ async def flood(caller: Caller, text: bytes, times: int) -> None:
 Test = Callable[[Rig], Awaitable[None]]
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
+    """A certificate of `here`, with its key."""
+    return given(*pair(tmp_path_factory.mktemp("pair"), "here"))
+
+
+@pytest.fixture(params=[(loop, scheme) for scheme in ("http", "https") for loop in LOOPS], ids="-".join)
+def run(request: pytest.FixtureRequest, secure: Secure) -> Callable[[Test], None]:
+    loop, scheme = request.param
+
     async def within(test: Test) -> None:
-        async with serving() as rig:
+        async with serving(secure if scheme == "https" else None) as rig:
             await test(rig)
 
     def run(test: Test) -> None:
-        with asyncio.Runner(loop_factory=request.param) as runner:
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
             runner.run(within(test))
 
     return run

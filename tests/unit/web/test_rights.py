@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,20 @@ import pytest
 from headway import wire
 from headway.access.quotas import Quota, Quotas
 from headway.access.tokens import Tokens
+from headway.errors import Unauthorised
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
+from headway.model.events import JobCancelled
 from headway.model.outcome import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.web.api import Api
 from headway.web.epochs import Epochs
-from headway.web.refusals import Refusals
+from headway.web.refusals import ROWS_MAX, Refusals
+from headway.web.rights import right_of
 from headway.web.serving import BoundedServer, listen
 from headway.wire import Role
 
@@ -301,10 +306,8 @@ def test_a_revoked_token_is_refused_at_once_and_what_is_under_way_with_it_ends(t
             assert (status, answer) == (200, {"changed": 1})
             async with asyncio.timeout(LIMIT):
                 for reader, _ in (kept, waiting):
-                    try:
+                    with contextlib.suppress(ConnectionError):
                         await reader.read()
-                    except ConnectionError:
-                        pass
                     assert reader.at_eof() or reader.exception()
             await becomes(lambda: rig.driver.listeners == 1)
             again = await rig.opened()
@@ -349,7 +352,7 @@ def test_quotas_bound_open_jobs_tasks_and_requests_and_say_which(tmp_path: Path,
             assert (status, "retry-after" in headers) == (403, False)
             assert (await rig.ask("operator", wire.SUBMIT, submission(*[new_job(user="ann")] * 5)))[0] == 200
             for job in (1, 2, 3, *range(5, 10)):
-                rig.driver.feed(lambda now, job=job: [wire_cancelled(now, job)])
+                rig.driver.feed(lambda now, job=job: [JobCancelled(now, job)])
             await becomes(lambda: rig.driver.held_by("ann") == (0, 0))
             assert (await rig.ask("ann", wire.SUBMIT, submission()))[0] == 200
             myself = (await rig.ask("ann", wire.MYSELF))[1]
@@ -360,12 +363,6 @@ def test_quotas_bound_open_jobs_tasks_and_requests_and_say_which(tmp_path: Path,
             ]
 
     asyncio.run(main())
-
-
-def wire_cancelled(now: int, job: int) -> Any:
-    from headway.model.events import JobCancelled
-
-    return JobCancelled(now, job)
 
 
 def test_requests_that_come_too_often_are_to_come_again_later(tmp_path: Path, with_desk: bool) -> None:
@@ -441,23 +438,14 @@ def test_a_flood_of_refusals_has_few_rows_and_is_counted_in_full(tmp_path: Path)
     async def main() -> None:
         async with serving(tmp_path) as rig:
             noted = Refusals(rig.driver.journal.refusals, rig.driver.tally.refused, rig.driver.now)
-            from headway.errors import Unauthorised
-            from headway.web.refusals import ROWS_MAX
-
             for number in range(1000):
-                noted.note("jobs", wire_status(401), Unauthorised("no token was sent"), "", f"10.0.0.{number}")
+                noted.note("jobs", HTTPStatus.UNAUTHORIZED, Unauthorised("no token was sent"), "", f"10.0.0.{number}")
             noted.write()
             rows = rig.driver.journal.refusals.latest(None, 0, 10_000)
             assert len(rows) == ROWS_MAX + 1
             assert sum(row.times for row in rows) == rig.driver.tally.refused["401"] == 1000
 
     asyncio.run(main())
-
-
-def wire_status(number: int) -> Any:
-    from http import HTTPStatus
-
-    return HTTPStatus(number)
 
 
 def test_tokens_are_made_listed_and_kept_as_hashes(tmp_path: Path) -> None:
@@ -483,8 +471,6 @@ def test_tokens_are_made_listed_and_kept_as_hashes(tmp_path: Path) -> None:
 
 
 def test_an_unstated_right_keeps_a_route_from_being_offered() -> None:
-    from headway.web.rights import right_of
-
     with pytest.raises(LookupError, match="'new'"):
         right_of(wire.Route("new", "GET", "/v1/new", wire.Done))
 
