@@ -231,7 +231,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 quotas=settings.quotas,
                 refusals=refusals,
             )
-            app, front = Epochs(api.app, journal.epoch), api.front(journal.epoch)
+            app, front = Epochs(api.app, journal.epoch, refusals.count), api.front(journal.epoch)
             context = None if secure is None else secure.context
             server = BoundedServer(app, end, front, refused=refusals.count, tls=context)
             api.drop = server.drop

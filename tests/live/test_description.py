@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headway import wire
+from headway import Client, wire
 from headway.private import token_of
 
 from ..waiting import LIMIT
@@ -57,13 +57,20 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int) 
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
 
 
-@pytest.mark.parametrize(("is_known", "examples"), [(True, 60), (False, 10)])
-def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
+ROLE = list(wire.Role)[int(SEED) % 3]
+"""With another seed another role asks; as administrator each does."""
+
+
+@pytest.mark.parametrize(("role", "examples"), [("administrator", 60), (ROLE, 5), ("", 10)])
+def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: int) -> None:
     up = Up(tmp_path)
     up.start()
     try:
         token = token_of(up.data / "token")
-        asked(up.url, tmp_path, token, is_known=is_known, examples=examples)
+        if role not in ("", "administrator"):
+            with Client(up.url, token=token) as client:
+                token = client.create_token("somebody", role).token
+        asked(up.url, tmp_path, token, is_known=bool(role), examples=examples)
         with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=LIMIT) as answer:
             assert answer.status == 200
     finally:

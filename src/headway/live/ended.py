@@ -50,6 +50,12 @@ async def with_tasks(driver: Driver, detail: wire.JobDetail, spec: JobSpec) -> w
     )
 
 
+def without_words(detail: wire.JobDetail) -> wire.JobDetail:
+    """The same report for those who may not read what the job runs, wrote and raised."""
+    silent = tuple(msgspec.structs.replace(task, detail="", stderr="") for task in detail.ended)
+    return msgspec.structs.replace(detail, ran=None, ended=silent)
+
+
 def _task_reports(driver: Driver, spec: JobSpec, task: int, names: Sequence[str]) -> list[wire.TaskReport]:
     """What came of a task; nothing where its result has been cleared."""
     bodies, _ = driver.journal.results([wire.TaskRange(spec.id, task, task + 1)], 1)

@@ -328,7 +328,7 @@ class Api:
         if self._refusals is None or not isinstance(error, HeadwayError | msgspec.MsgspecError | RecursionError):
             return
         headway = error if isinstance(error, HeadwayError) else Malformed(str(error))
-        status = status_of(headway, _STATUS)
+        status = _status(headway)
         if isinstance(error, MissingBlobs) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         peer = getattr(line, "client", None)
@@ -379,6 +379,8 @@ class Api:
 
     async def _unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if self._refusals is not None:
+            self._refusals.count(error.status_code)
         packed = wire.MSGPACK in request.headers.get("accept", "")
         response = _response(unknown(request, error), packed, HTTPStatus(error.status_code))
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -426,7 +428,9 @@ class Api:
     async def _job(self, asked: Asked) -> wire.JobDetail:
         outlook = await reports.outlook_of(self._driver, asked.job)
         detail = reports.job_detail(self._driver, asked.job, outlook)
-        return await ended.with_tasks(self._driver, detail, reports.row(self._driver, asked.job).spec)
+        spec = reports.row(self._driver, asked.job).spec
+        detail = await ended.with_tasks(self._driver, detail, spec)
+        return detail if asked.caller.owns(spec.user) else ended.without_words(detail)
 
     async def _tasks(self, asked: Asked) -> wire.TaskList:
         limit = min(JOBS_AT_ONCE, _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX))
@@ -849,10 +853,14 @@ def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> 
     return Response(body, status, media_type=form)
 
 
-def _refusal(error: HeadwayError, packed: bool) -> Response:
-    status = status_of(error, _STATUS)
+def _status(error: HeadwayError) -> HTTPStatus:
     if isinstance(error, QuotaExceeded) and error.retry_after is None:
-        status = HTTPStatus.FORBIDDEN  # it will never do
+        return HTTPStatus.FORBIDDEN  # it will never do
+    return status_of(error, _STATUS)
+
+
+def _refusal(error: HeadwayError, packed: bool) -> Response:
+    status = _status(error)
     missing = error.names if isinstance(error, MissingBlobs) else ()
     response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing, error.code), packed, status)
     if status is HTTPStatus.UNAUTHORIZED:

@@ -7,6 +7,7 @@ next job may have the number of one of theirs. So a client says with each reques
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
@@ -25,10 +26,12 @@ class Epochs:
     Args:
         app: answers requests of this epoch, and those that name none.
         epoch: of the journal.
+        refused: is called with the status of each refusal.
     """
 
-    def __init__(self, app: ASGIApp, epoch: str) -> None:
+    def __init__(self, app: ASGIApp, epoch: str, refused: Callable[[int], None] = lambda status: None) -> None:
         self._app = app
+        self._refused = refused
         self._epoch = epoch
         self._header = (EPOCH.lower().encode(), epoch.encode())
 
@@ -45,6 +48,7 @@ class Epochs:
 
         headers = Headers(scope=scope)
         if headers.get(EPOCH, self._epoch) != self._epoch:
+            self._refused(HTTPStatus.CONFLICT)
             await self._refusal(packed=wire.MSGPACK in headers.get("accept", ""))(scope, receive, say)
         elif scope["path"] == wire.MESSAGES.path:
             await self._app(scope, receive, send)  # whose answers are written straight to the connection

@@ -252,6 +252,26 @@ def test_messages_with_results_are_for_the_user_of_the_jobs_and_operators(tmp_pa
     asyncio.run(main())
 
 
+def test_what_a_job_runs_and_wrote_is_for_its_user_and_operators(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as rig:
+            for user in ("ann", "bob"):
+                rig.make(user, SUBMITTER)
+            rig.make("operator", OPERATOR)
+            assert (await rig.ask("ann", wire.SUBMIT, submission(new_job(argv=("run", "--password", "x")))))[0] == 200
+            rig.engine.end(1, 0, outcome=Outcome.EXITED, exit_code=3, detail="said", stderr=b"wrote")
+            await becomes(lambda: not rig.driver.open)
+            for user, sees in (("ann", True), ("operator", True), ("bob", False)):
+                detail = (await rig.ask(user, wire.JOB))[1]
+                [task] = detail["ended"]
+                assert (detail["job"]["status"], detail["failed"], task["exit_code"]) == ("failed", [0], 3)
+                assert (detail["ran"] is not None, task["detail"], task["stderr"]) == (
+                    (True, "said", "wrote") if sees else (False, "", "")
+                ), user
+
+    asyncio.run(main())
+
+
 def test_the_user_of_a_job_is_whose_token_submitted_it(tmp_path: Path, with_desk: bool) -> None:
     async def main() -> None:
         async with serving(tmp_path, with_desk=with_desk) as rig:
