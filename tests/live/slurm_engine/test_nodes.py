@@ -92,7 +92,9 @@ async def test_a_node_that_cannot_be_had_does_not_join(slurm: Cluster, root: Pat
 
 async def test_nodes_with_too_few_processors_are_named(slurm: Cluster, root: Path) -> None:
     async with Trial(SlurmEngine(root, replace(SETTINGS, slots=8)), LIMIT) as trial:
-        with pytest.raises(InvalidInput, match=r"slots is 8; allowed: 1 to 4: node '\w' of partition 'main' has no more"):
+        with pytest.raises(
+            InvalidInput, match=r"slots is 8; allowed: 1 to 4: node '\w' of partition 'main' has no more"
+        ):
             await trial.start(*FOUR)
 
 

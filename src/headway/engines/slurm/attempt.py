@@ -185,7 +185,9 @@ class Attempt:
             part = by_rank[rank]
             told = self.endings.get(rank)
             members.append(
-                untold(part, partition, remains.get(part.number, Remains())) if told is None else meant(told, part, partition)
+                untold(part, partition, remains.get(part.number, Remains()))
+                if told is None
+                else meant(told, part, partition)
             )
         if len(members) == 1:
             self.ended = Ended(*self.key, members[0])

@@ -60,7 +60,9 @@ class Commands:
         for name in NAMES:
             found = shutil.which(name, path=None if folder is None else str(folder))
             if found is None:
-                hint = "Start the server where Slurm's commands are installed (Debian: slurm-client), or set `commands`."
+                hint = (
+                    "Start the server where Slurm's commands are installed (Debian: slurm-client), or set `commands`."
+                )
                 raise EngineError(f"Slurm cannot be used: there is no program {name} in {where}", hint)
             self._found[name] = found
         try:

@@ -195,7 +195,9 @@ class SlurmEngine:
             allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
             raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
         if node.lease is not None:
-            raise InvalidInput(f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost")
+            raise InvalidInput(
+                f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost"
+            )
 
     async def join(self, node: NodeSpec) -> None:
         """Take a node of the partition into service."""
@@ -354,7 +356,9 @@ class SlurmEngine:
         for node in self._seen.values():
             if slots is not None and slots > node.cpus:
                 allowed = f"1 to {node.cpus}: node {node.name!r} of partition {self._partition.name!r} has no more CPUs"
-                raise InvalidInput("slots", slots, allowed, hint="Leave it out: each node then has a slot for each core.")
+                raise InvalidInput(
+                    "slots", slots, allowed, hint="Leave it out: each node then has a slot for each core."
+                )
 
     def _find(self, seen: dict[str, SlurmNode]) -> None:
         """Report nodes that are there and not known yet."""
@@ -509,7 +513,9 @@ class SlurmEngine:
             self._cancel(attempt)
         now, key = self._loop.time(), attempt.key
         untold = [part.number for part in attempt.parts if part.left and attempt.is_over(part, now)]
-        remains = {number: Remains(self._folder.is_claimed(key, number), self._folder.said(key, number)) for number in untold}
+        remains = {
+            number: Remains(self._folder.is_claimed(key, number), self._folder.said(key, number)) for number in untold
+        }
         if attempt.whole(now, self._partition, remains):
             self._finish(attempt)
 

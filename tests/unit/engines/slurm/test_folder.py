@@ -84,7 +84,10 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match=r"the folder .*/file/shared cannot be used: .*Not a directory") as error:
         Folder(tmp_path / "file" / "shared").open()
-    assert error.value.hint == "Name a folder that you may write to, on a file system that all nodes of the partition share."
+    assert (
+        error.value.hint
+        == "Name a folder that you may write to, on a file system that all nodes of the partition share."
+    )
 
 
 def test_a_folder_keeps_its_identity(tmp_path: Path) -> None:
