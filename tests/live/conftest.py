@@ -103,11 +103,12 @@ class Up:
 
 def headway(*words: object) -> subprocess.CompletedProcess[str]:
     """Run a command within this process, because a process of its own would load everything first."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
     status = ended.value.code
-    return subprocess.CompletedProcess(words, status if isinstance(status, int) else 0, out.getvalue(), err.getvalue())
+    said = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(words, status if isinstance(status, int) else 0, *said)
 
 
 @contextlib.contextmanager

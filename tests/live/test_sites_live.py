@@ -93,8 +93,8 @@ class Sites(Up):
         self.list = folder / "farm.txt"
         self.list.write_text("f g")
 
-    def ask(self, *words: object) -> str:
-        done = headway(*words, "--data", self.data)
+    def ask(self, command: str, *words: object) -> str:
+        done = headway(command, "--data", self.data, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -194,7 +194,7 @@ def test_a_server_of_found_nodes_alone_starts_without_one_of_its_own(up: Sites) 
     (up.folder / "cluster.toml").write_text(CLUSTER.partition('[[site]]\nname = "cellar"')[0])
     up.start()
     until(lambda: up.nodes() == {name: ALL[name] for name in "fg"})
-    assert up.ask("submit", "--wait", "--", "sh", "-c", "echo $HEADWAY_SITE hello").strip() == "hello"
+    assert up.ask("submit", "--wait", "--", "sh", "-c", "echo hello").strip() == "hello"
     refused: subprocess.CompletedProcess[str] = headway("node", "add", "mine", "--data", up.data)
     assert refused.returncode == 2
     assert "This server has no engine of its own machine" in refused.stderr
