@@ -185,6 +185,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             specs,
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
+            settings.engine,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
         clock = SystemClock()

@@ -13,7 +13,7 @@ from os import SEEK_END
 from shutil import copyfileobj
 from socket import SHUT_RDWR
 from threading import Event
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -242,7 +242,7 @@ class Connection:
         }
         self._lines_of, self._lines = "", lines_of(self._headers)
         if parts.scheme == "https":
-            by_name = False if address.pinned else None
+            by_name: Literal[False] | None = False if address.pinned else None
             self._connection = HTTPSConnection(
                 parts.hostname or "", parts.port, ssl_context=context, assert_hostname=by_name
             )

@@ -151,7 +151,7 @@ class SecureConnection(asyncio.Protocol):
         if self._is_inside:
             self._is_inside = False
             self._room.leave(self)
-            self._server_state.connections.discard(self)  # type: ignore[arg-type]
+            self._server_state.connections.discard(self)
 
     def make_place(self) -> None:
         """End the connection for another."""

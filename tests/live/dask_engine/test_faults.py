@@ -16,7 +16,7 @@ import pytest
 
 from headway import Client, Job, Task
 from headway.engines.local.driver.host import put_down
-from headway.live.store.layout import FILE
+from headway.live.store.journal import FILE
 
 from ...dask_site import Processes
 from ...waiting import LIMIT
@@ -58,7 +58,7 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
     for name in WORKERS:
         site.worker(name)
     up = Up(tmp_path)
-    log = tmp_path / "log"
+    log = tmp_path / "ran"
 
     def kill_worker() -> None:
         name = chance.choice(WORKERS)
@@ -92,9 +92,9 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess):
                 words = process.cmdline()
-                if "headway.engines.local.agent.guard" in words and f'"name":"{name}"' in words[4]:
-                    if str(tmp_path) in words[4] and (children := process.children()):
-                        return children[0]
+                ours = "headway.engines.local.agent.guard" in words and f'"name":"{name}"' in words[4]
+                if ours and str(tmp_path) in words[4] and (children := process.children()):
+                    return children[0]
         raise AssertionError(f"node {name} has no guard")
 
     faults: list[Callable[[], None]] = [kill_worker, stop_worker, kill_agent, kill_server, kill_scheduler]

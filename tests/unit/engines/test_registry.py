@@ -11,6 +11,7 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import TLS_FILES, Kind, Option, SiteSpec
 from headway.errors import HeadwayError, InvalidInput
 from headway.testing import FakeEngine
@@ -19,7 +20,7 @@ from headway.testing import FakeEngine
 class Told(FakeEngine):
     """An engine that remembers what it was made of."""
 
-    def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> None:
         super().__init__()
         self.folder, self.options = folder, dict(options)
 
@@ -159,7 +160,7 @@ def test_what_has_gone_since_a_site_was_chosen_is_said_with_its_site(tmp_path: P
 
 
 def test_a_part_that_cannot_be_imported_is_an_error_for_people(tmp_path: Path, kinds: dict[str, Kind]) -> None:
-    def broken(folder: Path, options: Mapping[str, Any]) -> FakeEngine:
+    def broken(folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> FakeEngine:
         raise ModuleNotFoundError("No module named 'distributed.core'")
 
     kinds["farm"] = Kind("farm", "", broken, extra="headway[farm]")

@@ -1,4 +1,4 @@
-"""What one connection may do to others, on both event loops, with and without TLS, with raw bytes and shortened time limits."""
+"""What one connection may do to others: both event loops, with and without TLS, raw bytes, shortened time limits."""
 
 from __future__ import annotations
 

@@ -181,11 +181,11 @@ class DaskEngine(RemoteEngine):
                 workers = await self._workers()
                 self._compare(workers)
             except EngineError as error:  # what runs goes on without a scheduler
-                self._cannot("scheduler", error)
+                self._cannot(self._terms.address, error)
             except Exception:  # a scheduler that answers strangely may answer well the next time
                 log.exception("the workers of %s are not known", self._terms.address)
             else:
-                self._told.pop("scheduler", None)
+                self._told.pop(self._terms.address, None)
 
     def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
         """Attach what is new or back, resize what has changed, give up what has long been gone."""
@@ -290,7 +290,7 @@ class DaskEngine(RemoteEngine):
             self._told[subject] = said
             log.warning("%s", said)
             kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
-            self._tell(Noticed(kind, subject, said))
+            self._tell(Noticed("engine_gone" if subject == self._terms.address else kind, subject, said))
 
     def wanted(self, spec: NodeSpec, *, fresh: bool) -> dict[str, Any]:
         """What a station is asked for."""

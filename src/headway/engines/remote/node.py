@@ -58,6 +58,8 @@ class RemoteNode(AgentNode):
         way: how its agent is reached.
     """
 
+    ends = "the connection to it was closed"
+
     def __init__(self, spec: NodeSpec, owner: NodeOwner, lease: float, way: Way) -> None:
         super().__init__(spec, owner, lease)
         self.way = way

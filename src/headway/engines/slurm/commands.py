@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from headway.engines.local.driver.environment import of_this_process

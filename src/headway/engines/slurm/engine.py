@@ -188,7 +188,7 @@ class SlurmEngine:
         return found
 
     def check_fit(self, node: NodeSpec) -> None:
-        """A node has at most as many slots as Slurm has CPUs for them; Slurm says when it is lost, so it has no lease."""
+        """A node has at most as many slots as Slurm has CPUs for them, and no lease: Slurm says when it is lost."""
         seen = self._seen.get(node.name)
         most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
         if node.slots > most and not node.found:
@@ -711,7 +711,8 @@ class SlurmEngine:
 
     def _hear(self, attempt: Attempt, fresh: list[tuple[Part, list[bytes], int]]) -> Iterator[Report]:
         """What follows from new records."""
-        for part, bodies, part.offset in fresh:
+        for part, bodies, offset in fresh:
+            part.offset = offset
             for body in bodies:
                 try:
                     yield from attempt.hear(part, body, self._loop.time())

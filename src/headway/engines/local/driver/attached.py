@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from headway.engines.base import AttemptKey
 from headway.engines.local.shared.frames import (
@@ -93,6 +93,9 @@ class AgentNode(ABC):
         uploads: the folder there of the files that the server keeps; empty: there is none.
     """
 
+    ends: ClassVar[str] = "its process died"
+    """What the end of its line means."""
+
     def __init__(self, spec: NodeSpec, owner: NodeOwner, lease: float, uploads: str = "") -> None:
         self.spec = spec
         self.up = False
@@ -156,7 +159,7 @@ class AgentNode(ABC):
             self.up = False
             self._abandon()
             self.lost.set()
-            self.owner.on_lost(self, self._why or "its process died")
+            self.owner.on_lost(self, self._why or self.ends)
 
     def give_up(self, why: str) -> None:
         """It is silent, or sends nonsense: end it, because its attempts count as lost."""
