@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -190,9 +191,10 @@ class Cluster:
         return done.stdout
 
     def state(self, node: str) -> str:
-        """What Slurm says of a node."""
-        done = self.tried("sinfo", "--noheader", "--Node", "--partition=main", f"--nodes={node}", "--format=%T")
-        return "" if done is None else done.stdout.strip()
+        """The state of a node in Slurm. (`sinfo` calls it mixed for a while after a job has left it.)"""
+        done = self.tried("scontrol", "show", "node", node, "--oneliner")
+        found = None if done is None else re.search(r" State=(\S+)", done.stdout)
+        return "" if found is None else found[1].lower()
 
     def jobs(self, *more: str) -> Sequence[str]:
         """Names of the jobs in the queue."""

@@ -64,7 +64,7 @@ class Part:
         offset: what of its file `told` has been read.
         left: how many members have not told their end.
         began: a member has begun, or Slurm says that the job runs.
-        cancelled: this engine has asked Slurm to end it.
+        cancelled: this engine does not want it any more; `told_slurm`: Slurm has been, or is being, asked to end it.
         submitting: its job is just being given to Slurm.
         final: the last state of its job.
         final_at: when it was seen.
@@ -78,7 +78,7 @@ class Part:
         self.offset = 0
         self.left = len(ranks)
         self.began = False
-        self.cancelled = False
+        self.cancelled = self.told_slurm = False
         self.submitting = False
         self.final: Queued | None = None
         self.final_at = 0.0

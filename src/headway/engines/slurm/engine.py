@@ -168,7 +168,9 @@ class SlurmEngine:
             for spec in nodes:
                 self.check_fit(spec)
                 seen = self._seen.get(spec.name)
-                self._nodes[spec.name] = _Node(spec, seen is not None and seen.standing is Standing.READY)
+                node = self._nodes[spec.name] = _Node(spec, seen is not None and seen.standing is Standing.READY)
+                if node.up and seen is not None:
+                    self._shrinks(node, seen)
             await self._open_door()
             found = await self._adopt()
         except NotNow as error:
@@ -188,7 +190,7 @@ class SlurmEngine:
         return found
 
     def check_fit(self, node: NodeSpec) -> None:
-        """A node has at most as many slots as Slurm has CPUs for them, and no lease: Slurm says when it is lost."""
+        """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
         seen = self._seen.get(node.name)
         most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
         if node.slots > most and not node.found:
@@ -224,10 +226,13 @@ class SlurmEngine:
             return
         self._left.add(name)
         self._drop_all(name)
-        async with asyncio.timeout(_LEAVE_SECONDS):
-            while self._is_haunted(name):
-                self._look_soon()
-                await asyncio.sleep(_PAUSES[0])
+        until = self._loop.time() + _LEAVE_SECONDS
+        while any(name in grave.nodes for grave in self._graves.values()):
+            if self._loop.time() > until:
+                log.warning("jobs on node %s do not end; their runners see that nobody wants them any more", name)
+                break
+            self._look_soon()
+            await asyncio.sleep(_PAUSES[0])
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
         """Launch on other slots from now on; Slurm need not know."""
@@ -393,16 +398,21 @@ class SlurmEngine:
                 node.closed = now.standing is Standing.CLOSED
                 if now.standing is Standing.DOWN or (node.closed and name not in working):
                     self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
-                elif not node.closed:
-                    self._begin_waiting(name)
             elif now is not None and now.standing is Standing.READY and name not in haunted:
                 node.up, node.closed = True, False
-                if node.spec.slots > slots_of(now, self._settings) and node.spec.found:
-                    node.spec = replace(node.spec, slots=slots_of(now, self._settings))
-                    self._tell(NodeFound(node.spec))
-                else:
+                if not self._shrinks(node, now):
                     self._tell(NodeBack(name))
+        self._begin_kept_back()
         self._find(seen)
+
+    def _shrinks(self, node: _Node, now: SlurmNode) -> bool:
+        """Report a node that was found before if it has fewer slots now; returns whether it has."""
+        most = slots_of(now, self._settings)
+        if not node.spec.found or node.spec.slots <= most:
+            return False
+        node.spec = replace(node.spec, slots=most)
+        self._tell(NodeFound(node.spec))
+        return True
 
     def _lose(self, node: _Node, detail: str, *, gone: bool = False) -> None:
         """A node is lost, and with it every attempt that has a part there."""
@@ -418,10 +428,12 @@ class SlurmEngine:
 
     def _drop_all(self, name: str) -> None:
         """Forget every attempt that has a part on a node, and end its other parts."""
-        for attempt in [one for one in self._attempts.values() if name in one.nodes and one.ended is None]:
+        there = [one for one in self._attempts.values() if name in one.nodes and one.ended is None]
+        for attempt in there:
             del self._attempts[attempt.key]
             self._cancel(attempt)
             self._remove(attempt)
+        for attempt in there:
             self._give_up_places(attempt)
 
     # Attempts
@@ -432,11 +444,10 @@ class SlurmEngine:
             attempt.submitted = True
             self._do(self._submit(attempt, self._assignments.pop(attempt.key)))
 
-    def _begin_waiting(self, name: str) -> None:
-        """A node takes new work again, or still: submit what was kept back."""
+    def _begin_kept_back(self) -> None:
+        """Submit what waited for a node that takes new work again."""
         for key in [key for key in self._assignments if not self._places.waits(key)]:
-            attempt = self._attempts.get(key)
-            if attempt is not None and name in attempt.nodes and not attempt.submitted:
+            if (attempt := self._attempts.get(key)) is not None and attempt.ended is None:
                 self._begin(attempt)
 
     async def _submit(self, attempt: Attempt, assignment: Assignment) -> None:
@@ -509,8 +520,8 @@ class SlurmEngine:
         """Report the end of an attempt if all is known of it; end the other parts of a gang that has failed."""
         if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt:
             return
-        if attempt.failed is not None and any(part.left for part in attempt.parts):
-            self._cancel(attempt)
+        if attempt.failed is not None:  # in the part of that member, its runner has ended the others
+            self._cancel(attempt, but=attempt.failed)
         now, key = self._loop.time(), attempt.key
         untold = [part.number for part in attempt.parts if part.left and attempt.is_over(part, now)]
         remains = {
@@ -552,12 +563,13 @@ class SlurmEngine:
 
     # Ends of jobs
 
-    def _cancel(self, attempt: Attempt) -> None:
-        """Let Slurm end those parts that have not ended by themselves."""
+    def _cancel(self, attempt: Attempt, but: int | None = None) -> None:
+        """Let Slurm end those parts that have not ended by themselves; `but`: not that of this member."""
         for part in attempt.parts:
-            if part.left and part.final is None:
+            if part.left and part.final is None and but not in part.ranks:
                 part.cancelled = True
-                if part.job:
+                if part.job and not part.told_slurm:
+                    part.told_slurm = True
                     self._to_cancel.add(part.job)
         if self._to_cancel and (self._cancelling is None or self._cancelling.done()):
             self._cancelling = self._do(self._cancel_jobs())
@@ -582,10 +594,6 @@ class SlurmEngine:
         for part in attempt.parts:
             if part.job and part.final is None and (attempt.ended is not None or attempt.key not in self._attempts):
                 self._graves.setdefault(part.job, _Grave(frozenset((part.node,)), self._loop.time()))
-
-    def _is_haunted(self, node: str) -> bool:
-        """Whether Slurm may still have a job on a node that is not wanted any more."""
-        return any(node in grave.nodes for grave in self._graves.values())
 
     def _remove(self, attempt: Attempt) -> None:
         """Remove what is in the folder of an attempt."""
@@ -711,8 +719,7 @@ class SlurmEngine:
 
     def _hear(self, attempt: Attempt, fresh: list[tuple[Part, list[bytes], int]]) -> Iterator[Report]:
         """What follows from new records."""
-        for part, bodies, offset in fresh:
-            part.offset = offset
+        for part, bodies, part.offset in fresh:
             for body in bodies:
                 try:
                     yield from attempt.hear(part, body, self._loop.time())
@@ -820,7 +827,7 @@ class SlurmEngine:
                 if queued.state not in UNFINISHED:
                     part.final, part.final_at = queued, now
                 else:
-                    part.began |= queued.state == "RUNNING"
+                    part.final, part.began = None, part.began or queued.state == "RUNNING"
                     break
             if not some and part.left:
                 return False
@@ -837,13 +844,16 @@ class SlurmEngine:
     async def _clear(self) -> None:
         """Cancel every job of this engine, and wait until none is left."""
         while True:
-            with suppress(NotNow, Refused):
+            try:
                 queue = await self._commands.queue(self._folder.identity)
                 left = [queued for some in queue.values() for queued in some]
                 if not left:
                     return
                 if jobs := [queued.job for queued in left if queued.state != "COMPLETING"]:
                     await self._commands.cancel(jobs)
+            except (NotNow, Refused) as error:
+                log.warning("jobs are not cancelled; their runners see that nobody wants them any more: %s", error)
+                return
             await asyncio.sleep(_PAUSES[0])
 
     async def _close(self) -> None:

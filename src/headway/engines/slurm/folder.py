@@ -151,16 +151,22 @@ def read(path: Path, kind: type[T]) -> T:
         raise Torn(f"{path} cannot be read: {error}") from error
 
 
+def _checksum(head: bytes, body: bytes) -> bytes:
+    """Of a record; that of one of zeros is not zero."""
+    return zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little")
+
+
 def append(fd: int, bodies: list[bytes]) -> None:
     """Add records to a file; while the disk is full, wait for room.
 
     Raises:
         OSError: it cannot be written, or there was no room for `ROOM_SECONDS`.
     """
-    records = [len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body for body in bodies]
+    heads = [len(body).to_bytes(4, "little") for body in bodies]
+    whole = b"".join(head + _checksum(head, body) + body for head, body in zip(heads, bodies, strict=True))
     began, until = os.fstat(fd).st_size, time.monotonic() + ROOM_SECONDS
     while True:
-        left = memoryview(b"".join(records))
+        left = memoryview(whole)
         try:
             while left:
                 left = left[os.write(fd, left) :]
@@ -187,7 +193,7 @@ def records(path: Path, offset: int) -> tuple[list[bytes], int]:
     while len(fresh) - at >= _HEAD:
         end = at + _HEAD + int.from_bytes(fresh[at : at + 4], "little")
         body = fresh[at + _HEAD : end]
-        if end > len(fresh) or zlib.crc32(body) != int.from_bytes(fresh[at + 4 : at + _HEAD], "little"):
+        if end > len(fresh) or fresh[at + 4 : at + _HEAD] != _checksum(fresh[at : at + 4], body):
             break
         bodies.append(body)
         at = end

@@ -74,5 +74,5 @@ class SlurmSettings:
         for name, least, most, unit in _RANGES:
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidInput(name, value, f"{least:.10g} to {most:.10g} {unit}")
+                raise InvalidInput(name, value, f"{least:.15g} to {most:.15g} {unit}")
         check_names(self.pass_env)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headway.engines.local.driver.engine import SECRET_BYTES, LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 
 
 def test_a_secret_that_was_cut_is_replaced_and_a_whole_one_stays(tmp_path: Path) -> None:

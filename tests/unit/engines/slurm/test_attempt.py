@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -180,7 +181,7 @@ def test_what_no_runner_says_is_not_believed() -> None:
     with pytest.raises(ValueError, match="no member 1"):
         one.hear(one.parts[0], encode(MemberStarted(*KEY, 1)), 0.0)
     assert one.hear(one.parts[0], encode(Pong()), 0.0) == []
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(msgspec.DecodeError):
         one.hear(one.parts[0], b"\xff", 0.0)
 
 

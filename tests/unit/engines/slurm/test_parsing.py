@@ -111,7 +111,8 @@ PARTITION = (
     "DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=00:01:00 "
     "MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=m PriorityJobFactor=1 PriorityTier=10 RootOnly=NO ReqResv=NO "
     "OverSubscribe=NO OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=4 TotalNodes=1 "
-    "SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED\n"
+    "SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED "
+    "TRES=cpu=4,mem=8000M,node=1,billing=4\n"
 )
 
 
