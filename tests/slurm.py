@@ -51,7 +51,7 @@ MessageTimeout=2
 TCPTimeout=1
 KillWait=2
 MinJobAge=60
-ReturnToService=2
+ReturnToService=1
 SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -168,9 +168,11 @@ class Cluster:
         self._start("slurmctld", "slurmctld", "-D", "-i", "-f", str(self.conf))
         until(lambda: self.tried("scontrol", "ping") and "UP" in self.run("scontrol", "ping"))
 
-    def kill_controller(self) -> None:
-        """Kill slurmctld, as if its machine had failed."""
-        self._kill("slurmctld")
+    def stop_controller(self) -> None:
+        """End slurmctld, as for an upgrade. (Killed, it would forget the last seconds, with the jobs of a short test.)"""
+        daemon = self._daemons.pop("slurmctld")
+        daemon.terminate()
+        daemon.wait()
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""

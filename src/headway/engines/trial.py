@@ -127,7 +127,7 @@ class Trial:
     ) -> None:
         await self.engine.stop()
         if error is None:
-            assert self.unread == [], "reports that were not expected"
+            assert self.unread == [], f"reports that were not expected: {self.unread}"
 
     def call(self, function: Callable[..., Any], *args: Any, **where: Any) -> AttemptKey:
         """Launch a call; see `launch` for the rest."""

@@ -75,11 +75,12 @@ async def test_what_somebody_cancels_in_slurm_is_lost(slurm: Cluster, trial: Tri
 
 
 async def test_what_slurm_does_not_want_is_refused_in_its_words(slurm: Cluster, root: Path) -> None:
-    async with Trial(SlurmEngine(root, replace(SETTINGS, options=("--qos=gold",))), LIMIT) as trial:
+    async with Trial(SlurmEngine(root, replace(SETTINGS, options=("--reservation=gold",))), LIMIT) as trial:
         await trial.start(*FOUR)
         ending = (await trial.ended(trial.call(add, 1, 2))).ending
         assert ending.outcome is Outcome.REFUSED
-        assert "qos" in ending.detail.lower()
+        assert ending.detail.startswith("Slurm refuses it: sbatch: error: ")
+        assert "reservation" in ending.detail
 
 
 async def test_a_node_without_our_python_says_what_is_needed(slurm: Cluster, root: Path) -> None:
@@ -115,7 +116,7 @@ async def test_while_the_controller_is_gone_what_runs_ends_and_what_is_launched_
     runs = trial.call(note_and_wait, str(tmp_path / "pid"))
     killed = trial.call(note_and_wait, str(tmp_path / "other"), slots=(1,))
     await becomes(lambda: (tmp_path / "pid").exists() and (tmp_path / "other").exists())
-    slurm.kill_controller()
+    slurm.stop_controller()
     (tmp_path / "door").touch()
     assert {await trial.value(runs), await trial.value(killed)} == {"through"}
     later = trial.call(add, 1, 2)

@@ -395,6 +395,8 @@ class SlurmEngine:
                 if now is None:
                     self._lose(node, f"it has left partition {self._partition.name!r}", gone=node.spec.found)
                     continue
+                if now.standing is Standing.UNKNOWN:
+                    continue
                 node.closed = now.standing is Standing.CLOSED
                 if now.standing is Standing.DOWN or (node.closed and name not in working):
                     self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))

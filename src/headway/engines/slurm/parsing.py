@@ -23,6 +23,8 @@ class Standing(Enum):
     CLOSED = "closed"
     """What runs there goes on, and nothing new starts: it is drained, reserved, or silent for the moment."""
     DOWN = "down"
+    UNKNOWN = "unknown"
+    """Slurm's controller has just begun, and has not heard of it yet: it is as it was."""
 
 
 _READY: Final = frozenset({"idle", "mixed", "allocated", "completing", "planned", "powered_down", "powering_up"})
@@ -54,6 +56,8 @@ def standing_of(state: str, availability: str) -> Standing:
     """What a node can be used for, by its state and by that of the partition (`up`, `down`, `drain`, `inact`)."""
     word = re.match("[a-z_]*", state.lower())
     base = word.group() if word else ""
+    if base == "unknown":
+        return Standing.UNKNOWN
     if base in _CLOSED:
         return Standing.CLOSED
     if base not in _READY:
