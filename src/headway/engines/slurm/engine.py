@@ -721,7 +721,8 @@ class SlurmEngine:
 
     def _hear(self, attempt: Attempt, fresh: list[tuple[Part, list[bytes], int]]) -> Iterator[Report]:
         """What follows from new records."""
-        for part, bodies, part.offset in fresh:
+        for part, bodies, offset in fresh:
+            part.offset = offset
             for body in bodies:
                 try:
                     yield from attempt.hear(part, body, self._loop.time())

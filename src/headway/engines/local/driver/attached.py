@@ -206,9 +206,11 @@ class AgentLine(asyncio.Protocol):
         self._decode = to_driver_decoder().decode
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It begins."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        """Handle what the agent says."""
         if self.welcome.cancelled():  # nothing waits for the answer any more: the server ends, or it came too late
             self.transport.abort()
             return
@@ -222,7 +224,6 @@ class AgentLine(asyncio.Protocol):
                 self._node.give_up(f"its agent sent what cannot be taken in: {type(error).__name__}: {error}")
 
     def _take(self, message: ToDriver) -> None:
-        """Handle what the agent says."""
         node = self._node
         match message:
             case MemberEnded() as message:
@@ -256,6 +257,7 @@ class AgentLine(asyncio.Protocol):
                 self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended, and with it the node, if it was the node's line."""
         if not self.welcome.done():
             self.welcome.set_exception(ConnectionResetError("the agent hung up"))
         elif self._node.line is self:

@@ -72,6 +72,7 @@ def agent_of(driver: int, name: str) -> int:
 
 
 def mark_of(folder: Path) -> str:
+    """What every process of the node with this folder has in its environment."""
     return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
 
 
