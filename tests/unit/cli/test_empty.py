@@ -16,6 +16,8 @@ from headway.cli.check import checker, incidents, requests
 from headway.cli.live import jobs, nodes
 from headway.wire import CheckerReport
 
+GONE = "; `headway status` says whether an engine is gone"
+
 
 class Empty:
     """A client of a server on which nothing has happened."""
@@ -54,7 +56,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
         (jobs, "--status cancelled", "No job was cancelled. `headway jobs` lists all jobs."),
         (jobs, "--status failed --user ann", "No job of user ann has failed. `headway jobs` lists all jobs."),
         (jobs, "--user \x1b[31m", "There is no job of user \\x1b[31m. `headway jobs` lists all jobs."),
-        (nodes, "", "There are no nodes. `headway node add NAME` adds one."),
+        (nodes, "", f"There are no nodes. `headway node add NAME` adds one{GONE}."),
         (incidents, "", "There are no incidents."),
         (requests, "", "There are no requests."),
         (checker, "", "It is on, with a period of 5 s.\nThere are no collectors."),
