@@ -185,7 +185,6 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             specs,
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
-            settings.engine,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
         clock = SystemClock()

@@ -13,7 +13,6 @@ from msgspec import structs
 
 from headway import wire
 from headway.engines import base, registry
-from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import Kind, SiteSpec
 from headway.engines.sites import Sites
 from headway.errors import EngineError, InvalidInput, Unavailable
@@ -113,7 +112,7 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     """A driver of these sites. Unless it dies, it is stopped in order at the end; the core's state is checked."""
 
-    def build(place: Path, options: Mapping[str, Any], agents: LocalSettings) -> Farm:
+    def build(place: Path, options: Mapping[str, Any]) -> Farm:
         return next(farm for name, farm in farms.items() if place.name.startswith(f"{name}-"))
 
     monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "farm": Kind("farm", "", build)})

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headway.engines.local.driver.settings import LocalSettings
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -77,9 +76,8 @@ class Option:
         return str(folder)
 
 
-Build = Callable[[Path, Mapping[str, Any], LocalSettings], "Engine"]
-"""Makes an engine: of a folder of its own on this machine, which need not be there yet, its options, and what a server
-was told of everything that runs: leases, output and so on."""
+Build = Callable[[Path, Mapping[str, Any]], "Engine"]
+"""Makes an engine: of a folder of its own on this machine, which need not be there yet, and its options."""
 
 
 def _agree(_: Mapping[str, Any]) -> None:
@@ -173,12 +171,11 @@ def site(name: str, engine: str = LOCAL, options: Mapping[str, object] | None = 
     return SiteSpec(name, engine, {key: value for key, value in taken.items() if value != defaults[key]})
 
 
-def make(spec: SiteSpec, folder: Path, agents: LocalSettings = LocalSettings()) -> Engine:  # noqa: B008  # frozen
+def make(spec: SiteSpec, folder: Path) -> Engine:
     """The engine of a site.
 
     Args:
         folder: its own on this machine.
-        agents: what counts for all that runs, as far as the engine can do it.
 
     Raises:
         InvalidInput: as `site`, in its own words.
@@ -188,7 +185,7 @@ def make(spec: SiteSpec, folder: Path, agents: LocalSettings = LocalSettings()) 
     try:
         if not chosen.is_installed:
             raise _absent(chosen)
-        return chosen.build(folder, chosen.taken(spec.options, folder), agents)
+        return chosen.build(folder, chosen.taken(spec.options, folder))
     except InvalidInput as wrong:
         field = f"{wrong.field} of site {spec.name!r}"
         raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
@@ -267,21 +264,18 @@ def _of_package(package: str, name: str, folder: Path, options: Mapping[str, Any
     return made
 
 
-def _local(folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> Engine:
-    made: Engine = import_module("headway.engines.local.driver.engine").LocalEngine(folder, agents)
-    return made
+def _local(folder: Path, options: Mapping[str, Any]) -> Engine:
+    return _of_package("local.driver", "Local", folder, options)
 
 
-def _dask(folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> Engine:
+def _dask(folder: Path, options: Mapping[str, Any]) -> Engine:
     tls = options["tls"]
-    told = {**options, "tls": None if tls is None else Path(tls), "agents": agents}
-    return _of_package("dask", "Dask", folder, told)
+    return _of_package("dask", "Dask", folder, {**options, "tls": None if tls is None else Path(tls)})
 
 
-def _slurm(folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> Engine:
+def _slurm(folder: Path, options: Mapping[str, Any]) -> Engine:
     shared = options["folder"]
     rest = {name: value for name, value in options.items() if name != "folder"}
-    rest |= {"task_output_max": agents.task_output_max, "pass_env": agents.pass_env}
     return _of_package("slurm", "Slurm", folder if shared is None else Path(shared), rest)
 
 

@@ -15,7 +15,6 @@ from typing import Final
 
 from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import LOCAL, SiteSpec, kind, make
 from headway.engines.router import PAUSES, Router
 from headway.errors import InvalidInput
@@ -31,7 +30,6 @@ class Sites:
         specs: the sites that are declared; none: there is only this machine.
         local: makes the engine of this machine.
         folder: where each other engine gets a folder of its own.
-        agents: what counts for all that runs there, see `headway.engines.registry.make`.
         pauses: see `headway.engines.router.PAUSES`.
 
     Attributes:
@@ -51,7 +49,6 @@ class Sites:
         specs: Sequence[SiteSpec],
         local: Callable[[], LocalEngine],
         folder: Path,
-        agents: LocalSettings = LocalSettings(),  # noqa: B008  # frozen
         *,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
@@ -64,7 +61,7 @@ class Sites:
             self.engine = self.own
             return
         engines: dict[str, Engine] = {} if self.own is None else {LOCAL: self.own}
-        engines |= {spec.name: make(spec, folder_of(folder, spec.name), agents) for spec in others}
+        engines |= {spec.name: make(spec, folder_of(folder, spec.name)) for spec in others}
         afar = engines.keys() - {LOCAL}
         self.engine = self._router = Router(engines, self._which, plain=LOCAL, afar=afar, pauses=pauses)
 

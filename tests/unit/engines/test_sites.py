@@ -10,7 +10,6 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import Kind, SiteSpec
 from headway.engines.router import Router
 from headway.engines.sites import Sites, folder_of
@@ -20,7 +19,7 @@ from headway.testing import FakeEngine, node
 made_in: list[Path] = []
 
 
-def made(folder: Path, options: Mapping[str, Any], agents: LocalSettings) -> FakeEngine:
+def made(folder: Path, options: Mapping[str, Any]) -> FakeEngine:
     made_in.append(folder)
     return FakeEngine()
 
