@@ -226,10 +226,9 @@ def read_cluster(path: str | Path, *, simulated: bool = False) -> tuple[NodeSpec
             value, what is allowed and, where nodes are written as `[[node]]`, the line.
         HeadwayError: the file cannot be read.
     """
-    text = _text(path)
-    nodes, _, _, sites = _parse(text, str(path), Path(path).parent)
+    nodes, _, _, sites = _read(path)
     if simulated:
-        _check_listed(sites, text, str(path))
+        _check_listed(sites, _text(path), str(path))
     return nodes
 
 
@@ -239,7 +238,7 @@ def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return parse_sites(_text(path), source=str(path), base=Path(path).parent)
+    return _read(path)[3]
 
 
 def _text(path: str | Path) -> str:
@@ -262,7 +261,7 @@ def read_network(path: str | Path) -> Network:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return parse_network(_text(path), source=str(path))
+    return _read(path)[1]
 
 
 def read_switching(path: str | Path) -> tuple[Switching, ...]:
@@ -271,7 +270,7 @@ def read_switching(path: str | Path) -> tuple[Switching, ...]:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return parse_switching(_text(path), source=str(path))
+    return _read(path)[2]
 
 
 def write_cluster(nodes: Sequence[NodeSpec], path: str | Path) -> None:
@@ -370,11 +369,15 @@ def parse_sites(text: str, *, source: str = "cluster", base: Path = Path()) -> t
     return _parse(text, source, base)[3]
 
 
-def _parse(
-    text: str,
-    source: str,
-    base: Path = Path(),  # of no state
-) -> tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...], tuple[SiteSpec, ...]]:
+_Parsed = tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...], "tuple[SiteSpec, ...]"]
+
+
+def _read(path: str | Path) -> _Parsed:
+    """The same of a file: relative folders count from where it is."""
+    return _parse(_text(path), str(path), Path(path).parent)
+
+
+def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
     """The nodes, the lines between them, how they are switched, and the sites that have a table."""
     import tomllib  # seldom wanted: a simulation may be told its slots
 

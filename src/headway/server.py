@@ -185,6 +185,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             specs,
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
+            settings.engine,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
         clock = SystemClock()
@@ -211,7 +212,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else [_warm(node, sites) for node in settings.nodes]
-            first = [] if sites.afar else [_warm(node, sites) for node in uniform_cluster(os.cpu_count() or 1)]
+            first = [] if sites.others else [_warm(node, sites) for node in uniform_cluster(os.cpu_count() or 1)]
             await driver.start(
                 named,
                 first=first,

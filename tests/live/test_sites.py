@@ -13,7 +13,7 @@ from msgspec import structs
 
 from headway import wire
 from headway.engines import base, registry
-from headway.engines.registry import Kind, SiteSpec
+from headway.engines.registry import Kind, Place, SiteSpec
 from headway.engines.sites import Sites
 from headway.errors import EngineError, InvalidInput, Unavailable
 from headway.live import reports
@@ -112,8 +112,8 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     """A driver of these sites. Unless it dies, it is stopped in order at the end; the core's state is checked."""
 
-    def build(place: Path, options: Mapping[str, Any]) -> Farm:
-        return next(farm for name, farm in farms.items() if place.name.startswith(f"{name}-"))
+    def build(place: Place, options: Mapping[str, Any]) -> Farm:
+        return farms[place.site]
 
     monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "farm": Kind("farm", "", build)})
     here = FakeEngine()
@@ -244,5 +244,5 @@ async def test_an_instance_of_a_service_is_refused_where_it_cannot_connect(
         await live.settle()
         ending = live.journal.result(1, 0).ending
         assert ending.outcome is Outcome.REFUSED
-        assert "node 'f' of site 'field' is on another machine than the server" in ending.detail
+        assert "node 'f' is at site 'field', of engine farm: no instance of a service runs there" in ending.detail
         assert farm.launched == []

@@ -34,8 +34,8 @@ from headway.model.node import Capabilities, NodeSpec
 class Farm(LocalEngine):
     # Its nodes are those that a file names, while there is one.
 
-    def __init__(self, folder, options):
-        super().__init__(folder)
+    def __init__(self, place, options):
+        super().__init__(place.folder)
         self.list = Path(options["list"])
         self.begun = False
 
@@ -47,7 +47,6 @@ class Farm(LocalEngine):
 
     async def start(self, nodes, report, files):
         around, nodes = self.around(), list(nodes)
-        assert files.folder is None, "it is on another machine, for all that anybody knows"
         if self.begun:
             await self.stop()
         self.begun = True

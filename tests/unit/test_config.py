@@ -17,7 +17,9 @@ from headway.config import (
     parse_sites,
     parse_switching,
     read_cluster,
+    read_network,
     read_sites,
+    read_switching,
     uniform_cluster,
 )
 from headway.engines import registry
@@ -300,6 +302,17 @@ def test_sites_have_engines_and_those_of_this_machine_have_their_nodes_listed(tm
     assert [(node.name, node.site) for node in read_cluster(file)] == [("a", "cellar"), ("b", "local")]
 
 
+@pytest.mark.usefixtures("dask_is_there")
+def test_a_relative_folder_counts_from_the_file_whatever_is_read_of_it(tmp_path: Path) -> None:
+    (tmp_path / "tls").mkdir()
+    for name in registry.TLS_FILES:
+        (tmp_path / "tls" / name).touch()
+    file = tmp_path / "sites.toml"
+    file.write_text(f'{DASK.replace("tcp:", "tls:")}tls = "tls"\n')
+    assert read_sites(file)[0].options["tls"] == str(tmp_path / "tls")
+    assert (read_cluster(file), read_network(file), read_switching(file)) == ((), NO_NETWORK, ())
+
+
 def test_a_file_may_have_no_nodes_where_an_engine_finds_them() -> None:
     assert parse_cluster(SLURM) == ()
     assert parse_sites(SLURM) == (SiteSpec("hpc", "slurm", {"partition": "main"}),)
@@ -332,8 +345,8 @@ TLS = "ca.crt, node.crt, node.key"
             "c:2: name is 'a:b'; allowed: another name than",
         ),
         (
-            f"{SLURM}address = 'tcp://h:1'",
-            "c:5: address is 'tcp://h:1'; allowed: an option of engine slurm: partition, folder",
+            f"{SLURM}tls = '/etc/tls'",
+            "c:5: tls is '/etc/tls'; allowed: an option of engine slurm: partition, folder",
         ),
         (f"{CELLAR}partition = 'p'\n{NODE}", "c:3: partition is 'p'; allowed: an option of engine local: it has none"),
         (f"{DASK}partition = 'p'", "c:5: partition is 'p'; allowed: an option of engine dask: address, tls"),

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from headway.engines.base import Engine
+    from headway.engines.local.driver.settings import LocalSettings
 
 GROUP: Final = "headway.engines"
 """Entry point under which a package offers engines: name = a `Kind`."""
@@ -76,8 +76,23 @@ class Option:
         return str(folder)
 
 
-Build = Callable[[Path, Mapping[str, Any]], "Engine"]
-"""Makes an engine: of a folder of its own on this machine, which need not be there yet, and its options."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an engine is made.
+
+    Attributes:
+        site: the name of its site.
+        folder: its own on this machine; it need not be there yet.
+        tasks: how tasks are treated at all sites, as `headway up` says; None: as by default.
+    """
+
+    site: str
+    folder: Path
+    tasks: LocalSettings | None = None
+
+
+Build = Callable[[Place, Mapping[str, Any]], "Engine"]
+"""Makes an engine of its options."""
 
 
 def _agree(_: Mapping[str, Any]) -> None:
@@ -171,11 +186,11 @@ def site(name: str, engine: str = LOCAL, options: Mapping[str, object] | None = 
     return SiteSpec(name, engine, {key: value for key, value in taken.items() if value != defaults[key]})
 
 
-def make(spec: SiteSpec, folder: Path) -> Engine:
+def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> Engine:
     """The engine of a site.
 
     Args:
-        folder: its own on this machine.
+        folder, tasks: see `Place`.
 
     Raises:
         InvalidInput: as `site`, in its own words.
@@ -185,7 +200,7 @@ def make(spec: SiteSpec, folder: Path) -> Engine:
     try:
         if not chosen.is_installed:
             raise _absent(chosen)
-        return chosen.build(folder, chosen.taken(spec.options, folder))
+        return chosen.build(Place(spec.name, folder, tasks), chosen.taken(spec.options, folder))
     except InvalidInput as wrong:
         field = f"{wrong.field} of site {spec.name!r}"
         raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
@@ -255,28 +270,37 @@ def _absent(chosen: Kind) -> InvalidInput:
 # Headway's own
 
 
-def _of_package(package: str, name: str, folder: Path, options: Mapping[str, Any]) -> Engine:
-    """An engine of a package here that has it in `engine`, and its settings in `settings`."""
-    settings = getattr(import_module(f"headway.engines.{package}.settings"), f"{name}Settings")
-    made: Engine = getattr(import_module(f"headway.engines.{package}.engine"), f"{name}Engine")(
-        folder, settings(**options)
-    )
-    return made
+def _local(place: Place, _: Mapping[str, Any]) -> Engine:
+    from headway.engines.local.driver.engine import LocalEngine
+    from headway.engines.local.driver.settings import LocalSettings
+
+    return LocalEngine(place.folder, place.tasks or LocalSettings())
 
 
-def _local(folder: Path, options: Mapping[str, Any]) -> Engine:
-    return _of_package("local.driver", "Local", folder, options)
+def _dask(place: Place, options: Mapping[str, Any]) -> Engine:
+    from headway.engines.dask.engine import DaskEngine
+    from headway.engines.dask.settings import DaskSettings
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if "tls" in given:
+        given["tls"] = Path(given["tls"])
+    if place.tasks is not None:
+        given["agents"] = replace(place.tasks, run_as="", ground=None, pin=False)
+    return DaskEngine(place.folder, DaskSettings(site=place.site, **given))
 
 
-def _dask(folder: Path, options: Mapping[str, Any]) -> Engine:
-    tls = options["tls"]
-    return _of_package("dask", "Dask", folder, {**options, "tls": None if tls is None else Path(tls)})
+def _slurm(place: Place, options: Mapping[str, Any]) -> Engine:
+    from headway.engines.slurm.engine import SlurmEngine
+    from headway.engines.slurm.settings import SlurmSettings
 
-
-def _slurm(folder: Path, options: Mapping[str, Any]) -> Engine:
-    shared = options["folder"]
-    rest = {name: value for name, value in options.items() if name != "folder"}
-    return _of_package("slurm", "Slurm", folder if shared is None else Path(shared), rest)
+    given = {name: value for name, value in options.items() if value is not None}
+    folder = Path(given.pop("folder", place.folder))
+    if "commands" in given:
+        given["commands"] = Path(given["commands"])
+    if place.tasks is not None:
+        given |= {"task_output_max": place.tasks.task_output_max, "pass_env": place.tasks.pass_env}
+    options_of_sbatch = tuple(given.pop("options", ()))
+    return SlurmEngine(folder, SlurmSettings(site=place.site, options=options_of_sbatch, **given))
 
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://([^\s/:\[\]@]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
@@ -287,8 +311,24 @@ def _is_address(value: Any) -> bool:
     return found is not None and 0 < int(found[3]) < 1 << 16
 
 
+def _is_full_path(value: Any) -> bool:
+    return _is_text(value) and value.startswith("/")
+
+
 def _is_partition(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", value) is not None
+    return _is_text(value) and not set(value) & set(" ,") and not value.startswith("-")
+
+
+def _is_options(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(_is_text(word) and word.startswith("--") for word in value)
+
+
+def _whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and least <= value <= most
 
 
 def _dask_agrees(options: Mapping[str, Any]) -> None:
@@ -299,6 +339,9 @@ def _dask_agrees(options: Mapping[str, Any]) -> None:
         allowed = "an address that begins with tls:, because there is a folder for TLS"
         raise InvalidInput("address", options["address"], allowed)
 
+
+_SHARED: Final = "a folder that the server and all nodes of the site share, in quotes"
+_SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
 BUILT_IN: Final = {
     LOCAL: Kind(LOCAL, "Processes of the server's own machine.", _local, finds=False),
@@ -311,6 +354,8 @@ BUILT_IN: Final = {
                 "address", "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens", _is_address, required=True
             ),
             Option("tls", f"a folder with {', '.join(TLS_FILES)}, in quotes", files=TLS_FILES),
+            Option("folder", "a full path on the workers' machines, in quotes", _is_full_path),
+            Option("gone_after", "seconds, 1 to 86400", _number(1, 86400)),
         ),
         needs=("distributed",),
         extra="headway[dask]",
@@ -322,8 +367,16 @@ BUILT_IN: Final = {
         _slurm,
         (
             Option("partition", "the name of a partition, in quotes", _is_partition, required=True),
-            Option("folder", "a folder that the server and all nodes of the site share, in quotes", is_folder=True),
+            Option("folder", _SHARED, is_folder=True),
+            Option("slots", "a whole number from 1 to 1000", _whole(1, 1000)),
+            Option("memory", "MiB for each slot, a whole number from 0", _whole(0, 1 << 40)),
+            Option("options", _SBATCH, _is_options),
+            Option("python", "the Python with Headway on the nodes, a full path in quotes", _is_full_path),
+            Option("commands", "the folder of Slurm's commands, a full path in quotes", _is_full_path),
+            Option("address", "of this machine as the nodes see it, in quotes"),
+            Option("poll", "seconds, 0.1 to 60", _number(0.1, 60)),
+            Option("command_limit", "seconds, 1 to 600", _number(1, 600)),
         ),
     ),
 }
-"""Headway's own kinds by name."""
+"""Headway's own kinds by name. What else an engine's settings have is for programs."""

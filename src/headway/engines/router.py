@@ -10,15 +10,13 @@ later attempts only on nodes of the same engine, unless the engines share a fold
 The name of an output begins with that of its engine: `ENGINE:NAME`. One engine may be `plain`: its names stay as they
 are, so they are the same with and without a router. A name that begins with none of the others is one of these; if no
 engine is plain, it was given before there was a router, so each is asked for it.
-
-An engine that is `afar`, on other machines, is given no folder of files, and none of its outputs is a file here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,23 +75,6 @@ class _Part:
         self.unwanted: set[AttemptKey] = set()
 
 
-class _FilesAfar:
-    """The server's files for an engine on other machines: it can only ask for them."""
-
-    folder: Path | None = None
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    async def read(self, name: str, offset: int, size: int) -> bytes:
-        """A piece of a file."""
-        return await self._files.read(name, offset, size)
-
-    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
-        """Keep an output."""
-        await self._files.put(name, parts)
-
-
 class Router:
     """One engine made of several.
 
@@ -102,7 +83,6 @@ class Router:
         which: the name of the engine that a node belongs to, by its spec. A node that an engine finds is of the site
             that has the engine's name.
         plain: the engine whose names of outputs stay as they are; empty: none.
-        afar: the engines that are on other machines.
         pauses: see `PAUSES`.
 
     Attributes:
@@ -115,14 +95,12 @@ class Router:
         which: Callable[[NodeSpec], str] = by_site,
         *,
         plain: str = "",
-        afar: Collection[str] = (),
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self._parts = {name: _Part(name, engine) for name, engine in engines.items()}
         self.engines = engines
         self._which = which
         self._plain = plain
-        self._afar = frozenset(afar)
         self._pauses = pauses
         self._serving: dict[str, _Part] = {}
         self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
@@ -264,8 +242,7 @@ class Router:
 
     def locate(self, name: str) -> Path | None:
         """Where its engine has it; of several, the first that has a file."""
-        near = [(part, there) for part, there in self._which_have(name) if part.name not in self._afar]
-        found = [path for part, there in near if (path := part.engine.locate(there)) is not None]
+        found = [path for part, there in self._which_have(name) if (path := part.engine.locate(there)) is not None]
         return next((path for path in found if path.exists()), found[0] if found else None)
 
     def discard(self, names: Iterable[str]) -> None:
@@ -370,8 +347,7 @@ class Router:
     async def _begin(self, part: _Part) -> Found:
         part.lives += 1
         take = partial(self._take, part, part.lives)
-        files = _FilesAfar(self._files) if part.name in self._afar else self._files
-        found = await part.engine.start(tuple(part.nodes.values()), take, files)
+        found = await part.engine.start(tuple(part.nodes.values()), take, self._files)
         part.up, part.why = True, ""
         return found
 

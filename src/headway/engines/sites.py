@@ -15,6 +15,7 @@ from typing import Final
 
 from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import LOCAL, SiteSpec, kind, make
 from headway.engines.router import PAUSES, Router
 from headway.errors import InvalidInput
@@ -30,6 +31,7 @@ class Sites:
         specs: the sites that are declared; none: there is only this machine.
         local: makes the engine of this machine.
         folder: where each other engine gets a folder of its own.
+        tasks: how tasks are treated at all sites; None: as by default.
         pauses: see `headway.engines.router.PAUSES`.
 
     Attributes:
@@ -49,6 +51,7 @@ class Sites:
         specs: Sequence[SiteSpec],
         local: Callable[[], LocalEngine],
         folder: Path,
+        tasks: LocalSettings | None = None,
         *,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
@@ -61,9 +64,8 @@ class Sites:
             self.engine = self.own
             return
         engines: dict[str, Engine] = {} if self.own is None else {LOCAL: self.own}
-        engines |= {spec.name: make(spec, folder_of(folder, spec.name)) for spec in others}
-        afar = engines.keys() - {LOCAL}
-        self.engine = self._router = Router(engines, self._which, plain=LOCAL, afar=afar, pauses=pauses)
+        engines |= {spec.name: make(spec, folder_of(folder, spec.name), tasks) for spec in others}
+        self.engine = self._router = Router(engines, self._which, plain=LOCAL, pauses=pauses)
 
     @property
     def gone(self) -> dict[str, str]:
@@ -74,7 +76,7 @@ class Sites:
         return {name: gone[part] for name, part in parts.items() if part in gone}
 
     @property
-    def afar(self) -> list[str]:
+    def others(self) -> list[str]:
         """The sites of other engines than that of this machine."""
         return [name for name, engine in self.engines.items() if engine != LOCAL]
 

@@ -28,6 +28,7 @@ from headway.model.actions import ChangeTier, Kill, Launch, Suspend, SwitchOff, 
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
+from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
@@ -54,7 +55,7 @@ class Performer:
         report: handles the outcome of an action at once, like a report of the engine.
         troubles: receives what fails.
         clock: times the next tries.
-        instance: what the instances of a service are told.
+        instance: what the instances of a service are told on a node.
         result_max: the most bytes that a result may have.
         switches: switches nodes off and on.
     """
@@ -68,7 +69,7 @@ class Performer:
         report: Callable[[base.Report], None],
         troubles: Troubles,
         clock: Clock,
-        instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
+        instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms],
         result_max: int,
         switches: Switches,
     ) -> None:

@@ -22,11 +22,14 @@ from headway import wire
 from headway.errors import Unavailable, in_short
 from headway.live.clock import Clock
 from headway.live.ledger import Ledger
+from headway.live.sites import LOCAL, Sites
 from headway.live.store.journal import Journal
 from headway.live.troubles import Troubles
+from headway.live.work import NotThere
 from headway.model.events import Event, JobCancelled, WindowEnded
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Service
+from headway.model.node import NodeSpec
 from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.broker import Broker
 from headway.services.queue import RequestQueue
@@ -115,6 +118,10 @@ class NeededByServices(Protocol):
     """What is needed of the driver."""
 
     @property
+    def sites(self) -> Sites:
+        """What the engine is made of."""
+
+    @property
     def troubles(self) -> Troubles:
         """Receives failures."""
 
@@ -189,12 +196,21 @@ class Services:
         if isinstance(self._door, str):
             raise Unavailable(self._door)
 
-    def terms(self, spec: JobSpec, work: wire.Handling) -> InstanceTerms:
-        """What the instances of a service are told.
+    def terms(self, spec: JobSpec, work: wire.Handling, node: NodeSpec) -> InstanceTerms:
+        """What the instances of a service are told on a node.
 
         Raises:
             Unavailable: this server has no services.
+            NotThere: it is a node of another machine.
         """
+        if (engine := self._driver.sites.engines.get(node.site, LOCAL)) != LOCAL:
+            said = (
+                f"node {node.name!r} is at site {node.site!r}, of engine {engine}: no instance of a service runs there"
+            )
+            hint = (
+                "They run on the server's own machine: a policy such as sites:at=local/instances keeps services there."
+            )
+            raise NotThere(said, hint)
         self.check()
         assert isinstance(self._door, Door)
         return InstanceTerms(

@@ -17,6 +17,7 @@ from headway.given import task_file, task_file_of
 from headway.model.actions import Launch
 from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Rigid
+from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, NodeView
@@ -32,7 +33,7 @@ def assignment(
     work: wire.Work,
     nodes: list[NodeView],
     function: Callable[[str], base.Function],
-    instance: Callable[[JobSpec, wire.Handling], InstanceTerms],
+    instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms],
     result_max: int,
     files: bool,
     gifts: Mapping[int, wire.Gift],
@@ -43,7 +44,7 @@ def assignment(
         work: of the whole job.
         nodes: the node of each slot, by slot number.
         function: finds a function by its name.
-        instance: what the instances of a service are told.
+        instance: what the instances of a service are told on a node.
         result_max: the most bytes that a result may have.
         files: whether the work names files.
         gifts: what the task gets from others, by their numbers.
@@ -51,7 +52,7 @@ def assignment(
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
     if isinstance(work, wire.Handling):
-        members: tuple[base.Member, ...] = (_instance(places, work, instance(spec, work)),)
+        members: tuple[base.Member, ...] = (_instance(places, work, instance(spec, work, places[0][0].spec)),)
     elif isinstance(spec, Rigid):
         assert not isinstance(work, wire.Steps), "it is no workflow"
         members = tuple(
@@ -72,10 +73,6 @@ def assignment(
 
 def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:
     (node, slot) = places[0]
-    if not node.spec.capabilities.shares_files:
-        said = f"node {node.spec.name!r} of site {node.spec.site!r} is on another machine than the server"
-        hint = "Instances run on the server's own: a policy such as sites:at=local/instances keeps services there."
-        raise NotThere(f"{said}, where no instance of a service can connect", hint)
     return base.Member(node.spec.name, (slot,), base.Command(ARGV, work.cwd, {**work.env, **terms.environment()}))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.registry import TLS_FILES, Kind, Option, SiteSpec
+from headway.engines.registry import TLS_FILES, Kind, Option, Place, SiteSpec
 from headway.errors import HeadwayError, InvalidInput
 from headway.testing import FakeEngine
 
@@ -19,9 +19,9 @@ from headway.testing import FakeEngine
 class Told(FakeEngine):
     """An engine that remembers what it was made of."""
 
-    def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.folder, self.options = folder, dict(options)
+        self.place, self.options = place, dict(options)
 
 
 FARM = Kind(
@@ -66,7 +66,7 @@ def test_the_names_are_known_without_any_engine() -> None:
 def test_an_engine_is_made_of_its_options_and_their_defaults(tmp_path: Path, kinds: dict[str, Kind]) -> None:
     made = registry.make(registry.site("field", "farm", {"size": 5}), tmp_path)
     assert isinstance(made, Told)
-    assert (made.folder, made.options) == (tmp_path, {"size": 5, "where": None})
+    assert (made.place, made.options) == (Place("field", tmp_path), {"size": 5, "where": None})
     assert isinstance(registry.make(SiteSpec("here"), tmp_path), LocalEngine)
 
 
@@ -118,7 +118,7 @@ def test_dask_with_tls_is_told_a_folder_of_certificates(tmp_path: Path) -> None:
         (
             "slurm",
             {"partition": "main", "foldr": "/x"},
-            r"foldr is '/x'; allowed: .*partition, folder\nDid you mean folder\?",
+            r"foldr is '/x'; allowed: .*partition, folder, .*\nDid you mean folder\?",
         ),
         ("slurm", {"partition": "main", "folder": 3}, r"folder is 3; allowed: a folder that the server and all nodes"),
         (
@@ -159,7 +159,7 @@ def test_what_has_gone_since_a_site_was_chosen_is_said_with_its_site(tmp_path: P
 
 
 def test_a_part_that_cannot_be_imported_is_an_error_for_people(tmp_path: Path, kinds: dict[str, Kind]) -> None:
-    def broken(folder: Path, options: Mapping[str, Any]) -> FakeEngine:
+    def broken(place: Place, options: Mapping[str, Any]) -> FakeEngine:
         raise ModuleNotFoundError("No module named 'distributed.core'")
 
     kinds["farm"] = Kind("farm", "", broken, extra="headway[farm]")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway.engines import base
 from headway.engines.router import Router
-from headway.engines.trial import FilesInFolder, FilesInMemory
+from headway.engines.trial import FilesInMemory
 from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -237,25 +236,6 @@ async def test_a_plain_engine_names_its_outputs_as_without_a_router() -> None:
     rig.west.end(*keys[1], stdout=kept)
     ends = [report.ending.stdout for report in await rig.reports() if isinstance(report, base.Ended)]
     assert [output and output.name for output in ends] == ["x", "west:x"]
-
-
-async def test_an_engine_afar_sees_no_file_of_this_machine(tmp_path: Path) -> None:
-    class Sees(Mortal):
-        async def start(self, nodes: Iterable[NodeSpec], report: Any, files: base.Files) -> base.Found:
-            self.files = files
-            return await super().start(nodes, report, files)
-
-        def locate(self, name: str) -> Path | None:
-            return tmp_path / name
-
-    east, west, files = Sees(), Sees(), FilesInFolder(tmp_path / "kept")
-    router = Router({"east": east, "west": west}, plain="east", afar=["west"])
-    await router.start(NODES, lambda report: None, files)
-    assert (east.files.folder, west.files.folder) == (tmp_path / "kept", None)
-    name = files.add(b"whole")
-    assert await west.files.read(name, 1, 2) == b"ho"
-    assert (router.locate("x"), router.locate("west:x")) == (tmp_path / "x", None)
-    await router.stop()
 
 
 async def test_an_output_that_cannot_be_read_now_takes_no_engine_down() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.registry import Kind, SiteSpec
+from headway.engines.registry import Kind, Place, SiteSpec
 from headway.engines.router import Router
 from headway.engines.sites import Sites, folder_of
 from headway.errors import InvalidInput
@@ -19,8 +19,8 @@ from headway.testing import FakeEngine, node
 made_in: list[Path] = []
 
 
-def made(folder: Path, options: Mapping[str, Any]) -> FakeEngine:
-    made_in.append(folder)
+def made(place: Place, options: Mapping[str, Any]) -> FakeEngine:
+    made_in.append(place.folder)
     return FakeEngine()
 
 
@@ -42,7 +42,7 @@ def test_a_server_of_this_machine_alone_has_no_router(tmp_path: Path) -> None:
     for one in (sites(tmp_path), sites(tmp_path, HERE)):
         assert isinstance(one.engine, LocalEngine)
         assert one.engine is one.own
-        assert (one.afar, one.gone, one.pids()) == ([], {}, {})
+        assert (one.others, one.gone, one.pids()) == ([], {}, {})
         assert one.keeps(node("a", site="anywhere"))
         assert not one.keeps(node("a", found=True)), "its engine finds none"
 
@@ -54,7 +54,7 @@ def test_each_other_site_has_an_engine_with_a_folder_of_its_own(tmp_path: Path) 
     assert made_in == [folder_of(tmp_path / "sites", "field"), folder_of(tmp_path / "sites", "corner")]
     assert folder_of(tmp_path, "../x").parent == tmp_path
     assert one.engines == {"cellar": "local", "field": "farm", "corner": "yard"}
-    assert (one.afar, one.own is one.engine.engines["local"]) == (["field", "corner"], True)
+    assert (one.others, one.own is one.engine.engines["local"]) == (["field", "corner"], True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""`headway up` with nodes that a real Dask and a real Slurm have, beside one of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.engines.local.driver.host import put_down
+
+from ..dask_site import Processes, certificates
+from ..slurm import CPUS, NODES, Cluster
+from ..waiting import until
+from .conftest import Up, headway
+
+DASK = """\
+[[site]]
+name = "cellar"
+engine = "dask"
+address = "{address}"
+tls = "tls"
+folder = "{folder}"
+
+[[node]]
+name = "here"
+slots = 2
+"""
+
+SLURM = """\
+[[site]]
+name = "hpc"
+engine = "slurm"
+partition = "main"
+folder = "shared"
+poll = 0.5
+
+[[node]]
+name = "here"
+slots = 2
+"""
+
+
+def told(up: Up, *words: str) -> Any:
+    done = headway(words[0], "--data", up.data, "--json", *words[1:])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def nodes(up: Up) -> dict[str, tuple[str, str, bool, int]]:
+    return {one["name"]: (one["site"], one["engine"], one["up"], len(one["slots"])) for one in told(up, "nodes")}
+
+
+def ran_on(up: Up, jobs: int) -> list[str]:
+    """The nodes on which so many jobs ran, as each says in its output."""
+    numbers = [told(up, "submit", "--", "sh", "-c", "echo $HEADWAY_NODE")["job"] for _ in range(jobs)]
+    found = []
+    for number in numbers:
+        done = headway("result", "--data", up.data, number, "--wait")
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.strip())
+    return sorted(found)
+
+
+@pytest.fixture
+def dask(tmp_path: Path) -> Iterator[Processes]:
+    """A scheduler and a worker `m1` of two threads, over TLS; nothing is left at the end."""
+    pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
+    pytest.importorskip("cryptography", reason="it is not installed (pip install headway[tls])")
+    site = Processes(tmp_path / "dask", certificates(tmp_path / "tls"))
+    yield site.one(m1=2)
+    site.end()
+    for node in (tmp_path / "there").rglob("nodes/*"):
+        put_down(node)
+
+
+def test_workers_of_dask_and_this_machine_are_two_sites_also_after_a_crash(tmp_path: Path, dask: Processes) -> None:
+    (tmp_path / "there").mkdir()
+    up = Up(tmp_path, DASK.format(address=dask.address, folder=tmp_path / "there"))
+    up.start("--policy", "sites:top=rr,each=easy")
+    both = {"m1": ("cellar", "dask", True, 2), "here": ("local", "local", True, 2)}
+    try:
+        until(lambda: nodes(up) == both)
+        assert ran_on(up, 4) == ["here", "here", "m1", "m1"]
+        up.kill()
+        up.start(cluster=False)
+        until(lambda: nodes(up) == both)
+        assert ran_on(up, 2) == ["here", "m1"]
+        up.stop()
+        up.start("--dask", dask.address, "--dask-tls", str(dask.tls), cluster=False)
+        until(lambda: nodes(up) == {"m1": ("dask", "dask", True, 2)})
+    finally:
+        up.stop()
+
+
+def test_nodes_of_slurm_and_this_machine_are_two_sites_also_after_a_crash(tmp_path: Path, slurm: Cluster) -> None:
+    up = Up(tmp_path, SLURM)
+    up.start("--policy", "sites:top=rr,each=easy")
+    every = dict.fromkeys(NODES, ("hpc", "slurm", True, CPUS)) | {"here": ("local", "local", True, 2)}
+    try:
+        until(lambda: nodes(up) == every)
+        first, *_, last = ran_on(up, 2)
+        assert {"here"} < {first, last} <= {"here", *NODES}
+        up.kill()
+        up.start(cluster=False)
+        until(lambda: nodes(up) == every)
+        up.stop()
+        up.start("--slurm", "main", "--slurm-folder", str(tmp_path / "shared"), cluster=False)
+        until(lambda: nodes(up) == dict.fromkeys(NODES, ("slurm", "slurm", True, CPUS)))
+    finally:
+        up.stop()
