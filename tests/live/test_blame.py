@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from headway import wire
 from headway.core.lifecycle import RULES, STRIKES_MAX
 from headway.core.scheduler import Scheduler
@@ -115,6 +117,19 @@ def test_a_task_whose_files_meet_a_full_disk_is_redone_and_at_last_fails_and_say
             assert [(one.subject, one.detail) for one in incidents(live, "disk_full")] == [("job 1, task 0", full)]
 
     run(scenario)
+
+
+def test_the_log_has_of_a_traceback_what_was_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job())
+            detail = "Traceback (most recent call last):\n  File ...\nOSError: [Errno 28] No space left on device"
+            await live.end(1, 0, 1, Outcome.RAISED, outside=True, detail=detail)
+
+    run(scenario)
+    said = "job 1, task 0, attempt 1: OSError: [Errno 28] No space left on device. Its attempts ended so 1 times"
+    assert said in caplog.messages
+    assert "Traceback" not in caplog.text
 
 
 def test_a_journal_of_before_goes_on_by_the_rules_of_now(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ class FromEngine:
         self._stalled.pop(ended.key, None)
         if ended.ending.outside and ended.ending.outcome.is_own_doing:
             event, told = TaskStruck(turn.now, *ended.key, ended.ending.outcome), self._counted(told)
-            log.warning("job %d, task %d, attempt %d: %s", *ended.key, in_short(told.ending.detail))
+            said = told.ending.detail.rpartition("\n")[2]  # of a traceback what was raised
+            log.warning("job %d, task %d, attempt %d: %s", *ended.key, in_short(said))
         kept = self._ledger.feed(turn, event, told)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept and keeps)
