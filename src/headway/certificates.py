@@ -86,7 +86,7 @@ def self_signed(file: Path, host: str, *, now: float | None = None) -> Secure:
     if file.exists():
         try:
             found = _secure(file, file)
-            if found.until - now > RENEW_DAYS * _DAY and set(names) <= {name.lower() for name in found.names}:
+            if found.until - now > RENEW_DAYS * _DAY and set(names) <= set(found.names):
                 return found
             log.warning("the certificate in %s expires soon, or is not for %s: it is replaced", file, host)
         except CertificateRefused as error:
@@ -180,7 +180,8 @@ def _secure(certificate: Path, key: Path) -> Secure:
         ) from error
     except ssl.SSLError as error:
         raise CertificateRefused(f"the certificate in {certificate} cannot be used: {error}") from error
-    names = tuple(str(name) for _, name in peer.get("subjectAltName", ()))
+    said = [str(name).lower() for _, name in peer.get("subjectAltName", ())]
+    names = tuple(str(ip_address(name)) if _is_address(name) else name for name in said)
     return Secure(context, shown, names, float(ssl.cert_time_to_seconds(peer["notAfter"])))
 
 

@@ -126,7 +126,7 @@ def test_the_servers_own_certificate_stays_until_it_ends_soon_or_the_host_is_ano
     file = tmp_path / "pair.pem"
     first = self_signed(file, "127.0.0.1")
     assert file.stat().st_mode & 0o077 == 0
-    assert {"localhost", "127.0.0.1", "::1"} <= {name.replace("0:0:0:0:0:0:0:1", "::1").lower() for name in first.names}
+    assert {"localhost", "127.0.0.1", "::1"} <= set(first.names)
     assert "PRIVATE" not in first.certificate
     assert self_signed(file, "127.0.0.1").certificate == first.certificate
     assert self_signed(file, "0.0.0.0").certificate == first.certificate

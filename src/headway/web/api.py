@@ -293,19 +293,22 @@ class Api:
         return is_allowed(route, caller) and not self._meters.may_ask(caller)
 
     def _caller(self, request: Request, route: wire.Route) -> TokenOwner:
-        """Who asks, where he may.
+        """Who asks.
 
         Raises:
             Unauthorised: he has no token, or none that is valid.
+        """
+        return NOBODY if right_of(route).least is None else owner_of_token(request, self._tokens, _TOKEN)
+
+    def _check(self, route: wire.Route, caller: TokenOwner) -> None:
+        """Check that a caller may ask for something now; then it counts as a request of his.
+
+        Raises:
             Forbidden: his role does not allow it.
             TooOften: he has sent too many requests.
         """
-        if right_of(route).least is None:
-            return NOBODY
-        caller = owner_of_token(request, self._tokens, _TOKEN)
         check_right(route, caller)
         self._meters.check_rate(caller)
-        return caller
 
     async def _check_own(self, route: wire.Route, caller: TokenOwner, jobs: Iterable[JobId]) -> None:
         """Check that a caller has a right to these jobs; those that are not known are not looked at.
@@ -345,6 +348,7 @@ class Api:
             caller: TokenOwner | None = None
             try:
                 caller = self._caller(request, route)
+                self._check(route, caller)
                 query = _query(request.query_params, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 if is_own:
@@ -528,6 +532,7 @@ class Api:
             if request.method != wire.MESSAGES.method:
                 raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
             caller = self._caller(request, wire.MESSAGES)
+            self._check(wire.MESSAGES, caller)
             listener = self._driver.listen(self.wanted(request.query_params, caller), reply)
         except HTTPException as error:
             refusal = await self._unknown(request, error)
@@ -581,6 +586,7 @@ class Api:
             if scope["method"] != wire.REQUEST.method:
                 raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
             caller = self._caller(request, wire.REQUEST)
+            self._check(wire.REQUEST, caller)
             _query(request.query_params, {})
             got = await answered(self._driver.services, service, request, receive)
             answer = Response(got.body, headers={"content-type": got.kind})

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -75,8 +75,7 @@ class SecureConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A caller has connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._raw = transport
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's only looks like one
         self._room.enter(self)  # one for whom there is no room is told so after the handshake
         self._is_inside = True
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # what `shutdown` is called of
@@ -245,8 +244,14 @@ class _Transport(asyncio.Transport):
             self._secure.flush()
 
     def can_write_eof(self) -> bool:
-        """False: TLS has no half of a connection."""
-        return False
+        """True: TLS says so by an alert."""
+        return True
+
+    def write_eof(self) -> None:
+        """Send nothing more; what comes is still read."""
+        with contextlib.suppress(ssl.SSLError):  # the caller has not said so too yet
+            self._tls.unwrap()
+        self._secure.flush()
 
     def get_write_buffer_size(self) -> int:
         """Bytes that are not sent yet."""
@@ -255,9 +260,7 @@ class _Transport(asyncio.Transport):
     def close(self) -> None:
         """End it when all is sent, and say so."""
         if not self._raw.is_closing():
-            with contextlib.suppress(ssl.SSLError):  # the caller has not said so yet, and need not
-                self._tls.unwrap()
-            self._secure.flush()
+            self.write_eof()
             self._raw.close()
 
     def abort(self) -> None:

@@ -34,8 +34,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 class Rig:
     """A server that speaks HTTPS."""
 
-    def __init__(self, server: BoundedServer, port: int, certificate: str) -> None:
-        self.server, self.port = server, port
+    def __init__(self, server: BoundedServer, port: int, certificate: str, end: asyncio.Event) -> None:
+        self.server, self.port, self.end = server, port, end
         self.trusting = trusting(certificate, "test")
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -73,7 +73,7 @@ async def served(folder: Path) -> AsyncIterator[Rig]:
     with listen("127.0.0.1", 0) as listener:
         server = BoundedServer(app, end, tls=made.context)
         task = asyncio.create_task(server.serve([listener]))
-        rig = Rig(server, listener.getsockname()[1], made.certificate)
+        rig = Rig(server, listener.getsockname()[1], made.certificate, end)
         try:
             yield rig
         finally:
@@ -215,10 +215,16 @@ def test_callers_who_only_shake_hands_keep_nobody_out(run: Run, monkeypatch: pyt
 
 def test_a_server_that_ends_waits_for_no_handshake(run: Run) -> None:
     async def test(rig: Rig) -> None:
+        readers = []
         for first in (b"", b"\x16\x03\x01"):
-            _, writer = await rig.opened(tls=False)
+            reader, writer = await rig.opened(tls=False)
             writer.write(first)
-        await asyncio.sleep(0.05)
-        rig.writers.clear()  # the server ends them itself
+            readers.append(reader)
+        async with asyncio.timeout(LIMIT):
+            while len(rig.server.server_state.connections) < len(readers):
+                await asyncio.sleep(0.005)
+        rig.end.set()
+        for reader in readers:
+            assert await rig.is_over(reader)
 
     run(test)
