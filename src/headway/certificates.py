@@ -57,20 +57,20 @@ class Secure:
     until: float
 
 
-def given(certificate: Path, key: Path, *, now: float | None = None) -> Secure:
+def given(certificate: Path, key: Path) -> Secure:
     """The certificate and the key in these files, which may be one; before the certificate's issuers, if there are any.
 
     Raises:
         CertificateRefused: one cannot be read, they do not belong together, or the certificate is not valid now.
     """
     found = _secure(certificate, key)
-    left = found.until - (time.time() if now is None else now)
+    left = found.until - time.time()
     if left < RENEW_DAYS * _DAY:
         log.warning("the certificate in %s expires in %d days", certificate, left / _DAY)
     return found
 
 
-def self_signed(file: Path, host: str, *, now: float | None = None) -> Secure:
+def self_signed(file: Path, host: str) -> Secure:
     """The certificate that the server made for itself; a new one where there is none, or it expires soon.
 
     Args:
@@ -81,17 +81,16 @@ def self_signed(file: Path, host: str, *, now: float | None = None) -> Secure:
         CertificateRefused: none can be made here; the message says which package is missing.
         HeadwayError: it cannot be written.
     """
-    now = time.time() if now is None else now
     names = _names(host)
     if file.exists():
         try:
             found = _secure(file, file)
-            if found.until - now > RENEW_DAYS * _DAY and set(names) <= set(found.names):
+            if found.until - time.time() > RENEW_DAYS * _DAY and set(names) <= set(found.names):
                 return found
             log.warning("the certificate in %s expires soon, or is not for %s: it is replaced", file, host)
         except CertificateRefused as error:
             log.warning("%s: it is replaced", error.args[0])
-    write_private(file, _make(names, now))
+    write_private(file, _make(names))
     return _secure(file, file)
 
 
@@ -114,7 +113,7 @@ def _is_any(name: str) -> bool:
     return _is_address(name) and ip_address(name).is_unspecified
 
 
-def _make(names: Sequence[str], now: float) -> str:
+def _make(names: Sequence[str]) -> str:
     """A new key, and a certificate for it, in PEM."""
     try:
         from cryptography import x509
@@ -135,7 +134,7 @@ def _make(names: Sequence[str], now: float) -> str:
         ),
         False,
     )
-    begin = datetime.fromtimestamp(now, UTC) - timedelta(hours=1)  # clients' clocks may be behind
+    begin = datetime.now(UTC) - timedelta(hours=1)  # clients' clocks may be behind
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -200,6 +199,8 @@ def _read(path: Path, what: str) -> bytes:
     except OSError as error:
         hint = "It must be a file in PEM that the account of the server may read."
         raise CertificateRefused(f"the {what} in {path} cannot be read: {error.strerror or error}", hint) from error
+    if what == "key" and b"PRIVATE KEY-----" not in text:
+        raise CertificateRefused(f"{path} has no key in PEM", "It begins with BEGIN PRIVATE KEY, or a kind of these.")
     if what == "key" and stat.S_IMODE(mode) & 0o007:
         said = f"the key in {path} may be read by everybody: its mode is {stat.S_IMODE(mode):04o}"
         raise CertificateRefused(said, f"`chmod o= {path}`, if no one else has read it.")
