@@ -172,7 +172,7 @@ class Meters:
         """Check that a user may have so many more jobs, with so many tasks.
 
         Raises:
-            QuotaExceeded: he may not.
+            QuotaExceeded: there would be too much.
         """
         quota = self._quotas.of(owner.name, owner.role)
         if quota.open_jobs is None and quota.open_tasks is None:

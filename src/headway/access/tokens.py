@@ -50,15 +50,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenOwner:
-    """The owner of a token, and what he may do.
+    """The owner of a token, with the rights that it gives.
 
     Attributes:
         name: of the user, for the journal.
-        role: what he may do.
+        role: what the token allows.
         token: the id of the token; empty: it is the administrator's, in a file of its own.
         until: when the token expires, in seconds since the Unix epoch; None: never.
         revoked: whether it has been revoked.
-        scope: what the texts of his clients are kept behind, so that no other user can name them.
+        scope: what stands before the texts of the user's clients, so that no other user can name them.
     """
 
     __slots__ = ("_now", "name", "revoked", "role", "scope", "token", "until")
@@ -96,7 +96,7 @@ class TokenOwner:
         return f"{'an' if self.role in (Role.OPERATOR, Role.ADMINISTRATOR) else 'a'} {self.role.value}"
 
     def owns(self, user: str) -> bool:
-        """Whether he has all rights to the jobs of a user."""
+        """Whether the token gives all rights to the jobs of a user."""
         return user == self.name or self.role.covers(Role.OPERATOR)
 
 
@@ -104,7 +104,7 @@ class Tokens:
     """All tokens of a server.
 
     Args:
-        token, user: the administrator's token, and his name.
+        token, user: the administrator's token and name.
         file: has the others; None: they are kept in memory alone.
         now: the time in seconds since the Unix epoch.
 

@@ -17,7 +17,7 @@ def token() -> None:
 
 
 @token.command(short_help="Make a token for a user.")
-@click.option("--user", required=True, metavar="NAME", help="Whose it is: jobs that are submitted with it are his.")
+@click.option("--user", required=True, metavar="NAME", help="Whose it is: the user of jobs that are submitted with it.")
 @click.option(
     "--role",
     required=True,

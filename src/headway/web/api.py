@@ -289,23 +289,23 @@ class Api:
     # Every question
 
     def may(self, route: wire.Route, caller: TokenOwner) -> bool:
-        """Whether a caller may ask for something now; then it counts as a request of his (`Answers`)."""
+        """Whether a caller may ask for something now; then it counts as a request (`Answers`)."""
         return is_allowed(route, caller) and not self._meters.may_ask(caller)
 
     def _caller(self, request: Request, route: wire.Route) -> TokenOwner:
         """Who asks.
 
         Raises:
-            Unauthorised: he has no token, or none that is valid.
+            Unauthorised: there is no token, or none that is valid.
         """
         return NOBODY if right_of(route).least is None else owner_of_token(request, self._tokens, _TOKEN)
 
     def _check(self, route: wire.Route, caller: TokenOwner) -> None:
-        """Check that a caller may ask for something now; then it counts as a request of his.
+        """Check that a caller may ask for something now; then it counts as a request.
 
         Raises:
-            Forbidden: his role does not allow it.
-            TooOften: he has sent too many requests.
+            Forbidden: the caller's role does not allow it.
+            TooOften: the caller has sent too many requests.
         """
         check_right(route, caller)
         self._meters.check_rate(caller)

@@ -44,7 +44,7 @@ class Answers(Protocol):
     """What answers."""
 
     def may(self, route: wire.Route, caller: TokenOwner) -> bool:
-        """Whether a caller may ask for something now; then it counts as a request of his."""
+        """Whether a caller may ask for something now; then it counts as a request."""
         ...
 
     def hand_in(self, caller: TokenOwner, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:

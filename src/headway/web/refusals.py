@@ -1,7 +1,7 @@
 """What was refused to whom: counted at once, and soon after logged and made durable, alike ones together.
 
-Whoever can connect can be refused as often as he likes. So a line of the log, or a row, is not for each request, and
-there are only so many of them in a period.
+Everybody who can connect can be refused without end. So a line of the log, or a row, is not for each request, and there
+are only so many of them in a period.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a caller may ask for something: his role against the right to the route, and his jobs against others'."""
+"""Whether a caller may ask for something: by the role, and by whose the jobs are that it is about."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_owner(route: wire.Route, caller: TokenOwner, job: JobId, user: str) ->
     """Check that a caller has a right to a job of a user.
 
     Raises:
-        Forbidden: he has not.
+        Forbidden: there is none.
     """
     if not caller.owns(user):
         said = f"job {job} is of user {user!r}; {caller.name!r} is {caller.title}, who has a right to own jobs only"

@@ -227,7 +227,7 @@ def test_messages_with_results_are_for_the_user_of_the_jobs_and_operators(tmp_pa
                 rig.engine.end(job, 0, result=b"secret")
             await becomes(lambda: not rig.driver.open)
             for user, query, jobs, has_results in [
-                ("ann", "?client=c&results=999", {1}, True),  # each user has clients of his own
+                ("ann", "?client=c&results=999", {1}, True),  # each user has its own clients
                 ("bob", "?client=c&results=999", {2}, True),
                 ("operator", "?client=c&results=999", set(), False),
                 ("viewer", "?client=ann/c&results=999", set(), False),
