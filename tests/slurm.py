@@ -169,7 +169,7 @@ class Cluster:
         until(lambda: self.tried("scontrol", "ping") and "UP" in self.run("scontrol", "ping"))
 
     def stop_controller(self) -> None:
-        """End slurmctld, as for an upgrade. Killed, it would forget the last seconds, with the jobs of a short test."""
+        """End slurmctld in order: killed, it would have forgotten the last seconds, with the jobs of a short test."""
         daemon = self._daemons.pop("slurmctld")
         daemon.terminate()
         daemon.wait()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headway.engines.slurm.engine import SlurmEngine
@@ -92,11 +92,13 @@ async def test_a_node_without_our_python_says_what_is_needed(slurm: Cluster, roo
         assert "have the same Python with Headway" in ending.detail
 
 
-async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, tmp_path: Path) -> None:
+async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, root: Path, tmp_path: Path) -> None:
     await trial.start(*FOUR)
     key = trial.call(note_and_wait, str(tmp_path / "pid"))
     await becomes((tmp_path / "pid").exists)
-    subprocess.run(["pkill", "-KILL", "-f", f"slurm.runner {tmp_path}"], check=True)
+    for process in psutil.process_iter(["cmdline"]):
+        if str(root / "attempts" / "1.0.1.0") in (process.info["cmdline"] or ()):
+            process.kill()
     ending = (await trial.ended(key)).ending
     assert ending.outcome is Outcome.LOST
     assert "told no more" in ending.detail

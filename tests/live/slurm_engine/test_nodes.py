@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.engines.base import NodeBack, NodeFound, NodeLost
-from headway.engines.slurm.engine import CAPABLE, SlurmEngine
+from headway.engines.slurm.engine import SlurmEngine
+from headway.engines.slurm.nodes import CAPABLE
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.trial import Trial
 from headway.errors import EngineError, InvalidInput

@@ -46,36 +46,30 @@ from headway.engines.base import (
     Ending,
     Files,
     Found,
-    NodeBack,
-    NodeFound,
-    NodeGone,
-    NodeLost,
     Report,
     Saved,
     Started,
     TierRefused,
 )
+from headway.engines.local.driver.gang import end_of
 from headway.engines.local.driver.written import Written, attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.slurm.attempt import LOST_NODE, UNFINISHED, Attempt, Part, Remains
 from headway.engines.slurm.commands import Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder, Record, Seat, records
-from headway.engines.slurm.jobs import Job, slots_of
-from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing, job_name
+from headway.engines.slurm.jobs import Job
+from headway.engines.slurm.nodes import Nodes
+from headway.engines.slurm.parsing import Partition, PartKey, Queued, job_name
 from headway.engines.slurm.places import Places
-from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
-from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
-from headway.model.instant import to_seconds
+from headway.engines.slurm.settings import SlurmSettings
+from headway.errors import EngineError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
-from headway.model.node import Capabilities, NodeSpec
+from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
-
-CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
-"""What can be done on nodes of Slurm."""
 
 _SUBMITTERS: Final = 4
 _PAUSES: Final = (0.1, 0.5)
@@ -89,15 +83,6 @@ _LINGER_SECONDS: Final = 5.0
 
 _LEAVE_SECONDS: Final = 40.0
 """The longest wait for the end of jobs that were cancelled. Slurm kills after 30 seconds, as a rule."""
-
-
-@dataclass(slots=True)
-class _Node:
-    """A node in service; `closed`: what runs there goes on, and nothing new starts."""
-
-    spec: NodeSpec
-    up: bool
-    closed: bool = False
 
 
 @dataclass(slots=True)
@@ -121,9 +106,7 @@ class SlurmEngine:
         self._settings = settings
         self._commands = Commands(settings)
         self._written = Written(self._folder.output)
-        self._nodes: dict[str, _Node] = {}
-        self._seen: dict[str, SlurmNode] = {}
-        self._left: set[str] = set()
+        self._nodes = Nodes(settings, self)
         self._places = Places()
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._assignments: dict[AttemptKey, Assignment] = {}
@@ -148,7 +131,7 @@ class SlurmEngine:
     @property
     def up(self) -> frozenset[str]:
         """The nodes that can be launched on."""
-        return frozenset(name for name, node in self._nodes.items() if node.up)
+        return self._nodes.up
 
     # Called by the driver
 
@@ -158,19 +141,12 @@ class SlurmEngine:
         self._report = report
         self._uploads = files.folder
         self._early = []
-        self._left.clear()
         await self._commands.check()
         self._folder.open()
         try:
             self._partition = await self._commands.partition()
-            self._seen = await self._commands.nodes()
-            self._check_slots()
-            for spec in nodes:
-                self.check_fit(spec)
-                seen = self._seen.get(spec.name)
-                node = self._nodes[spec.name] = _Node(spec, seen is not None and seen.standing is Standing.READY)
-                if node.up and seen is not None:
-                    self._shrinks(node, seen)
+            self._nodes.seen = await self._commands.nodes()
+            self._nodes.begin(nodes)
             await self._open_door()
             found = await self._adopt()
         except NotNow as error:
@@ -182,50 +158,32 @@ class SlurmEngine:
         except BaseException:
             await self._close()
             raise
-        self._find(self._seen)
+        self._nodes.find()
         self._do(self._look_forever())
         early, self._early = self._early, None
         for told in early:
-            self._loop.call_soon(self._tell, told)
+            self._loop.call_soon(self.tell, told)
         return found
 
     def check_fit(self, node: NodeSpec) -> None:
-        """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
-        seen = self._seen.get(node.name)
-        most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
-        if node.slots > most and not node.found:
-            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
-            raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
-        if node.lease is not None:
-            raise InvalidInput(
-                f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost"
-            )
+        """By the CPUs that Slurm has for it."""
+        self._nodes.check_fit(node)
 
     async def join(self, node: NodeSpec) -> None:
         """Take a node of the partition into service."""
-        if node.name in self._nodes:
+        if node.name in self._nodes.by_name:
             raise NameTaken(node.name, "a node of this engine")
         try:
-            self._seen = await self._commands.nodes()
+            self._nodes.seen = await self._commands.nodes()
         except NotNow as error:
             raise _unanswered(error) from error
-        seen = self._seen.get(node.name)
-        if seen is None:
-            known = ", ".join(sorted(self._seen)) or "none"
-            raise EngineError(f"partition {self._partition.name!r} has no node {node.name!r}; it has: {known}")
-        self.check_fit(node)
-        if seen.standing is not Standing.READY:
-            why = f" ({seen.why})" if seen.why else ""
-            raise EngineError(f"node {node.name!r} is {seen.state} in Slurm{why}", "`scontrol show node` says more.")
-        self._left.discard(node.name)
-        self._nodes[node.name] = _Node(node, up=True)
+        self._nodes.add(node)
 
     async def leave(self, name: str) -> None:
         """Cancel what runs there, with all parts on other nodes, and wait until it is gone."""
-        if self._nodes.pop(name, None) is None:
+        if not self._nodes.remove(name):
             return
-        self._left.add(name)
-        self._drop_all(name)
+        self.drop_all(name)
         until = self._loop.time() + _LEAVE_SECONDS
         while any(name in grave.nodes for grave in self._graves.values()):
             if self._loop.time() > until:
@@ -236,7 +194,7 @@ class SlurmEngine:
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
         """Launch on other slots from now on; Slurm need not know."""
-        node = self._nodes.get(name)
+        node = self._nodes.by_name.get(name)
         if node is None:
             return
         node.spec = replace(node.spec, slots=slots)
@@ -250,12 +208,12 @@ class SlurmEngine:
         key, members = assignment.key, assignment.members
         numbers = {node: number for number, node in enumerate(dict.fromkeys(member.node for member in members))}
         seats = tuple(Seat(member.node, member.slots, numbers[member.node]) for member in members)
-        nodes = [self._nodes.get(name) for name in numbers]
+        nodes = [self._nodes.by_name.get(name) for name in numbers]
         starts = assignment.fetches or any(node is not None and node.spec.reports_start for node in nodes)
         attempt = self._attempts[key] = Attempt(Record(*key, seats, starts))
         if not all(node is not None and node.up for node in nodes):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node was lost before it started"))
-        elif any(slot >= self._nodes[node].spec.slots for node, slot in attempt.places):
+        elif any(slot >= self._nodes.by_name[node].spec.slots for node, slot in attempt.places):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node does not have this slot any more"))
         elif assignment.files and self._uploads is None:
             detail = "its files cannot be had: the server keeps them where no node can open them"
@@ -281,7 +239,7 @@ class SlurmEngine:
         held = self._attempts.get((job, task, attempt))
         if held is not None and held.ended is None and tier is not Tier.FOREGROUND:
             detail = "nodes of Slurm have no background place"
-            self._loop.call_soon(self._tell, TierRefused(job, task, attempt, tier, detail))
+            self._loop.call_soon(self.tell, TierRefused(job, task, attempt, tier, detail))
 
     def suspend(self, job: JobId, task: int, attempt: int) -> None:
         """It cannot be asked to save: it is killed, and what it has saved is there for its next attempt."""
@@ -349,86 +307,9 @@ class SlurmEngine:
                     await self._clear()
             await self._close()
 
-    # Nodes
+    # Called by its nodes
 
-    def _check_slots(self) -> None:
-        """Check that each node of the partition has a CPU for each slot that the settings give it.
-
-        Raises:
-            InvalidInput: one has not.
-        """
-        slots = self._settings.slots
-        for node in self._seen.values():
-            if slots is not None and slots > node.cpus:
-                allowed = f"1 to {node.cpus}: node {node.name!r} of partition {self._partition.name!r} has no more CPUs"
-                raise InvalidInput(
-                    "slots", slots, allowed, hint="Leave it out: each node then has a slot for each core."
-                )
-
-    def _find(self, seen: dict[str, SlurmNode]) -> None:
-        """Report nodes that are there and not known yet."""
-        for node in seen.values() if self._settings.find else ():
-            wanted = node.name not in self._nodes and node.name not in self._left
-            if not wanted or node.standing is not Standing.READY:
-                continue
-            slots = self._settings.slots or slots_of(node, self._settings)
-            if slots > slots_of(node, self._settings):
-                log.warning("node %s has %d CPUs, too few for %d slots, and is not used", node.name, node.cpus, slots)
-                continue
-            spec = NodeSpec(
-                node.name, min(slots, SLOTS_MAX), site=self._settings.site, reports_start=True, capabilities=CAPABLE
-            )
-            self._nodes[node.name] = _Node(replace(spec, found=True), up=True)
-            self._tell(NodeFound(spec))
-
-    def _take_nodes(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str]) -> None:
-        """Take in what Slurm says of the nodes.
-
-        Args:
-            working: nodes where something of ours has begun.
-            haunted: nodes where Slurm still has a job of ours that is not wanted any more.
-        """
-        self._seen = seen
-        for name, node in tuple(self._nodes.items()):
-            now = seen.get(name)
-            if node.up:
-                if now is None:
-                    self._lose(node, f"it has left partition {self._partition.name!r}", gone=node.spec.found)
-                    continue
-                if now.standing is Standing.UNKNOWN:
-                    continue
-                node.closed = now.standing is Standing.CLOSED
-                if now.standing is Standing.DOWN or (node.closed and name not in working):
-                    self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
-            elif now is not None and now.standing is Standing.READY and name not in haunted:
-                node.up, node.closed = True, False
-                if not self._shrinks(node, now):
-                    self._tell(NodeBack(name))
-        self._begin_kept_back()
-        self._find(seen)
-
-    def _shrinks(self, node: _Node, now: SlurmNode) -> bool:
-        """Report a node that was found before if it has fewer slots now; returns whether it has."""
-        most = slots_of(now, self._settings)
-        if not node.spec.found or node.spec.slots <= most:
-            return False
-        node.spec = replace(node.spec, slots=most)
-        self._tell(NodeFound(node.spec))
-        return True
-
-    def _lose(self, node: _Node, detail: str, *, gone: bool = False) -> None:
-        """A node is lost, and with it every attempt that has a part there."""
-        name = node.spec.name
-        log.warning("node %s is lost: %s", name, detail)
-        node.up = False
-        self._drop_all(name)
-        if gone:
-            del self._nodes[name]
-            self._tell(NodeGone(name, detail))
-        else:
-            self._tell(NodeLost(name, detail))
-
-    def _drop_all(self, name: str) -> None:
+    def drop_all(self, name: str) -> None:
         """Forget every attempt that has a part on a node, and end its other parts."""
         there = [one for one in self._attempts.values() if name in one.nodes and one.ended is None]
         for attempt in there:
@@ -442,7 +323,8 @@ class SlurmEngine:
 
     def _begin(self, attempt: Attempt) -> None:
         """It has its slots: submit it, unless a node takes nothing new just now."""
-        if not any(self._nodes[name].closed for name in attempt.nodes if name in self._nodes):
+        known = self._nodes.by_name
+        if not any(known[name].closed for name in attempt.nodes if name in known):
             attempt.submitted = True
             self._do(self._submit(attempt, self._assignments.pop(attempt.key)))
 
@@ -502,7 +384,7 @@ class SlurmEngine:
                     return
 
     def _job(self, attempt: Attempt, part: Part, assignment: Assignment) -> Job:
-        node = self._seen.get(part.node)
+        node = self._nodes.seen.get(part.node)
         return Job(self._folder, self._settings, self._partition, node, self._uploads, attempt, part, assignment)
 
     def _refuse(self, attempt: Attempt, detail: str, *, outside: bool = False) -> None:
@@ -514,7 +396,8 @@ class SlurmEngine:
     def _end_unbegun(self, attempt: Attempt, ending: Ending) -> None:
         """An attempt ends of which nothing has run; reported with the next turn of the loop."""
         width = len(attempt.record.seats)
-        attempt.ended = Ended(*attempt.key, ending, (ending,) * width if width > 1 else ())
+        key = attempt.key
+        attempt.ended = Ended(*key, ending) if width == 1 else end_of(key, (ending,) * width, 0)
         self._assignments.pop(attempt.key, None)
         self._loop.call_soon(self._finish, attempt)
 
@@ -537,7 +420,7 @@ class SlurmEngine:
         if attempt.ended is None or self._attempts.get(attempt.key) is not attempt:
             return
         self._bury(attempt)
-        self._tell(attempt.ended)
+        self.tell(attempt.ended)
         self._give_up_places(attempt)
 
     def _give_up_places(self, attempt: Attempt) -> None:
@@ -557,7 +440,8 @@ class SlurmEngine:
                 detail = "it had not begun: what runs before it takes long"
                 self._end_unbegun(waiting, Ending(Outcome.KILLED, detail=detail))
 
-    def _tell(self, report: Report) -> None:
+    def tell(self, report: Report) -> None:
+        """Report something, or keep it until the engine has started."""
         if self._early is None:
             self._report(report)
         else:
@@ -654,7 +538,8 @@ class SlurmEngine:
             await self._learn_ends({job: missing[job] for job in asked})
         seen = await self._commands.nodes()
         haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
-        self._take_nodes(seen, self._working(), haunted)
+        self._nodes.take(seen, self._working(), haunted)
+        self._begin_kept_back()
         self._cancel_lingering(listed)
         self._give_back()
         for attempt in tuple(self._attempts.values()):
@@ -709,7 +594,7 @@ class SlurmEngine:
                 if self._attempts.get(attempt.key) is attempt and attempt.ended is None:
                     if isinstance(report, Saved):
                         self._saving.add(report.job)
-                    self._tell(report)
+                    self.tell(report)
 
     def _fresh(self, attempt: Attempt) -> list[tuple[Part, list[bytes], int]]:
         """In a thread: the new records of an attempt by part, and where the next ones begin."""
@@ -804,12 +689,12 @@ class SlurmEngine:
             running.append(key)
             self._places.hold(key, attempt.places)
             if attempt.started_at is not None and attempt.record.starts:
-                self._tell(Started(*key))
+                self.tell(Started(*key))
         known = {part.job for attempt in attempts.values() for part in attempt.parts}
         for some in queue.values():
             for queued in some:
                 if queued.job not in known and queued.state in UNFINISHED:
-                    self._graves[queued.job] = _Grave(frozenset(self._nodes), now)
+                    self._graves[queued.job] = _Grave(frozenset(self._nodes.by_name), now)
                     self._to_cancel.add(queued.job)
         if self._to_cancel:
             await self._commands.cancel(self._to_cancel)
@@ -817,7 +702,7 @@ class SlurmEngine:
         self._sweep_fences(running)
         saved = checkpoints.jobs(str(self._folder.checkpoints))
         self._saving.update(saved)
-        absent = frozenset(self._nodes) - self.up
+        absent = frozenset(self._nodes.by_name) - self.up
         self._look_soon()
         return Found(frozenset(running), tuple(ended), saved, frozenset(), absent)
 

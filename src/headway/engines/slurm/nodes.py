@@ -1,0 +1,198 @@
+"""The nodes of the engine for Slurm: which are in service, and what Slurm says of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from headway.engines.base import NodeBack, NodeFound, NodeGone, NodeLost, Report
+from headway.engines.slurm.jobs import slots_of
+from headway.engines.slurm.parsing import SlurmNode, Standing
+from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
+from headway.errors import EngineError, InvalidInput
+from headway.model.instant import to_seconds
+from headway.model.node import Capabilities, NodeSpec
+
+log = logging.getLogger(__name__)
+
+CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
+"""What can be done on nodes of Slurm."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A node in service.
+
+    Attributes:
+        up: it can be launched on.
+        closed: what runs there goes on, and nothing new is to start.
+    """
+
+    spec: NodeSpec
+    up: bool
+    closed: bool = False
+
+
+class NodesOwner(Protocol):
+    """The engine, whose attempts run on the nodes."""
+
+    def tell(self, report: Report) -> None:
+        """Report something to the driver."""
+
+    def drop_all(self, name: str) -> None:
+        """Forget every attempt that has a part on a node."""
+
+
+class Nodes:
+    """The nodes in service.
+
+    Attributes:
+        by_name: all that are in service, also those that are lost.
+        seen: what Slurm said last of all nodes of the partition.
+    """
+
+    def __init__(self, settings: SlurmSettings, owner: NodesOwner) -> None:
+        self.by_name: dict[str, Node] = {}
+        self.seen: dict[str, SlurmNode] = {}
+        self._left: set[str] = set()
+        self._settings = settings
+        self._owner = owner
+
+    @property
+    def up(self) -> frozenset[str]:
+        """Names of those that can be launched on."""
+        return frozenset(name for name, node in self.by_name.items() if node.up)
+
+    def clear(self) -> None:
+        """None is in service any more."""
+        self.by_name.clear()
+        self._left.clear()
+
+    def begin(self, named: Iterable[NodeSpec]) -> None:
+        """Take those into service that the driver knows.
+
+        Raises:
+            InvalidInput: a node has too few CPUs for its slots.
+        """
+        self._check_slots()
+        for spec in named:
+            self.check_fit(spec)
+            seen = self.seen.get(spec.name)
+            node = self.by_name[spec.name] = Node(spec, seen is not None and seen.standing is Standing.READY)
+            if node.up and seen is not None:
+                self._shrinks(node, seen)
+
+    def check_fit(self, node: NodeSpec) -> None:
+        """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
+        seen = self.seen.get(node.name)
+        most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
+        if node.slots > most and not node.found:
+            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
+            raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
+        if node.lease is not None:
+            raise InvalidInput(
+                f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost"
+            )
+
+    def add(self, node: NodeSpec) -> None:
+        """Take one more into service.
+
+        Raises:
+            EngineError: it is not in the partition, or cannot be used now.
+            InvalidInput: see `check_fit`.
+        """
+        seen = self.seen.get(node.name)
+        if seen is None:
+            known = ", ".join(sorted(self.seen)) or "none"
+            said = f"partition {self._settings.partition!r} has no node {node.name!r}; it has: {known}"
+            raise EngineError(said, "`sinfo` lists the nodes of each partition.")
+        self.check_fit(node)
+        if seen.standing is not Standing.READY:
+            why = f" ({seen.why})" if seen.why else ""
+            raise EngineError(f"node {node.name!r} is {seen.state} in Slurm{why}", "`scontrol show node` says more.")
+        self._left.discard(node.name)
+        self.by_name[node.name] = Node(node, up=True)
+
+    def remove(self, name: str) -> bool:
+        """Take one out of service, so that it is not found again; returns whether it was there."""
+        if self.by_name.pop(name, None) is None:
+            return False
+        self._left.add(name)
+        return True
+
+    def _check_slots(self) -> None:
+        """Check that each node of the partition has a CPU for each slot that the settings give it.
+
+        Raises:
+            InvalidInput: one has not.
+        """
+        slots = self._settings.slots
+        for node in self.seen.values():
+            if slots is not None and slots > node.cpus:
+                where = f"node {node.name!r} of partition {self._settings.partition!r}"
+                hint = "Leave it out: each node then has a slot for each core."
+                raise InvalidInput("slots", slots, f"1 to {node.cpus}: {where} has no more CPUs", hint=hint)
+
+    def find(self) -> None:
+        """Report nodes that are there and not known yet."""
+        for node in self.seen.values() if self._settings.find else ():
+            wanted = node.name not in self.by_name and node.name not in self._left
+            if not wanted or node.standing is not Standing.READY:
+                continue
+            slots = self._settings.slots or slots_of(node, self._settings)
+            if slots > slots_of(node, self._settings):
+                log.warning("node %s has %d CPUs, too few for %d slots, and is not used", node.name, node.cpus, slots)
+                continue
+            spec = NodeSpec(
+                node.name, min(slots, SLOTS_MAX), site=self._settings.site, reports_start=True, capabilities=CAPABLE
+            )
+            self.by_name[node.name] = Node(replace(spec, found=True), up=True)
+            self._owner.tell(NodeFound(spec))
+
+    def take(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str]) -> None:
+        """Take in what Slurm says of the nodes.
+
+        Args:
+            working: nodes where something of ours has begun.
+            haunted: nodes where Slurm still has a job of ours that is not wanted any more.
+        """
+        self.seen = seen
+        for name, node in tuple(self.by_name.items()):
+            now = seen.get(name)
+            if node.up:
+                if now is None:
+                    self._lose(node, f"it has left partition {self._settings.partition!r}", gone=node.spec.found)
+                    continue
+                if now.standing is Standing.UNKNOWN:
+                    continue
+                node.closed = now.standing is Standing.CLOSED
+                if now.standing is Standing.DOWN or (node.closed and name not in working):
+                    self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
+            elif now is not None and now.standing is Standing.READY and name not in haunted:
+                node.up, node.closed = True, False
+                if not self._shrinks(node, now):
+                    self._owner.tell(NodeBack(name))
+        self.find()
+
+    def _shrinks(self, node: Node, now: SlurmNode) -> bool:
+        """Report a node that was found before if it has fewer slots now; returns whether it has."""
+        most = slots_of(now, self._settings)
+        if not node.spec.found or node.spec.slots <= most:
+            return False
+        node.spec = replace(node.spec, slots=most)
+        self._owner.tell(NodeFound(node.spec))
+        return True
+
+    def _lose(self, node: Node, detail: str, *, gone: bool = False) -> None:
+        """A node is lost, and with it every attempt that has a part there."""
+        name = node.spec.name
+        log.warning("node %s is lost: %s", name, detail)
+        node.up = False
+        self._owner.drop_all(name)
+        if gone:
+            del self.by_name[name]
+            self._owner.tell(NodeGone(name, detail))
+        else:
+            self._owner.tell(NodeLost(name, detail))
