@@ -28,8 +28,6 @@ SETTLE_SECONDS: Final = 2.0
 UNFINISHED: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT"})
 """States of Slurm in which something of a job may still come."""
 
-LOST_NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL"})
-
 _NOT_ITS_OWN: Final = {
     "PREEMPTED": "Slurm ended it for another job (preemption)",
     "CANCELLED": "it was cancelled in Slurm, not by Headway",

@@ -55,7 +55,7 @@ from headway.engines.local.driver.gang import end_of
 from headway.engines.local.driver.written import Written, attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.output import SUFFIXES, file_of
-from headway.engines.slurm.attempt import LOST_NODE, UNFINISHED, Attempt, Part, Remains
+from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains
 from headway.engines.slurm.commands import Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder, Record, Seat, records
 from headway.engines.slurm.jobs import Job
@@ -534,12 +534,16 @@ class SlurmEngine:
         await self._read_all()
         open_ = [(one, part) for one, part in before if one.ended is None and part.final is None]
         missing = {part.job: (one, part) for one, part in open_ if part.job not in listed}
-        if asked := [job for job, (one, part) in missing.items() if part.left or one.is_asked_of(part)]:
-            await self._learn_ends({job: missing[job] for job in asked})
+        asked = [job for job, (one, part) in missing.items() if part.left or one.is_asked_of(part)]
+        ends = await self._ends_of(asked) if asked else {}
         seen = await self._commands.nodes()
         haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
         self._nodes.take(seen, self._working(), haunted)
         self._begin_kept_back()
+        now = self._loop.time()
+        for job, final in ends.items():  # not before the nodes: if one is lost, that stands for the ends there
+            if final.state not in UNFINISHED:
+                missing[job][1].final, missing[job][1].final_at = final, now
         self._cancel_lingering(listed)
         self._give_back()
         for attempt in tuple(self._attempts.values()):
@@ -553,21 +557,15 @@ class SlurmEngine:
         open_ = [one for one in self._attempts.values() if one.ended is None]
         return frozenset(part.node for one in open_ for part in one.parts if part.began and part.left)
 
-    async def _learn_ends(self, missing: dict[int, tuple[Attempt, Part]]) -> None:
-        """Ask how jobs ended that are no longer in the queue.
+    async def _ends_of(self, asked: list[int]) -> dict[int, Queued]:
+        """How jobs ended that are no longer in the queue.
 
         Raises:
             NotNow: Slurm does not answer.
         """
-        answer = await self._commands.ended(self._folder.identity, missing)
-        ends = {queued.job: queued for some in answer.values() for queued in some}
-        now = self._loop.time()
-        for job, (_, part) in missing.items():
-            final = ends.get(job, Queued(job, "FORGOTTEN", "Slurm knows nothing of it any more"))
-            if final.state not in UNFINISHED:
-                part.final, part.final_at = final, now
-        if any(final.state in LOST_NODE for final in ends.values()):
-            self._look_soon()
+        answer = await self._commands.ended(self._folder.identity, asked)
+        known = {queued.job: queued for some in answer.values() for queued in some}
+        return {job: known.get(job, Queued(job, "FORGOTTEN", "Slurm knows nothing of it any more")) for job in asked}
 
     def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
         """Cancel again what should have left the queue; also jobs that nobody knows of."""
