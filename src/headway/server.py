@@ -186,6 +186,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
             settings.engine,
+            patient=settings.sites is None,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
         clock = SystemClock()

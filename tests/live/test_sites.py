@@ -17,6 +17,7 @@ from headway.engines.registry import Kind, Place, SiteSpec
 from headway.engines.sites import Sites
 from headway.errors import EngineError, InvalidInput, Unavailable
 from headway.live import reports
+from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.services import Door
 from headway.live.settings import DriverSettings
@@ -26,6 +27,7 @@ from headway.model.node import Capabilities, NodeSpec
 from headway.policies.registry import find
 from headway.server import NO_SERVICES
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.web.exposition import exposition
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +173,7 @@ async def test_an_engine_that_is_gone_takes_only_its_own_nodes_down_and_says_so(
             wire.SiteReport("meadow", "farm"),
         )
         assert [one.kind for one in live.story(Incident)] == ["engine_gone", "node_lost"]
+        assert b'headway_site_up{site="field"} 0.0' in await exposition(live.driver, LoopDelay())
         field.gone = False
         await live.settle()
         assert live.up == {"f": True, "m": True}

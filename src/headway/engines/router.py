@@ -83,6 +83,7 @@ class Router:
         which: the name of the engine that a node belongs to, by its spec. A node that an engine finds is of the site
             that has the engine's name.
         plain: the engine whose names of outputs stay as they are; empty: none.
+        patient: whether it starts also if no engine does.
         pauses: see `PAUSES`.
 
     Attributes:
@@ -95,12 +96,14 @@ class Router:
         which: Callable[[NodeSpec], str] = by_site,
         *,
         plain: str = "",
+        patient: bool = False,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self._parts = {name: _Part(name, engine) for name, engine in engines.items()}
         self.engines = engines
         self._which = which
         self._plain = plain
+        self._patient = patient
         self._pauses = pauses
         self._serving: dict[str, _Part] = {}
         self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
@@ -116,7 +119,10 @@ class Router:
     # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
-        """Start every engine with its nodes. If only some of them start, the nodes of the others are absent."""
+        """Start every engine with its nodes. If only some of them start, the nodes of the others are absent.
+
+        Unless it is patient, it does not start if none of them does.
+        """
         self._report, self._files = report, files
         for node in nodes:
             part = self._part_of(node)
@@ -128,7 +134,8 @@ class Router:
             (part, answer) for part, answer in zip(parts, answers, strict=True) if isinstance(answer, BaseException)
         ]
         for _, error in failed:
-            if len(failed) == len(parts) or isinstance(error, NameTaken) or not isinstance(error, EngineError):
+            none_starts = len(failed) == len(parts) and not self._patient
+            if none_starts or isinstance(error, NameTaken) or not isinstance(error, EngineError):
                 raise error
         found = list[Found]()
         for part, answer in zip(parts, answers, strict=True):

@@ -32,7 +32,7 @@ class Sites:
         local: makes the engine of this machine.
         folder: where each other engine gets a folder of its own.
         tasks: how tasks are treated at all sites; None: as by default.
-        pauses: see `headway.engines.router.PAUSES`.
+        patient, pauses: see `Router`.
 
     Attributes:
         engine: all of them as one.
@@ -53,6 +53,7 @@ class Sites:
         folder: Path,
         tasks: LocalSettings | None = None,
         *,
+        patient: bool = False,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self.engines: Mapping[str, str] = {spec.name: spec.engine for spec in specs}
@@ -65,7 +66,7 @@ class Sites:
             return
         engines: dict[str, Engine] = {} if self.own is None else {LOCAL: self.own}
         engines |= {spec.name: make(spec, folder_of(folder, spec.name), tasks) for spec in others}
-        self.engine = self._router = Router(engines, self._which, plain=LOCAL, pauses=pauses)
+        self.engine = self._router = Router(engines, self._which, plain=LOCAL, patient=patient, pauses=pauses)
 
     @property
     def gone(self) -> dict[str, str]:

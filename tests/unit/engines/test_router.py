@@ -221,6 +221,20 @@ async def test_who_is_gone_is_known_with_the_cause_until_it_is_back(rig: Rig) ->
         await rig.router.read("west:x", 0, 9)
 
 
+async def test_a_patient_one_starts_also_if_no_engine_does(rig: Rig) -> None:
+    east = Mortal()
+    east.gone = True
+    router = Router({"east": east}, patient=True, pauses=(0.0, 0.0))
+    told: list[base.Report] = []
+    found = await router.start(NODES[:1], told.append, FilesInMemory())
+    assert found.absent == {"a"}
+    east.gone = False
+    for _ in range(12):
+        await asyncio.sleep(0)
+    assert told == [base.Noticed("engine_gone", "east", "the connection is closed"), base.NodeBack("a")]
+    await router.stop()
+
+
 async def test_a_plain_engine_names_its_outputs_as_without_a_router() -> None:
     rig = Rig(plain="east")
     await rig.start()
