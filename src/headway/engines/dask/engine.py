@@ -45,7 +45,7 @@ _AT_ONCE: Final = 8
 """So many workers are attached at the same time."""
 
 _BACKLOG: Final = 4 << 20
-_MESSAGE_MAX: Final = 16 << 20
+_MESSAGE_MAX: Final = 1 << 18
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 
 
