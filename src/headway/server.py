@@ -189,6 +189,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             patient=settings.sites is None,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
+        if tokens.reports() and not settings.engine.run_as:
+            log.warning("tasks run as this account and can read %s: with --run-as users could not do so", token_file)
         clock = SystemClock()
         forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
         chosen = settings.driver

@@ -289,6 +289,8 @@ def up(
         click.echo(f"Headway is up at {running.url} with {size}.")
         for site, why in running.gone.items():
             click.echo(f"The engine of site {site} is gone, and tried again from time to time: {why}", err=True)
+        if running.certificate is not None:
+            click.echo(f"Its certificate is in {running.certificate}; clients on other machines need a copy.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it cleanly.")
 
     settings = Settings(

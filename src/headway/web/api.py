@@ -113,7 +113,7 @@ LOOKED_AT_ONCE: Final = 250
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
-_TOKEN: Final = "the file `token` of the data directory"
+_TOKEN: Final = "the file `token` of the data directory; an administrator makes others, with `headway token create`"
 _LARGE: Final = "Submit fewer jobs at once, in MessagePack, or hand large inputs over as files."
 _MANY: Final = "Ask about fewer at once."
 
