@@ -30,11 +30,13 @@ class Quota:
     Attributes:
         open_jobs: jobs that have not ended.
         open_tasks: tasks of these, counted until their job has ended.
+        kept_output: bytes of output that are kept with results.
         requests_per_second: requests, on average; for a short while more.
     """
 
     open_jobs: float | None = None
     open_tasks: float | None = None
+    kept_output: float | None = None
     requests_per_second: float | None = None
 
 
@@ -120,14 +122,14 @@ class Meters:
 
     Args:
         quotas: of all users.
-        held: how many open jobs, and tasks of these, a user has.
+        held: how many open jobs, and tasks of these, a user has, and how many bytes of kept output.
         clock: seconds that only grow.
     """
 
     def __init__(
         self,
         quotas: Quotas,
-        held: Callable[[str], tuple[int, int]],
+        held: Callable[[str], tuple[int, int, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quotas = quotas
@@ -175,7 +177,7 @@ class Meters:
             QuotaExceeded: there would be too much.
         """
         quota = self._quotas.of(owner.name, owner.role)
-        if quota.open_jobs is None and quota.open_tasks is None:
+        if quota.open_jobs is None and quota.open_tasks is None and quota.kept_output is None:
             return
         held = self._held(owner.name)
         for name, most, new, there in (
@@ -189,14 +191,17 @@ class Meters:
                 raise QuotaExceeded(name, there + new, most, _whose(owner), hint)
             hint = f"There is room when some of the {there:,} that are open have ended, or are cancelled."
             raise QuotaExceeded(name, there + new, most, _whose(owner), hint, retry_after=AGAIN_SECONDS)
+        if quota.kept_output is not None and held[2] > quota.kept_output:
+            hint = "There is room when results have been acknowledged and their time is over, or are cleared."
+            limit, whose = quota.kept_output, _whose(owner)
+            raise QuotaExceeded("kept_output", held[2], limit, whose, hint, retry_after=AGAIN_SECONDS)
 
     def bounds(self, owner: TokenOwner) -> tuple[Bound, ...]:
         """What bounds a user, and how much of it there is."""
         quota = self._quotas.of(owner.name, owner.role)
-        jobs, tasks = self._held(owner.name)
-        used = {"open_jobs": float(jobs), "open_tasks": float(tasks), "requests_per_second": None}
+        used = dict(zip(_FIELDS, map(float, self._held(owner.name)), strict=False))
         said = ((name, getattr(quota, name)) for name in _FIELDS)
-        return tuple(Bound(name, most, used[name]) for name, most in said if most is not None)
+        return tuple(Bound(name, most, used.get(name)) for name, most in said if most is not None)
 
 
 def _whose(owner: TokenOwner) -> str:

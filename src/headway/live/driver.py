@@ -593,12 +593,15 @@ class Driver:
         """The open services of this name that are not cancelled."""
         return self._ledger.services.get(name, ())
 
-    def held_by(self, user: str) -> tuple[int, int]:
-        """How many open jobs a user has, and how many tasks these have; with what is about to be accepted."""
+    def held_by(self, user: str) -> tuple[int, int, int]:
+        """How many open jobs a user has, and how many tasks these have, with what is about to be accepted; and how many
+        bytes of output are kept with results of the user's jobs.
+        """
         ledger = self._ledger
         soon = [spec for offer in self._offers for spec in offer.specs if spec.user == user]
         new = [spec.tasks for spec in soon if spec.id not in ledger.open]
-        return ledger.jobs_of[user] + len(new), ledger.tasks_of[user] + sum(new)
+        kept = self.journal.retained.stored_of[user]
+        return ledger.jobs_of[user] + len(new), ledger.tasks_of[user] + sum(new), kept
 
     def _check_open(self) -> None:
         if self.broken.done():

@@ -20,8 +20,8 @@ def test_a_users_own_table_counts_before_that_of_the_role(tmp_path: Path) -> Non
         "[role.submitter]\nopen_jobs = 10\nrequests_per_second = 2.5\n[user.ann]\nopen_jobs = 5\n[user.'b.c']\n"
     )
     quotas = read_quotas(file)
-    assert quotas.of("ann", Role.SUBMITTER) == Quota(5, None, 2.5)
-    assert quotas.of("bob", Role.SUBMITTER) == Quota(10, None, 2.5)
+    assert quotas.of("ann", Role.SUBMITTER) == Quota(5, None, None, 2.5)
+    assert quotas.of("bob", Role.SUBMITTER) == Quota(10, None, None, 2.5)
     assert quotas.of("ann", Role.OPERATOR) == Quota(5)
     assert quotas.of("b.c", Role.VIEWER) == Quota()
 
@@ -55,7 +55,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_requests_are_allowed_at_their_rate_and_after_a_pause_a_few_more() -> None:
     now = [0.0]
-    meters = Meters(Quotas({Role.SUBMITTER: Quota(requests_per_second=10)}), lambda user: (0, 0), lambda: now[0])
+    meters = Meters(Quotas({Role.SUBMITTER: Quota(requests_per_second=10)}), lambda user: (0, 0, 0), lambda: now[0])
     assert [meters.may_ask(ANN) for _ in range(20)] == [0.0] * 20
     assert meters.may_ask(ANN) == pytest.approx(0.1)
     with pytest.raises(TooOften) as refused:
@@ -68,7 +68,7 @@ def test_requests_are_allowed_at_their_rate_and_after_a_pause_a_few_more() -> No
 
 
 def test_open_jobs_and_tasks_are_bounded() -> None:
-    held = {"ann": (2, 8)}
+    held = {"ann": (2, 8, 0)}
     meters = Meters(Quotas({Role.SUBMITTER: Quota(open_jobs=3, open_tasks=10)}), lambda user: held[user])
     meters.check_more(ANN, 1, 2)
     with pytest.raises(QuotaExceeded, match="open_jobs is 4; allowed: at most 3") as refused:
@@ -80,3 +80,14 @@ def test_open_jobs_and_tasks_are_bounded() -> None:
     with pytest.raises(QuotaExceeded, match="open_tasks is 19") as never:
         meters.check_more(ANN, 1, 11)
     assert never.value.retry_after is None
+
+
+def test_kept_output_is_looked_at_when_the_next_job_comes() -> None:
+    held = {"ann": (0, 0, 1000)}
+    meters = Meters(Quotas({}, {"ann": Quota(kept_output=1000)}), lambda user: held[user])
+    meters.check_more(ANN, 1, 1)
+    held["ann"] = (0, 0, 1001)
+    with pytest.raises(QuotaExceeded, match="kept_output is 1001; allowed: at most 1000 for user 'ann'") as refused:
+        meters.check_more(ANN, 1, 1)
+    assert refused.value.retry_after == 30.0
+    assert [(bound.name, bound.used) for bound in meters.bounds(ANN)] == [("kept_output", 1001.0)]

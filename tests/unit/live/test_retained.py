@@ -159,12 +159,13 @@ def test_paths_of_output_files_are_told(journal: Journal, rows: Rows) -> None:
     rows.end(1, 9)
     rows.acknowledge(1, 0, 1)
     rows.write()
-    assert journal.retained.stored == 300
+    [(user,)] = journal._db.execute("SELECT user FROM jobs").fetchall()
+    assert (journal.retained.stored, journal.retained.stored_of[user]) == (300, 300)
     assert journal.retained.clear_acknowledged(0, 100) == ["/out", "/err"]
-    assert journal.retained.stored == 100
+    assert (journal.retained.stored, journal.retained.stored_of[user]) == (100, 100)
     assert journal.retained.clear([1, 2], 100) == (1, [], ["/other"])
     assert journal.retained.clear([1], 100) == (0, [], [])
-    assert journal.retained.stored == 0
+    assert (journal.retained.stored, journal.retained.stored_of[user]) == (0, 0)
 
 
 def test_numbers_of_messages_are_not_used_again(tmp_path: Path) -> None:
@@ -282,6 +283,8 @@ def test_what_is_stored_is_known_again_after_a_start(tmp_path: Path) -> None:
         assert journal.retained.stored == 110
     with closing(Journal(tmp_path)) as journal:
         assert journal.retained.stored == 110
+        [(user,)] = journal._db.execute("SELECT user FROM jobs").fetchall()
+        assert journal.retained.stored_of == {user: 100}
 
 
 def test_jobs_that_ended_long_ago(journal: Journal, rows: Rows) -> None:

@@ -376,7 +376,7 @@ def test_quotas_bound_open_jobs_tasks_and_requests_and_say_which(tmp_path: Path,
             await rig.driver.cancel(list(rig.driver.open))
             for key in running:
                 rig.engine.end(*key, outcome=Outcome.KILLED)
-            await becomes(lambda: rig.driver.held_by("ann") == (0, 0))
+            await becomes(lambda: rig.driver.held_by("ann") == (0, 0, 0))
             assert (await rig.ask("ann", wire.SUBMIT, submission()))[0] == 200
             myself = (await rig.ask("ann", wire.MYSELF))[1]
             assert (myself["user"], myself["role"]) == ("ann", "submitter")

@@ -305,8 +305,8 @@ class Journal:
         return self._writing
 
     def _write(self, batch: Batch) -> Generator[None, None, None]:
-        stored = sum(message[6] for message in batch.messages)
-        stored += sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
+        files = [(message[2], message[6]) for message in batch.messages if message[6]]
+        stored = sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
         with self._transaction() as db:
             for name, statement in _STATEMENTS.items():
                 rows = getattr(batch, name)
@@ -318,6 +318,7 @@ class Journal:
                 elif rows:
                     db.executemany(statement, rows)
         self.retained.stored += stored
+        self.retained.keep(files)
         self.clients.recorded(batch.clients)
 
     def _pause(self) -> Generator[None, None, None]:

@@ -7,7 +7,8 @@ no request has to wait.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
@@ -69,6 +70,7 @@ class Retained:
 
     Attributes:
         stored: bytes of the output files that belong to results, and of uploads.
+        stored_of: bytes of the output files that belong to results, by the user of their jobs.
         forgotten: the number of the last message that was deleted without an acknowledgement, because its time was
             over; 0 if there was none.
     """
@@ -83,6 +85,10 @@ class Retained:
         (files,) = db.execute("SELECT coalesce(sum(files), 0) FROM messages WHERE files > 0").fetchone()
         (uploads,) = db.execute("SELECT coalesce(sum(size), 0) FROM uploads").fetchone()
         self.stored = int(files + uploads)
+        by_user = db.execute(
+            "SELECT user, sum(files) FROM messages JOIN jobs ON jobs.id = job WHERE files > 0 GROUP BY user"
+        )
+        self.stored_of: Counter[str] = Counter(dict(by_user))
         row = db.execute("SELECT value FROM meta WHERE name = 'forgotten'").fetchone()
         self.forgotten = int(row[0]) if row else 0
 
@@ -99,7 +105,7 @@ class Retained:
         Raises:
             NotNow: not now.
         """
-        cleared, paths, freed, size_max = 0, list[str](), 0, SIZE_MAX
+        cleared, paths, freed, size_max = 0, list[str](), Counter[JobId](), SIZE_MAX
         left, forgotten = list(jobs), self.forgotten
         with self._transaction() as db:
             while left and limit > 0 and size_max > 0:
@@ -112,7 +118,7 @@ class Retained:
                     ).fetchall()
                     rows = within(found, size_max)
                     db.executemany("DELETE FROM messages WHERE number = ?", [row[1:2] for row in rows])
-                    freed += sum(files for *_, files, _ in rows)
+                    freed[job] += sum(files for *_, files, _ in rows)
                     paths += _paths(result for *_, result in rows if result)
                     if unasked:
                         forgotten = max(forgotten, *(row[1] for row in rows), 0)
@@ -129,7 +135,7 @@ class Retained:
                 del left[0]
             if forgotten != self.forgotten:
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (forgotten,))
-        self.stored -= freed
+        self._free(freed)
         self.forgotten = forgotten
         return cleared, left, paths
 
@@ -152,7 +158,7 @@ class Retained:
         Raises:
             NotNow: not now.
         """
-        paths, freed, size_max = list[str](), 0, SIZE_MAX
+        paths, freed, size_max = list[str](), Counter[JobId](), SIZE_MAX
         with self._transaction() as db:
             while limit > 0 and size_max > 0:
                 row = db.execute(
@@ -179,7 +185,7 @@ class Retained:
                     some = (job, first, found[-1][1] + 1)
                     rows = db.execute(f"SELECT result FROM messages WHERE {here} AND files > 0", (*some, number))
                     paths += _paths(result for (result,) in rows)
-                    freed += sum(files for *_, files in found)
+                    freed[job] += sum(files for *_, files in found)
                     if ended:
                         db.execute(f"DELETE FROM messages WHERE {here}", (*some, number))
                     else:
@@ -198,8 +204,24 @@ class Retained:
                     if not db.execute("SELECT 1 FROM messages WHERE job = ?", (job,)).fetchone():
                         db.execute(_FORGET_WORK, (job,))
                 limit -= 1 + len(found)
-        self.stored -= freed
+        self._free(freed)
         return paths
+
+    def keep(self, files: Iterable[tuple[JobId, int]]) -> None:
+        """Output files of so many bytes belong to results of these jobs from now on."""
+        for job, size in files:
+            self.stored += size
+            self.stored_of[self._user_of(job)] += size
+
+    def _free(self, files: Mapping[JobId, int]) -> None:
+        for job, size in files.items():
+            if size:
+                self.stored -= size
+                self.stored_of[self._user_of(job)] -= size
+
+    def _user_of(self, job: JobId) -> str:
+        row = self._db.execute("SELECT user FROM jobs WHERE id = ?", (job,)).fetchone()
+        return "" if row is None else str(row[0])
 
     def oldest(self) -> Instant | None:
         """When the oldest acknowledgement was made that is still to be followed; None if there is none."""
