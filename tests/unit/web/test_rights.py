@@ -121,6 +121,7 @@ async def serving(folder: Path, *, with_desk: bool = True, quotas: Quotas | None
         driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         await driver.start((node("n", slots=4),))
         tokens = Tokens("t", "administrator", folder / "tokens.json")
+        refusals = Refusals(journal.refusals, driver.tally.refused, driver.now)
         api = Api(
             driver,
             tokens,
@@ -128,10 +129,11 @@ async def serving(folder: Path, *, with_desk: bool = True, quotas: Quotas | None
             checker=Checker(driver, clock, {}, dict),
             delay=LoopDelay(),
             quotas=quotas or Quotas(),
-            refusals=Refusals(journal.refusals, driver.tally.refused, driver.now),
+            refusals=refusals,
         )
         front = api.front(journal.epoch) if with_desk else None
-        server = BoundedServer(Epochs(api.app, journal.epoch), end, front)
+        app = Epochs(api.app, journal.epoch, refusals.count)
+        server = BoundedServer(app, end, front, refused=refusals.count)
         api.drop = server.drop
         task = asyncio.create_task(server.serve([listener]))
         rig = Rig(driver, engine, tokens, server, listener.getsockname()[1])
@@ -455,6 +457,25 @@ def test_what_was_refused_is_counted_logged_and_in_the_audit(
             ("viewer", "submit", 3),
             ("", "jobs", 1),
         ]
+
+
+def test_requests_that_the_application_never_sees_are_counted_too(tmp_path: Path, with_desk: bool) -> None:
+    known = b"Authorization: Bearer t\r\n"
+
+    async def main() -> None:
+        async with serving(tmp_path, with_desk=with_desk) as rig:
+            for text, status in [
+                (b"no HTTP at all\r\n\r\n", "400"),
+                (b"GET /none HTTP/1.1\r\n" + known + b"\r\n", "404"),
+                (b"PUT /v1/jobs HTTP/1.1\r\n" + known + b"\r\n", "405"),
+                (b"GET /v1/jobs HTTP/1.1\r\nHeadway-Epoch: 0\r\n" + known + b"\r\n", "409"),
+            ]:
+                reader, writer = await rig.opened()
+                writer.write(text)
+                assert (await reader.readline()).split()[1].decode() == status
+                assert rig.driver.tally.refused[status] == 1, status
+
+    asyncio.run(main())
 
 
 def test_a_flood_of_refusals_has_few_rows_and_is_counted_in_full(tmp_path: Path) -> None:
