@@ -1,0 +1,319 @@
+"""The engine beside a Slurm that a test plays: what comes late, in another order, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from headway.engines.base import AttemptKey, Ended, Ending, NodeBack, NodeFound, NodeGone, NodeLost, Started
+from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
+from headway.engines.slurm import engine as module
+from headway.engines.slurm.commands import NotNow, Refused
+from headway.engines.slurm.engine import SlurmEngine
+from headway.engines.slurm.folder import append
+from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing
+from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.trial import Trial
+from headway.errors import InvalidInput
+from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
+
+from ....waiting import becomes
+
+pytestmark = pytest.mark.anyio
+
+READY, CLOSED, DOWN = Standing.READY, Standing.CLOSED, Standing.DOWN
+
+WELL, FAILED = Ending(Outcome.SUCCEEDED), Ending(Outcome.EXITED, None, "exit status 3", 3)
+
+TWO = tuple(NodeSpec(name, slots=2, found=True, reports_start=True) for name in ("a", "b"))
+
+
+class PlayedSlurm:
+    """Slurm, as a test wants it.
+
+    Attributes:
+        states: of the nodes.
+        jobs: all of them, by number: what they run, and their state.
+        submitted: the arguments of sbatch, in order.
+        silent: it answers nothing.
+        swallows: so many answers of sbatch are lost, although the job was accepted.
+        refuses: why it accepts nothing.
+        held: while it is clear, the list of nodes is not answered.
+    """
+
+    def __init__(self) -> None:
+        self.states = {"a": READY, "b": READY}
+        self.jobs: dict[int, tuple[PartKey, str]] = {}
+        self.submitted: list[tuple[str, ...]] = []
+        self.silent = False
+        self.swallows = 0
+        self.refuses = ""
+        self.held = asyncio.Event()
+        self.held.set()
+        self.asks_for_nodes = False
+
+    def _answers(self) -> None:
+        if self.silent:
+            raise NotNow("it is silent")
+
+    async def check(self) -> None:
+        pass
+
+    async def partition(self) -> Partition:
+        self._answers()
+        return Partition("main", None)
+
+    async def controller(self) -> str:
+        return "127.0.0.1"
+
+    async def nodes(self) -> dict[str, SlurmNode]:
+        self._answers()
+        self.asks_for_nodes = True
+        await self.held.wait()
+        return {name: SlurmNode(name, state, state.value, 2, 2, 0, "") for name, state in self.states.items()}
+
+    def _listed(self, which: Iterable[int]) -> dict[PartKey, list[Queued]]:
+        found: dict[PartKey, list[Queued]] = {}
+        for job in which:
+            key, state = self.jobs[job]
+            found.setdefault(key, []).append(Queued(job, state, "None"))
+        return found
+
+    async def queue(self, identity: str) -> dict[PartKey, list[Queued]]:
+        self._answers()
+        return self._listed(job for job, (_, state) in self.jobs.items() if state in ("PENDING", "RUNNING"))
+
+    async def ended(self, identity: str, numbers: Iterable[int]) -> dict[PartKey, list[Queued]]:
+        self._answers()
+        return self._listed(job for job in numbers if job in self.jobs)
+
+    async def named(self, identity: str, names: Iterable[str]) -> dict[PartKey, list[Queued]]:
+        return self._listed(self.jobs)
+
+    async def submit(self, *words: str) -> int:
+        self._answers()
+        if self.refuses:
+            raise Refused(self.refuses)
+        self.submitted.append(words)
+        job, task, attempt, number = map(int, words[0].rpartition("-")[2].split("."))
+        self.jobs[len(self.submitted)] = (((job, task, attempt), number), "PENDING")
+        if self.swallows:
+            self.swallows -= 1
+            raise NotNow("the answer was lost")
+        return len(self.submitted)
+
+    async def cancel(self, numbers: Iterable[int]) -> None:
+        self._answers()
+        for number in numbers:
+            self.moves(number, "CANCELLED")
+
+    def moves(self, number: int, state: str) -> None:
+        """A job changes its state."""
+        self.jobs[number] = (self.jobs[number][0], state)
+
+
+class Played:
+    """An engine beside it, and what its runners would tell."""
+
+    def __init__(self, trial: Trial, slurm: PlayedSlurm, root: Path) -> None:
+        self.trial = trial
+        self.slurm = slurm
+        self.root = root
+
+    @property
+    def engine(self) -> SlurmEngine:
+        assert isinstance(self.trial.engine, SlurmEngine)
+        return self.trial.engine
+
+    def launches(self, node: str = "a", slot: int = 0) -> AttemptKey:
+        """Launch something."""
+        return self.trial.command("true", node=node, slots=(slot,))
+
+    async def runs(self, **where: Any) -> int:
+        """Launch something, and let its job run; returns the job's number."""
+        number = len(self.slurm.submitted) + 1
+        key = self.launches(**where)
+        await becomes(lambda: number in self.slurm.jobs)
+        self.slurm.moves(number, "RUNNING")
+        self.tells(number, MemberStarted(*key, 0))
+        assert await self.trial.told(Started) == Started(*key)
+        return number
+
+    def tells(self, number: int, message: object) -> None:
+        """The runner of a job tells something."""
+        ((job, task, attempt), part), _ = self.slurm.jobs[number]
+        fd = os.open(self.root / "attempts" / f"{job}.{task}.{attempt}.{part}" / "told", os.O_WRONLY | os.O_APPEND)
+        append(fd, [encode(message)])
+        os.close(fd)
+        word = (self.root / "secret").read_text()
+        self.engine.on_news([word, str(job), str(task), str(attempt), str(part)])
+
+    def ends(self, number: int, ending: Ending) -> None:
+        """The runner of a job tells its end."""
+        key = self.slurm.jobs[number][0][0]
+        self.tells(number, MemberEnded(*key, 0, 1, Raw(encode(ending))))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Played]:
+    slurm = PlayedSlurm()
+    monkeypatch.setattr(module, "Commands", lambda _: slurm)
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", (0.01, 0.02))
+    async with Trial(SlurmEngine(tmp_path / "shared", SlurmSettings("main", poll=0.1)), 10) as trial:
+        yield Played(trial, slurm, tmp_path / "shared")
+        for number in slurm.jobs:
+            slurm.moves(number, "COMPLETED")
+
+
+async def test_a_success_is_told_before_slurm_has_seen_it_and_a_failure_after(played: Played) -> None:
+    await played.trial.start(*TWO)
+    well, badly = await played.runs(), await played.runs(slot=1)
+    played.ends(well, WELL)
+    played.ends(badly, FAILED)
+    assert (await played.trial.told(Ended)).ending == WELL
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == []
+    played.slurm.moves(badly, "COMPLETED")
+    assert (await played.trial.told(Ended)).ending == FAILED
+
+
+async def test_the_loss_of_a_node_stands_for_an_end_that_is_just_being_told(played: Played) -> None:
+    """Slurm kills what runs there, and its runner tells so before the engine has seen the node."""
+    await played.trial.start(*TWO)
+    number = await played.runs(node="a")
+    played.slurm.states["a"], played.slurm.asks_for_nodes = DOWN, False
+    played.slurm.held.clear()
+    played.slurm.moves(number, "NODE_FAIL")
+    played.ends(number, Ending(Outcome.KILLED))
+    await becomes(lambda: played.slurm.asks_for_nodes)
+    played.engine.on_news([(played.root / "secret").read_text(), "1", "0", "1", "0"])
+    await asyncio.sleep(0.2)
+    played.slurm.held.set()
+    assert (await played.trial.told(NodeLost)).node == "a"
+    await asyncio.sleep(0.2)
+    assert played.trial.unread == []
+
+
+async def test_a_node_that_fails_and_is_back_before_anybody_looked_has_lost_its_attempts(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs(node="a")
+    played.slurm.moves(number, "NODE_FAIL")
+    ended = await played.trial.told(Ended)
+    assert (ended.ending.outcome, ended.ending.detail) == (Outcome.LOST, "Slurm ended it, because its node failed")
+
+
+async def test_an_answer_of_sbatch_that_is_lost_leads_to_one_job(played: Played) -> None:
+    await played.trial.start(*TWO)
+    played.slurm.swallows = 1
+    number = await played.runs()
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+    assert len(played.slurm.submitted) == 1
+
+
+async def test_while_slurm_is_silent_launches_wait_and_can_be_killed(played: Played) -> None:
+    await played.trial.start(*TWO)
+    played.slurm.silent = True
+    waits, unwanted = played.launches(), played.launches(slot=1)
+    await asyncio.sleep(0.1)
+    played.engine.kill(*unwanted)
+    assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
+    assert played.trial.unread == []
+    played.slurm.silent = False
+    await becomes(lambda: [key for (key, _), _ in played.slurm.jobs.values()] == [waits])
+    played.ends(1, WELL)
+    await played.trial.ended(waits)
+
+
+async def test_what_slurm_refuses_is_refused(played: Played) -> None:
+    await played.trial.start(*TWO)
+    played.slurm.refuses = "Invalid account"
+    ending = (await played.trial.ended(played.launches())).ending
+    assert (ending.outcome, ending.detail) == (Outcome.REFUSED, "Slurm refuses it: Invalid account")
+
+
+async def test_a_closed_node_begins_nothing_until_it_is_ready_again(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs(node="a")
+    played.slurm.states["a"] = CLOSED
+    await asyncio.sleep(0.3)
+    kept_back = played.launches(slot=1)
+    unwanted = played.launches(slot=1)
+    played.engine.kill(*unwanted)
+    assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
+    assert len(played.slurm.submitted) == 1
+    played.slurm.states["a"] = READY
+    await becomes(lambda: len(played.slurm.submitted) == 2)
+    played.ends(2, WELL)
+    await played.trial.ended(kept_back)
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+
+
+async def test_a_node_is_back_only_when_nothing_of_ours_is_left_there(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs(node="a")
+    played.slurm.states["a"] = DOWN
+    assert (await played.trial.told(NodeLost)).node == "a"
+    played.slurm.moves(number, "RUNNING")  # the daemon of the node has not answered yet
+    played.slurm.states["a"] = READY
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == []
+    played.slurm.moves(number, "NODE_FAIL")
+    assert (await played.trial.told(NodeBack)).node == "a"
+
+
+async def test_a_node_that_leaves_the_partition_is_gone_and_a_new_one_is_found(played: Played) -> None:
+    await played.trial.start(*TWO)
+    del played.slurm.states["b"]
+    gone = await played.trial.told(NodeGone)
+    assert (gone.node, gone.detail) == ("b", "it has left partition 'main'")
+    played.slurm.states["c"] = READY
+    assert (await played.trial.told(NodeFound)).node.name == "c"
+
+
+async def test_what_slurm_has_forgotten_is_lost(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    (played.root / "attempts" / "1.0.1.0" / "claim").touch()
+    del played.slurm.jobs[number]
+    ended = await played.trial.told(Ended)
+    assert ended.ending.outcome is Outcome.LOST
+    assert "ended as FORGOTTEN (Slurm knows nothing of it any more)" in ended.ending.detail
+
+
+async def test_a_job_that_goes_on_after_its_end_was_told_is_cancelled(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LINGER_SECONDS", 0.1)
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+    await becomes(lambda: played.slurm.jobs[number][1] == "CANCELLED")
+
+
+async def test_news_without_the_word_are_ignored(played: Played) -> None:
+    await played.trial.start(*TWO)
+    played.engine.on_news(["not the word", "1", "0", "1", "0"])
+    played.engine.on_news([(played.root / "secret").read_text(), "1", "0", "x", "0"])
+    played.engine.on_news([])
+    played.engine.on_news([(played.root / "secret").read_text(), "7", "7", "7", "0"])
+
+
+async def test_a_lease_is_refused(played: Played) -> None:
+    await played.trial.start(*TWO)
+    with pytest.raises(InvalidInput, match=r"lease of node 'x' is 1.0; allowed: none: Slurm says when it is lost"):
+        played.engine.check_fit(NodeSpec("x", lease=1_000_000))
