@@ -1,0 +1,148 @@
+"""Slurm's commands: missing, too old, silent, refusing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headway.engines.slurm.commands import NAMES, Commands, NotNow, Refused
+from headway.engines.slurm.settings import SlurmSettings
+from headway.errors import EngineError, InvalidInput
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Scripts:
+    """Scripts in the place of Slurm's commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in NAMES:
+            self.put(name, "echo slurm-wlm 22.05.8")
+
+    def put(self, name: str, does: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{does}\n")
+        path.chmod(0o755)
+
+    async def commands(self, limit: float = 60.0) -> Commands:
+        """Commands that were checked."""
+        found = Commands(SlurmSettings("main", commands=self.folder, command_limit=limit))
+        await found.check()
+        return found
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+async def test_a_command_that_is_missing_is_named(scripts: Scripts) -> None:
+    (scripts.folder / "scancel").unlink()
+    with pytest.raises(EngineError, match=rf"there is no program scancel in {scripts.folder}") as error:
+        await scripts.commands()
+    assert "Debian: slurm-client" in error.value.hint
+
+
+@pytest.mark.parametrize("version", ["slurm 21.08.8", "slurm 20.11.9", "something else"])
+async def test_a_version_that_is_too_old(scripts: Scripts, version: str) -> None:
+    scripts.put("sinfo", f"echo {version}")
+    with pytest.raises(EngineError, match=rf"its version is '{version}'; allowed: 22.05 or newer"):
+        await scripts.commands()
+
+
+@pytest.mark.parametrize("version", ["slurm 22.05.0", "slurm 23.11.4", "slurm-wlm 24.11.5"])
+async def test_a_version_that_is_new_enough(scripts: Scripts, version: str) -> None:
+    scripts.put("sinfo", f"echo {version}")
+    await scripts.commands()
+
+
+async def test_slurm_that_is_not_configured_says_so(scripts: Scripts) -> None:
+    scripts.put("sinfo", "echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1")
+    with pytest.raises(EngineError, match="Slurm cannot be used: sinfo: fatal: Could not establish"):
+        await scripts.commands()
+
+
+async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None:
+    commands = await scripts.commands(limit=1.0)
+    scripts.put("squeue", f"echo $$ > {scripts.folder}/pid; exec sleep 600")
+    with pytest.raises(NotNow, match="squeue gave no answer within 1 s"):
+        await commands.queue("abc")
+    assert not Path(f"/proc/{(scripts.folder / 'pid').read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+        "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+        "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+        "sbatch: error: If munged is up, restart with --num-threads=10",
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+    ],
+)
+async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
+    commands = await scripts.commands()
+    scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
+    with pytest.raises(NotNow, match=r"^sbatch: error: "):
+        await commands.submit("--hold")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+        "sbatch: error: Batch job submission failed: Requested reservation is invalid",
+    ],
+)
+async def test_what_would_be_refused_again(scripts: Scripts, said: str) -> None:
+    commands = await scripts.commands()
+    scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
+    with pytest.raises(Refused, match=r"^sbatch: error: "):
+        await commands.submit("--hold")
+
+
+async def test_numbers_of_jobs(scripts: Scripts) -> None:
+    commands = await scripts.commands()
+    scripts.put("sbatch", "echo '17;cluster'")
+    assert await commands.submit("--hold") == 17
+    scripts.put("sbatch", "echo hello")
+    with pytest.raises(NotNow, match="'hello', which is no number of a job"):
+        await commands.submit("--hold")
+
+
+async def test_a_partition_that_is_unknown_is_told_with_the_others(scripts: Scripts) -> None:
+    commands = await scripts.commands()
+    scripts.put("scontrol", "echo 'Partition main not found'; exit 1")
+    scripts.put("sinfo", "printf 'mains\\nother\\nmains\\n'")
+    with pytest.raises(InvalidInput, match="partition is 'main'; allowed: a partition of this Slurm: mains, other"):
+        await commands.partition()
+
+
+async def test_cancelling_what_has_ended_is_no_error(scripts: Scripts) -> None:
+    commands = await scripts.commands()
+    scripts.put("scancel", "echo 'scancel: error: Kill job error on job id 5: Invalid job id specified' >&2; exit 1")
+    await commands.cancel([5])
+
+
+async def test_variables_that_change_what_commands_do_are_left_out(
+    scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_CONF", "SBATCH_PARTITION", "SQUEUE_FORMAT", "HEADWAY_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    commands = await scripts.commands()
+    scripts.put("scancel", f"env > {scripts.folder}/env")
+    await commands.cancel([5])
+    seen = (scripts.folder / "env").read_text().split()
+    assert "SLURM_CONF=x" in seen
+    assert not [word for word in seen if word.startswith(("SBATCH", "SQUEUE", "HEADWAY"))]
+    assert f"PATH={os.environ['PATH']}" in seen
