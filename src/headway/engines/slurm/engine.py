@@ -81,6 +81,9 @@ _AGAIN_SECONDS: Final = (0.5, 10.0)
 _LINGER_SECONDS: Final = 5.0
 """A job that has nothing to do any more is cancelled when it is still there after so long."""
 
+_JOIN_SECONDS: Final = 5.0
+"""So long a node that is to join may take nothing new: after it was down, Slurm waits for its answer."""
+
 _LEAVE_SECONDS: Final = 40.0
 """The longest wait for the end of jobs that were cancelled. Slurm kills after 30 seconds, as a rule."""
 
@@ -173,10 +176,15 @@ class SlurmEngine:
         """Take a node of the partition into service."""
         if node.name in self._nodes.by_name:
             raise NameTaken(node.name, "a node of this engine")
-        try:
-            self._nodes.seen = await self._commands.nodes()
-        except NotNow as error:
-            raise _unanswered(error) from error
+        until = self._loop.time() + _JOIN_SECONDS
+        while True:
+            try:
+                self._nodes.seen = await self._commands.nodes()
+            except NotNow as error:
+                raise _unanswered(error) from error
+            if self._loop.time() >= until or not self._nodes.may_open(node.name):
+                break
+            await asyncio.sleep(_PAUSES[1])
         self._nodes.add(node)
 
     async def leave(self, name: str) -> None:

@@ -96,6 +96,11 @@ class Nodes:
                 f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost"
             )
 
+    def may_open(self, name: str) -> bool:
+        """Whether a node takes nothing new, but perhaps soon."""
+        seen = self.seen.get(name)
+        return seen is not None and seen.standing in (Standing.CLOSED, Standing.UNKNOWN)
+
     def add(self, node: NodeSpec) -> None:
         """Take one more into service.
 

@@ -20,7 +20,7 @@ from headway.engines.slurm.folder import append
 from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.trial import Trial
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
@@ -317,3 +317,20 @@ async def test_a_lease_is_refused(played: Played) -> None:
     await played.trial.start(*TWO)
     with pytest.raises(InvalidInput, match=r"lease of node 'x' is 1.0; allowed: none: Slurm says when it is lost"):
         played.engine.check_fit(NodeSpec("x", lease=1_000_000))
+
+
+async def test_a_node_that_was_down_a_moment_ago_joins_when_it_answers(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSES", (0.01, 0.02))
+    await played.trial.start(*TWO)
+    played.slurm.states["c"] = CLOSED
+    joining = asyncio.ensure_future(played.engine.join(NodeSpec("c", slots=2)))
+    await asyncio.sleep(0.1)
+    assert not joining.done()
+    played.slurm.states["c"] = READY
+    await joining
+    monkeypatch.setattr(module, "_JOIN_SECONDS", 0.1)
+    played.slurm.states["d"] = CLOSED
+    with pytest.raises(EngineError, match="node 'd' is closed in Slurm"):
+        await played.engine.join(NodeSpec("d", slots=2))
