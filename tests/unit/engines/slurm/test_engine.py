@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from headway.engines.base import AttemptKey, Ended, Ending, NodeBack, NodeFound, NodeGone, NodeLost, Started
+from headway.engines.base import AttemptKey, Command, Ended, Ending, NodeBack, NodeFound, NodeGone, NodeLost, Started
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
@@ -334,3 +334,85 @@ async def test_a_node_that_was_down_a_moment_ago_joins_when_it_answers(
     played.slurm.states["d"] = CLOSED
     with pytest.raises(EngineError, match="node 'd' is closed in Slurm"):
         await played.engine.join(NodeSpec("d", slots=2))
+
+
+# After a server that died
+
+
+async def dies(played: Played) -> Trial:
+    """The server dies, with everything that it has in memory; the next one has not begun."""
+    engine = played.engine
+    for task in tuple(engine._tasks):
+        task.cancel()
+    await asyncio.gather(*engine._tasks, return_exceptions=True)
+    assert engine._door is not None
+    engine._door.close()
+    engine._folder.close()
+    played.trial.engine = SlurmEngine(played.root, SlurmSettings("main", poll=0.1))
+    return played.trial
+
+
+async def test_the_next_server_takes_over_what_runs_waits_or_has_ended(played: Played) -> None:
+    await played.trial.start(*TWO)
+    runs, ended, out_of_time = await played.runs(), await played.runs(slot=1), await played.runs(node="b")
+    waits = played.launches(node="b", slot=1)
+    await becomes(lambda: 4 in played.slurm.jobs)
+    trial = await dies(played)
+    played.ends(ended, WELL)
+    played.ends(out_of_time, Ending(Outcome.KILLED))
+    for number, state in ((ended, "COMPLETED"), (out_of_time, "TIMEOUT")):
+        played.slurm.moves(number, state)
+    found = await trial.start(*TWO)
+    assert found.running == {(1, 0, 1), waits}
+    assert [one.ending.outcome for one in found.ended] == [Outcome.SUCCEEDED, Outcome.OUT_OF_TIME]
+    assert await trial.told(Started) == Started(1, 0, 1)
+    behind = played.launches()
+    played.ends(runs, WELL)
+    assert (await trial.told(Ended)).key == (1, 0, 1)
+    await becomes(lambda: 5 in played.slurm.jobs)
+    played.ends(5, WELL)
+    assert (await trial.told(Ended)).key == behind
+    played.ends(4, WELL)
+    assert (await trial.told(Ended)).key == waits
+
+
+async def test_what_ran_on_a_node_that_is_down_now_is_dropped(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    trial = await dies(played)
+    played.slurm.states["a"] = DOWN
+    found = await trial.start(*TWO)
+    assert (found.running, found.ended, found.absent) == (frozenset(), (), {"a"})
+    await becomes(lambda: played.slurm.jobs[number][1] == "CANCELLED")
+    await becomes(lambda: not list((played.root / "attempts").iterdir()))
+
+
+async def test_what_was_never_submitted_or_cannot_be_read_is_removed(played: Played) -> None:
+    await played.trial.start(*TWO)
+    never, torn = await played.runs(), await played.runs(slot=1)
+    trial = await dies(played)
+    del played.slurm.jobs[never]
+    (played.root / "attempts" / "1.1.1.0" / "part").write_bytes(b"half of")
+    assert (await trial.start(*TWO)).running == frozenset()
+    assert played.slurm.jobs[torn][1] == "CANCELLED"
+    await becomes(lambda: not list((played.root / "attempts").iterdir()))
+
+
+async def test_a_gang_of_which_a_member_failed_without_a_server_ends_with_the_next(played: Played) -> None:
+    await played.trial.start(*TWO)
+    trial = played.trial
+    key = trial.launch(Command(("true",)), Command(("true",)), node=("a", "b"), slots=(0, 0))
+    await becomes(lambda: 2 in played.slurm.jobs)
+    for rank in (0, 1):
+        played.slurm.moves(rank + 1, "RUNNING")
+        played.tells(rank + 1, MemberStarted(*key, rank))
+    await trial.told(Started)
+    await dies(played)
+    played.tells(2, MemberEnded(*key, 1, 2, Raw(encode(FAILED))))
+    played.slurm.moves(2, "COMPLETED")
+    assert (await trial.start(*TWO)).running == {key}
+    await trial.told(Started)
+    ended = await trial.told(Ended)
+    assert (ended.ending.outcome, ended.ending.detail) == (Outcome.EXITED, "process 1: exit status 3")
+    assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.EXITED]
+    assert played.slurm.jobs[1][1] == "CANCELLED"
