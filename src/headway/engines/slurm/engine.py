@@ -576,7 +576,7 @@ class SlurmEngine:
         return {job: known.get(job, Queued(job, "FORGOTTEN", "Slurm knows nothing of it any more")) for job in asked}
 
     def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
-        """Cancel again what should have left the queue; also jobs that nobody knows of."""
+        """Cancel again what should have left the queue; also jobs that belong to no attempt."""
         now = self._loop.time()
         for job, grave in self._graves.items():
             if now - grave.since > _LINGER_SECONDS and job in listed and listed[job].state != "COMPLETING":
