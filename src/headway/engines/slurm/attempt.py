@@ -190,9 +190,10 @@ class Attempt:
         if len(members) == 1:
             self.ended = Ended(*self.key, members[0])
         else:
-            failed = self.failed
-            if failed is None or members[failed].outcome is Outcome.SUCCEEDED:
-                failed = next((rank for rank, one in enumerate(members) if one.outcome is not Outcome.SUCCEEDED), None)
+            without = [rank for rank, one in enumerate(members) if one.outcome is not Outcome.SUCCEEDED]
+            by_themselves = [rank for rank in without if not by_rank[rank].cancelled]
+            causes = by_themselves or without
+            failed = self.failed if self.failed in causes else next(iter(causes), None)
             self.ended = end_of(self.key, tuple(members), failed)
         return self.ended
 

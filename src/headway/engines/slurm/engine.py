@@ -413,12 +413,13 @@ class SlurmEngine:
         """Report the end of an attempt if all is known of it; end the other parts of a gang that has failed."""
         if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt:
             return
-        if attempt.failed is not None:  # in the part of that member, its runner has ended the others
-            self._cancel(attempt, but=attempt.failed)
         now, key = self._loop.time(), attempt.key
-        untold = [part.number for part in attempt.parts if part.left and attempt.is_over(part, now)]
+        untold = [part for part in attempt.parts if part.left and attempt.is_over(part, now)]
+        if attempt.failed is not None or any(not part.cancelled for part in untold):
+            self._cancel(attempt, but=attempt.failed)  # in the part of that member, its runner has ended the others
         remains = {
-            number: Remains(self._folder.is_claimed(key, number), self._folder.said(key, number)) for number in untold
+            part.number: Remains(self._folder.is_claimed(key, part.number), self._folder.said(key, part.number))
+            for part in untold
         }
         if attempt.whole(now, self._partition, remains):
             self._finish(attempt)

@@ -163,6 +163,16 @@ def test_of_a_gang_the_first_that_failed_counts_and_the_others_were_killed() -> 
     assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.RAISED, Outcome.KILLED]
 
 
+def test_what_was_ended_with_a_gang_is_not_its_cause() -> None:
+    gang = attempt("a", "b")
+    finishes(gang.parts[1], "FAILED")
+    gang.parts[0].cancelled = True
+    tells(gang, 0, Ending(Outcome.KILLED))
+    ended = gang.whole(SETTLE_SECONDS, MAIN, {1: Remains(claimed=True)})
+    assert ended is not None
+    assert (ended.ending.outcome, ended.ending.detail[:11]) == (Outcome.LOST, "process 1: ")
+
+
 def test_a_gang_has_begun_and_saved_when_all_its_members_have() -> None:
     gang = attempt("a", "b")
     one, other = gang.parts

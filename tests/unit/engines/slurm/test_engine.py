@@ -305,6 +305,20 @@ async def test_a_job_that_goes_on_after_its_end_was_told_is_cancelled(
     await becomes(lambda: played.slurm.jobs[number][1] == "CANCELLED")
 
 
+async def test_a_gang_ends_when_a_job_of_it_ends_without_a_word(played: Played) -> None:
+    trial = played.trial
+    await trial.start(*TWO)
+    key = trial.launch(Command(("true",)), Command(("true",)), node=("a", "b"), slots=(0, 0))
+    await becomes(lambda: 2 in played.slurm.jobs)
+    played.slurm.moves(1, "RUNNING")
+    played.slurm.moves(2, "FAILED")
+    ended = await trial.ended(key)
+    assert ended.ending.outcome is Outcome.REFUSED
+    assert ended.ending.detail.startswith("process 1: job 2 of Slurm on node 'b' ended as FAILED")
+    assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.REFUSED]
+    assert played.slurm.jobs[1][1] == "CANCELLED"
+
+
 async def test_news_without_the_word_are_ignored(played: Played) -> None:
     await played.trial.start(*TWO)
     played.engine.on_news(["not the word", "1", "0", "1", "0"])
