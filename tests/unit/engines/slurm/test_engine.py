@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from headway.engines.base import AttemptKey, Command, Ended, Ending, NodeBack, NodeFound, NodeGone, NodeLost, Started
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
+from headway.engines.slurm import attempt
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
 from headway.engines.slurm.engine import SlurmEngine
@@ -102,8 +103,8 @@ class PlayedSlurm:
         if self.refuses:
             raise Refused(self.refuses)
         self.submitted.append(words)
-        job, task, attempt, number = map(int, words[0].rpartition("-")[2].split("."))
-        self.jobs[len(self.submitted)] = (((job, task, attempt), number), "PENDING")
+        job, task, tried, number = map(int, words[0].rpartition("-")[2].split("."))
+        self.jobs[len(self.submitted)] = (((job, task, tried), number), "PENDING")
         if self.swallows:
             self.swallows -= 1
             raise NotNow("the answer was lost")
@@ -148,12 +149,12 @@ class Played:
 
     def tells(self, number: int, message: object) -> None:
         """The runner of a job tells something."""
-        ((job, task, attempt), part), _ = self.slurm.jobs[number]
-        fd = os.open(self.root / "attempts" / f"{job}.{task}.{attempt}.{part}" / "told", os.O_WRONLY | os.O_APPEND)
+        ((job, task, tried), part), _ = self.slurm.jobs[number]
+        fd = os.open(self.root / "attempts" / f"{job}.{task}.{tried}.{part}" / "told", os.O_WRONLY | os.O_APPEND)
         append(fd, [encode(message)])
         os.close(fd)
         word = (self.root / "secret").read_text()
-        self.engine.on_news([word, str(job), str(task), str(attempt), str(part)])
+        self.engine.on_news([word, str(job), str(task), str(tried), str(part)])
 
     def ends(self, number: int, ending: Ending) -> None:
         """The runner of a job tells its end."""
@@ -171,6 +172,7 @@ async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     slurm = PlayedSlurm()
     monkeypatch.setattr(module, "Commands", lambda _: slurm)
     monkeypatch.setattr(module, "_AGAIN_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(attempt, "SETTLE_SECONDS", 0.1)
     async with Trial(SlurmEngine(tmp_path / "shared", SlurmSettings("main", poll=0.1)), 10) as trial:
         yield Played(trial, slurm, tmp_path / "shared")
         for number in slurm.jobs:
