@@ -249,3 +249,15 @@ async def test_an_instance_of_a_service_is_refused_where_it_cannot_connect(
         assert ending.outcome is Outcome.REFUSED
         assert "node 'f' is at site 'field', of engine farm: no instance of a service runs there" in ending.detail
         assert farm.launched == []
+
+
+async def test_a_top_level_keeps_services_on_this_machine_and_jobs_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = wire.NewJob(
+        work=wire.Handling("a:b"), kind="service", name="s", service=wire.ServiceTerms(least=1, most=1)
+    )
+    farm, policy = Farm(node("f", slots=3, capabilities=AFAR)), "sites:top=lb,each=fcfs,at=local/instances"
+    async with rig(tmp_path, monkeypatch, (HERE, FIELD), A1, policy=policy, field=farm) as live:
+        await live.submit(new_job(), service, new_job())
+        assert live.where == {(2, 0, 1): "a", (1, 0, 1): "f", (3, 0, 1): "f"}

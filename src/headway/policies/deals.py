@@ -6,13 +6,13 @@ Source: `in_turn` and `fewest_jobs` are RR and LB of DN13, section 4. `efficient
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final, NamedTuple
 
 from headway.model.graph import length_of
 from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind
-from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.model.snapshot import ALL_KINDS, JobView, NodeView, Snapshot, serves_of
 
 ROOM: Final = 0.9
 """`efficient_first` fills a site up to this share of what it can do until the horizon: packing is never perfect."""
@@ -24,9 +24,10 @@ class Site:
     Args:
         nodes: those that do not drain.
         pool: the pool of the site; None: it does not exist yet.
+        serves: the kinds of jobs that its policy serves.
 
     Attributes:
-        name, nodes: as given.
+        name, nodes, serves: as given.
         dealt: how many jobs it was dealt so far.
         is_up: whether one of them is up.
         capacity: slots times speed factor.
@@ -36,9 +37,16 @@ class Site:
         blocked: the same, with the slots of a node counted that a task leaves over and no equal task can use.
     """
 
-    def __init__(self, name: str, nodes: Sequence[NodeView], pool: Snapshot | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        nodes: Sequence[NodeView],
+        pool: Snapshot | None,
+        serves: frozenset[Kind] = ALL_KINDS,
+    ) -> None:
         self.name = name
         self.nodes = nodes
+        self.serves = serves
         self.dealt = 0 if pool is None else pool.dealt
         self.is_up = any(node.up for node in nodes)
         specs = [node.spec for node in nodes]
@@ -52,11 +60,13 @@ class Site:
         self._blocks: dict[int, float] = {}
 
     def holds(self, job: JobView, cores: int) -> bool:
-        """Whether its nodes could run a job if nothing else ran there.
+        """Whether its nodes could run a job if nothing else ran there, and its policy serves such jobs.
 
         Args:
             cores: see `cores_of`.
         """
+        if job.kind not in self.serves:
+            return False
         if job.kind is Kind.RIGID:
             return cores <= self.slots
         if cores not in self._holds:
@@ -115,6 +125,14 @@ def cores_of(job: JobView) -> int:
     if job.kind is Kind.WORKFLOW:
         return max(task.cores for task in job.graph)
     return job.width
+
+
+@cache
+def served_by(policy: str) -> frozenset[Kind]:
+    """The kinds of jobs that a policy serves, by its text."""
+    from headway.policies.registry import find  # it knows policies that deal
+
+    return serves_of(find(policy))
 
 
 Dealt = tuple[JobView, Site | None]

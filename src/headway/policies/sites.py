@@ -5,16 +5,17 @@ Source: the two levels of DN13, section 4. The rules by which jobs are dealt are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headway.errors import InvalidInput
+from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, Demand, Site, why
+from headway.policies.deals import RULES, Demand, Site, served_by, why
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""
@@ -24,8 +25,9 @@ AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated 
 class Sites:
     """Each site has its own slots, jobs and policy; jobs are dealt to the sites when they come.
 
-    A site is what nodes have in common that name the same `site`. A job goes only to a site that can hold it, and stays
-    there. If all of a site is down, what has not started there is dealt anew. Jobs that can be held nowhere wait.
+    A site is what nodes have in common that name the same `site`. A job goes only to a site that can hold it and whose
+    policy serves its kind, and stays there. If all of a site is down, what has not started there is dealt anew. Jobs
+    that can be held nowhere wait.
 
     Args:
         top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
@@ -58,6 +60,14 @@ class Sites:
             named.add(site)
             _check("at", text, self.lower(site))
 
+    @property
+    def serves(self) -> frozenset[Kind]:
+        """What the policies of the sites serve together."""
+        found = served_by(self.each.replace(";", ","))
+        for part in self.at.split("|") if self.at else ():
+            found |= served_by(part.partition("/")[2].replace(";", ","))
+        return found
+
     def lower(self, pool: str) -> str:
         """The policy of a site."""
         named = {site: text for site, _, text in (part.partition("/") for part in self.at.split("|"))}
@@ -68,7 +78,7 @@ class Sites:
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a job is at its site, see `headway.policies.deals.why`."""
-        sites = _sites(view, list(view.pools), weigh=RULES[self.top].weighs)
+        sites = _sites(view, list(view.pools), self.lower, weigh=RULES[self.top].weighs)
         return why(self.top, job, sites)
 
     @property
@@ -83,7 +93,7 @@ class Sites:
         jobs = [job for job in view.in_order(by_order) if not job.attempts and not job.held]  # also where none is ready
         stranded = _stranded(view)
         if jobs or stranded:
-            sites = _sites(view, names, weigh=RULES[self.top].weighs)
+            sites = _sites(view, names, self.lower, weigh=RULES[self.top].weighs)
             for job, site in RULES[self.top].deals([*jobs, *stranded], sites, view.last):
                 if site is None:
                     plan.pass_over(job.id, Reason.NEVER_FITS)
@@ -147,13 +157,16 @@ def _stranded(view: Snapshot) -> list[JobView]:
     ]
 
 
-def _sites(view: Snapshot, names: Sequence[str], *, weigh: bool) -> list[Site]:
+def _sites(view: Snapshot, names: Sequence[str], lower: Callable[[str], str], *, weigh: bool) -> list[Site]:
     """The sites in the order of their names, with the work that they have if that is to be weighed."""
     nodes: dict[str, list[NodeView]] = {name: [] for name in names}
     for node in view.nodes.values():
         if not node.draining and _site_of(node) in nodes:
             nodes[_site_of(node)].append(node)
-    sites = [Site(name, nodes[name], view.pools.get(name)) for name in names]
+    sites = []
+    for name in names:
+        pool = view.pools.get(name)
+        sites.append(Site(name, nodes[name], pool, served_by(lower(name)) if pool is None else pool.serves))
     if weigh:
         for site in sites:
             pool = view.pools.get(site.name)

@@ -12,6 +12,7 @@ from headway.model.events import DeciderChosen, JobSubmitted, NodeDown, NodeJoin
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
+from headway.model.snapshot import ALL_KINDS, BATCH, serves_of
 from headway.policies import deals, registry
 from headway.testing import job
 
@@ -79,6 +80,20 @@ def test_cores_that_share_a_slot_count_as_slots() -> None:
     core.handle(NodeJoined(0, NodeSpec("a", 2, cores=8)))
     site = deals.Site("a", [core.state.nodes["a"]], None)
     assert (site.blocks(1), site.blocks(4), site.blocks(8)) == (1.0, 1.0, 2.0)
+
+
+def test_a_site_is_dealt_only_what_its_policy_serves() -> None:
+    policy = "sites:each=fcfs,at=b/instances"
+    core = Scheduler(registry.find, policy)
+    for name in "ab":
+        core.handle(NodeJoined(0, NodeSpec(name, 2, site=name)))
+    for number in range(3):
+        core.handle(JobSubmitted(0, job(number)))
+    core.handle(Woke(0))
+    assert [view.pool.name for view in core.state.jobs.values()] == ["a"] * 3
+    assert serves_of(registry.find(policy)) == ALL_KINDS
+    assert serves_of(registry.find("sites")) == BATCH
+    core.check()
 
 
 def test_the_horizon_is_a_lower_bound() -> None:
