@@ -53,6 +53,11 @@ def nodes(up: Up) -> dict[str, tuple[str, str, bool, int]]:
     return {one["name"]: (one["site"], one["engine"], one["up"], len(one["slots"])) for one in told(up, "nodes")}
 
 
+def gone(up: Up) -> dict[str, str]:
+    """The sites whose engine is gone, and why."""
+    return {one["name"]: one["gone"] for one in told(up, "status")["server"]["sites"] if one.get("gone")}
+
+
 def ran_on(up: Up, jobs: int) -> list[str]:
     """The nodes on which so many jobs ran, as each says in its output."""
     numbers = [told(up, "submit", "--", "sh", "-c", "echo $HEADWAY_NODE")["job"] for _ in range(jobs)]
@@ -91,6 +96,10 @@ def test_workers_of_dask_and_this_machine_are_two_sites_also_after_a_crash(tmp_p
         up.stop()
         up.start("--dask", dask.address, "--dask-tls", str(dask.tls), cluster=False)
         until(lambda: nodes(up) == {"m1": ("dask", "dask", True, 2)})
+        assert gone(up) == {}
+        dask.kill("all")
+        until(lambda: nodes(up) == {"m1": ("dask", "dask", False, 2)})
+        until(lambda: "no Dask scheduler answers" in gone(up).get("dask", ""))
     finally:
         up.stop()
 
@@ -109,5 +118,9 @@ def test_nodes_of_slurm_and_this_machine_are_two_sites_also_after_a_crash(tmp_pa
         up.stop()
         up.start("--slurm", "main", "--slurm-folder", str(tmp_path / "shared"), cluster=False)
         until(lambda: nodes(up) == dict.fromkeys(NODES, ("slurm", "slurm", True, CPUS)))
+        slurm.stop_controller()
+        until(lambda: "Slurm does not answer" in gone(up).get("slurm", ""))
+        slurm.start_controller()
+        until(lambda: gone(up) == {})
     finally:
         up.stop()

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -456,6 +456,16 @@ class Outputs(Protocol):
         Args:
             idle: only jobs of which nothing was written or discarded for this many seconds.
         """
+        ...
+
+
+@runtime_checkable
+class UsesAnother(Protocol):
+    """An engine that asks another system which nodes there are, or has it run what it launches."""
+
+    @property
+    def silence(self) -> str:
+        """Why that system does not answer now; empty: it does. What runs may go on meanwhile."""
         ...
 
 

@@ -38,6 +38,7 @@ from headway.engines.base import (
     NodeLost,
     Noticed,
     Report,
+    UsesAnother,
 )
 from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.job import JobId
@@ -113,8 +114,13 @@ class Router:
 
     @property
     def gone(self) -> dict[str, str]:
-        """The engines that can do nothing now, by name, and why."""
-        return {part.name: part.why for part in self._parts.values() if part.why}
+        """The engines that can do nothing now, or whose system does not answer, by name, and why."""
+        found = {}
+        for part in self._parts.values():
+            why = part.why or (part.engine.silence if part.up and isinstance(part.engine, UsesAnother) else "")
+            if why:
+                found[part.name] = why
+        return found
 
     # Called by the driver
 

@@ -221,6 +221,19 @@ async def test_who_is_gone_is_known_with_the_cause_until_it_is_back(rig: Rig) ->
         await rig.router.read("west:x", 0, 9)
 
 
+async def test_an_engine_whose_system_does_not_answer_is_said_though_it_goes_on() -> None:
+    class Asking(Mortal):
+        silence = ""
+
+    west = Asking()
+    router = Router({"east": Mortal(), "west": west})
+    await router.start(NODES, lambda report: None, FilesInMemory())
+    assert router.gone == {}
+    west.silence = "the controller is down"
+    assert router.gone == {"west": "the controller is down"}
+    await router.stop()
+
+
 async def test_a_patient_one_starts_also_if_no_engine_does(rig: Rig) -> None:
     east = Mortal()
     east.gone = True

@@ -71,6 +71,11 @@ class DaskEngine(RemoteEngine):
         self._arguments: dict[str, Any] = {}
         self._owner = ""
 
+    @property
+    def silence(self) -> str:
+        """Why the scheduler does not answer now; empty: it does."""
+        return self._told.get(self._terms.address, "")
+
     # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:

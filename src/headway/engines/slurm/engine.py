@@ -122,7 +122,7 @@ class SlurmEngine:
         self._reading = asyncio.Lock()
         self._soon = asyncio.Event()
         self._pause = settings.poll
-        self._silent = False
+        self._silence = ""
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="headway-slurm")
         self._early: list[Report] | None = []
         self._door: asyncio.DatagramTransport | None = None
@@ -130,6 +130,11 @@ class SlurmEngine:
         self._partition = Partition(settings.partition, None)
         self._report: Callable[[Report], None]
         self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def silence(self) -> str:
+        """Why Slurm does not answer now; empty: it does."""
+        return self._silence
 
     @property
     def up(self) -> frozenset[str]:
@@ -514,13 +519,13 @@ class SlurmEngine:
             self._pause = min(2 * self._pause, self._settings.poll)
             try:
                 await self._look()
-                if self._silent:
+                if self._silence:
                     log.info("Slurm answers again")
-                self._silent = False
+                self._silence = ""
             except (NotNow, Refused) as error:
-                if not self._silent:
+                if not self._silence:
                     log.warning("Slurm does not answer; what runs goes on: %s", error)
-                self._silent = True
+                self._silence = f"Slurm does not answer; what runs goes on: {error}"
                 await self._read_all()
             except Exception:  # whatever went wrong, there is another look
                 log.exception("the look at Slurm's queue failed")
