@@ -433,11 +433,10 @@ def _sites(
     finding: dict[str, SiteSpec] = {}
     for number, table in enumerate(tables):
         try:
-            one, finds = _site(table, base)
-            if sites.setdefault(one.name, one) is not one:
-                raise InvalidInput("name", one.name, "a name that no other site has")
-            if len(sites) > SITES_MAX:
+            one, finds = _site(table, base, sites)
+            if len(sites) == SITES_MAX:
                 raise InvalidInput("name", one.name, f"no more than {SITES_MAX} sites in all")
+            sites[one.name] = one
             if finds:
                 finding[one.name] = one
         except InvalidInput as flaw:
@@ -446,7 +445,7 @@ def _sites(
     return sites, finding
 
 
-def _site(table: Mapping[str, Any], base: Path) -> tuple[SiteSpec, bool]:
+def _site(table: Mapping[str, Any], base: Path, others: Mapping[str, SiteSpec]) -> tuple[SiteSpec, bool]:
     """One [[site]] table, and whether its engine finds its nodes."""
     from headway.engines import registry  # few files have such tables
 
@@ -456,7 +455,11 @@ def _site(table: Mapping[str, Any], base: Path) -> tuple[SiteSpec, bool]:
     if not isinstance(engine, str):
         raise InvalidInput("engine", engine, f"one of {', '.join(registry.names())}, in quotes")
     options = {field: value for field, value in table.items() if field not in ("name", "engine")}
-    return registry.site(table["name"], engine, options, base), registry.kind(engine).finds
+    found = registry.site(name, engine, options, base)
+    if name in others:
+        raise InvalidInput("name", name, "a name that no other site has")
+    registry.check_apart(found, others.values())
+    return found, registry.kind(engine).finds
 
 
 def _check_site(name: str, sites: Mapping[str, SiteSpec], finding: Mapping[str, SiteSpec]) -> None:

@@ -333,6 +333,14 @@ TLS = "ca.crt, node.crt, node.key"
     ("text", "said"),
     [
         (f"{SLURM}{SLURM}", "c:6: name is 'hpc'; allowed: a name that no other site has"),
+        (
+            f"{SLURM}{SLURM.replace('hpc', 'two')}",
+            "c:8: partition is 'main'; allowed: one that no other site has; site 'hpc' has it",
+        ),
+        (
+            f"{DASK}{DASK.replace('attic', 'two')}",
+            "c:8: address is 'tcp://10.0.0.1:8786'; allowed: one that no other site has; site 'attic' has it",
+        ),
         ("[[site]]\nengine = 'slurm'\n", "c:1: name is None; allowed: a name, in quotes"),
         ("[[site]]\nname = 'a'\nengine = 'slrum'\n", "c:3: engine is 'slrum'; allowed: dask, local, slurm"),
         ("[[site]]\nname = 'a'\nengine = 3\n", "c:3: engine is 3; allowed: one of local, dask, slurm"),

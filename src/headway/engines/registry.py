@@ -7,7 +7,7 @@ engine needs is imported when it is made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -48,6 +48,7 @@ class Option:
         required: whether it has to be given.
         files: it is a folder, in which these have to be; a relative one counts from the file that names it.
         is_folder: it is a folder, which need not be there yet.
+        of_one: no two sites have the same, for both would find the same nodes.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Option:
     required: bool = False
     files: tuple[str, ...] = ()
     is_folder: bool = False
+    of_one: bool = False
 
     def value(self, given: object, base: Path) -> object:
         """A value as it is kept: a folder as its full path.
@@ -184,6 +186,19 @@ def site(name: str, engine: str = LOCAL, options: Mapping[str, object] | None = 
     defaults = {option.name: option.default for option in chosen.options}
     taken = chosen.taken(options or {}, base)
     return SiteSpec(name, engine, {key: value for key, value in taken.items() if value != defaults[key]})
+
+
+def check_apart(spec: SiteSpec, others: Iterable[SiteSpec]) -> None:
+    """Check that a site is not one of the others under another name.
+
+    Raises:
+        InvalidInput: it is; the field is the option that both have.
+    """
+    alike = [other for other in others if other.engine == spec.engine]
+    for name in (option.name for option in kind(spec.engine).options if option.of_one and option.name in spec.options):
+        for other in alike:
+            if other.options.get(name) == spec.options[name]:
+                raise InvalidInput(name, spec.options[name], f"one that no other site has; site {other.name!r} has it")
 
 
 def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> Engine:
@@ -351,7 +366,11 @@ BUILT_IN: Final = {
         _dask,
         (
             Option(
-                "address", "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens", _is_address, required=True
+                "address",
+                "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens",
+                _is_address,
+                required=True,
+                of_one=True,
             ),
             Option("tls", f"a folder with {', '.join(TLS_FILES)}, in quotes", files=TLS_FILES),
             Option("folder", "a full path on the workers' machines, in quotes", _is_full_path),
@@ -366,7 +385,7 @@ BUILT_IN: Final = {
         "Nodes of a partition of Slurm.",
         _slurm,
         (
-            Option("partition", "the name of a partition, in quotes", _is_partition, required=True),
+            Option("partition", "the name of a partition, in quotes", _is_partition, required=True, of_one=True),
             Option("folder", _SHARED, is_folder=True),
             Option("slots", "a whole number from 1 to 1000", _whole(1, 1000)),
             Option("memory", "MiB for each slot, a whole number from 0", _whole(0, 1 << 40)),
