@@ -450,7 +450,7 @@ def _site(table: Mapping[str, Any], base: Path, others: Mapping[str, SiteSpec]) 
     from headway.engines import registry  # few files have such tables
 
     name, engine = table.get("name"), table.get("engine", registry.LOCAL)
-    if not _is_name(name):
+    if not isinstance(name, str) or not _is_name(name):
         raise InvalidInput("name", name, _NAME)
     if not isinstance(engine, str):
         raise InvalidInput("engine", engine, f"one of {', '.join(registry.names())}, in quotes")
