@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
@@ -181,6 +182,14 @@ def test_of_every_route_it_is_said_who_may_ask() -> None:
     assert RIGHTS.keys() == set(wire.ROUTES)
     for route, (least, own) in RIGHTS.items():
         assert route.right == wire.Right(least, bool(own)), route.name
+
+
+def test_the_page_on_the_interface_says_the_same() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "http-api.md").read_text("utf-8")
+    words = {None: "all", VIEWER: "V", SUBMITTER: "S", OPERATOR: "O", ADMINISTRATOR: "A"}
+    rows = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| (\w+) \|", page, re.MULTILINE))
+    said = {f"{route.method} {route.path}": own or words[least] for route, (least, own) in RIGHTS.items()}
+    assert rows == said
 
 
 @pytest.mark.parametrize("role", ["", *(role.value for role in Role)])
