@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway import Client, HeadwayExecutor, Job, Task
+from headway import Client, HeadwayExecutor, Job, Service, Task
 from headway.errors import HeadwayError, Refused
 
 from ..waiting import LIMIT, until
@@ -93,6 +93,11 @@ def test_users_work_side_by_side_and_the_audit_says_who_did_what(up: Up) -> None
         with HeadwayExecutor(client) as executor:
             assert executor.submit(pow, 3, 2).result(LIMIT) == 9
         assert other.job(job).job.name == "hers"  # what there is everybody sees
+        service = client.serve(Service("hers-too", pow))
+        for caller, handler in ((client, "pow"), (viewer, "")):
+            [listed] = caller.services()
+            assert (listed.user, listed.handler, caller.service("hers-too").handler) == ("ann", handler, handler)
+        client.cancel(service)
         for forbidden in (
             lambda: other.results(job),
             lambda: other.clear(job),

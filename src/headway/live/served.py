@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headway import wire
 from headway.errors import NoSuchService
 from headway.live.driver import Driver
@@ -28,6 +30,11 @@ def service_report(driver: Driver, name: str) -> wire.ServiceReport:
     if name not in names:
         raise NoSuchService(name, names)
     return _of(driver, name, names[name])
+
+
+def without_words(report: wire.ServiceReport) -> wire.ServiceReport:
+    """The same report for those who may not read what the service runs, and what was wrong with that."""
+    return msgspec.structs.replace(report, handler="", trouble="")
 
 
 def _of(driver: Driver, name: str, jobs: tuple[JobId, ...]) -> wire.ServiceReport:

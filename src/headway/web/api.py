@@ -743,10 +743,12 @@ class Api:
         return await reports.costs(self._driver)
 
     async def _services(self, asked: Asked) -> wire.ServiceList:
-        return served.report(self._driver)
+        found = served.report(self._driver)
+        shown = tuple(_shown(asked.caller, one) for one in found.services)
+        return msgspec.structs.replace(found, services=shown)
 
     async def _service(self, asked: Asked) -> wire.ServiceReport:
-        return served.service_report(self._driver, asked.service)
+        return _shown(asked.caller, served.service_report(self._driver, asked.service))
 
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return await reports.statistics(self._driver)
@@ -787,6 +789,11 @@ def _query(given: QueryParams, kinds: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drop_none(owners: Iterable[TokenOwner]) -> None:
     """Where there are no connections."""
+
+
+def _shown(caller: TokenOwner, report: wire.ServiceReport) -> wire.ServiceReport:
+    """As much of a report as a caller may read."""
+    return report if caller.owns(report.user) else served.without_words(report)
 
 
 def _named(about: wire.TokenReport) -> str:
