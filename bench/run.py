@@ -34,6 +34,7 @@ SECTIONS = (
     "lin14",
     "startup",
     "live",
+    "dask_engine",
     "executor",
     "fresh",
     "tiers",
