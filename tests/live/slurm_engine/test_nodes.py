@@ -46,7 +46,8 @@ async def test_a_drained_node_finishes_what_it_has_and_is_lost_then(trial: Trial
     (tmp_path / "door").touch()
     assert await trial.value(runs) == "through"
     lost = await trial.told(NodeLost)
-    assert (lost.node, lost.detail) == ("a", "it is drained in Slurm: test")
+    assert lost.node == "a"
+    assert lost.detail in ("it is drained in Slurm: test", "it is draining in Slurm: test"), "sinfo may be late"
     mark("a", "resume")
     assert (await trial.told(NodeBack)).node == "a"
     assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
