@@ -187,14 +187,18 @@ class Attempt:
                 if told is None
                 else meant(told, part, partition)
             )
-        if len(members) == 1:
-            self.ended = Ended(*self.key, members[0])
+        without = [rank for rank, one in enumerate(members) if one.outcome is not Outcome.SUCCEEDED]
+        causes = [rank for rank in without if not by_rank[rank].cancelled]
+        if causes:
+            failed: int | None = self.failed if self.failed in causes else causes[0]
+            assert failed is not None
+            if members[failed].outcome is Outcome.KILLED:
+                detail = "it was told to end, neither by Headway nor for a reason that Slurm knows"
+                members[failed] = msgspec.structs.replace(members[failed], outcome=Outcome.LOST, detail=detail)
         else:
-            without = [rank for rank, one in enumerate(members) if one.outcome is not Outcome.SUCCEEDED]
-            by_themselves = [rank for rank in without if not by_rank[rank].cancelled]
-            causes = by_themselves or without
-            failed = self.failed if self.failed in causes else next(iter(causes), None)
-            self.ended = end_of(self.key, tuple(members), failed)
+            failed = self.failed if self.failed in without else next(iter(without), None)
+        single = len(members) == 1
+        self.ended = Ended(*self.key, members[0]) if single else end_of(self.key, tuple(members), failed)
         return self.ended
 
 

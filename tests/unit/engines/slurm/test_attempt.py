@@ -163,6 +163,16 @@ def test_of_a_gang_the_first_that_failed_counts_and_the_others_were_killed() -> 
     assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.RAISED, Outcome.KILLED]
 
 
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "FORGOTTEN"])
+def test_what_was_told_to_end_by_nobody_known_is_lost(state: str) -> None:
+    """Reported as killed it would be given back for ever, as if Headway had wanted that."""
+    one = attempt("a")
+    finishes(tells(one, 0, Ending(Outcome.KILLED)), state)
+    ended = end(one)
+    assert ended is not None
+    assert (ended.ending.outcome, ended.ending.detail[:18]) == (Outcome.LOST, "it was told to end")
+
+
 def test_what_was_ended_with_a_gang_is_not_its_cause() -> None:
     gang = attempt("a", "b")
     finishes(gang.parts[1], "FAILED")
