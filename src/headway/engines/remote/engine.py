@@ -195,8 +195,8 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         return self._written.outputs(idle)
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Each node removes what was saved there."""
-        if task is not None and job not in self._saving:
+        """Each node removes what was saved there, if anything was."""
+        if job not in self._saving:
             return
         if task is None:
             self._saving.discard(job)
@@ -217,6 +217,8 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))
         self._nodes.clear()
         self._attempts.clear()
+        self._bringing.clear()
+        self._pulls.clear()
 
     # Called by nodes
 
@@ -400,37 +402,47 @@ class RemoteEngine(AgentEngine[RemoteNode]):
     async def _fetch_first(self, node: RemoteNode, message: MemberEnded) -> None:
         """Bring here what a member wrote, then report its end. If its node is lost meanwhile, so is the attempt."""
         key = (message.job, message.task, message.attempt)
-        if (pull := self._pulls.get((key, message.rank))) is not None:
-            if decode_ending(message.ending).outcome is not Outcome.SUCCEEDED:
-                await self._pull(node, key, message.rank, pull)
-            self._pulls.pop((key, message.rank), None)
         try:
-            stdout = await self._fetched(node, message.stdout)
-            stderr = await self._fetched(node, message.stderr)
-            ending = message.ending
-            for name in named(decode_ending(ending).outputs.values()):
-                try:
-                    await self._files.put(name, self._parts(node, Store.KEPT, name))
-                except (HeadwayError, FileNotFoundError) as error:
-                    if isinstance(error, EngineError):
-                        raise
-                    why = f"outputs cannot be kept: {error}"
-                    refused = Ending(Outcome.REFUSED, detail=why, outside=isinstance(error, NoRoom))
-                    ending = Raw(encode(refused))
-                    break
-        except EngineError as error:
+            whole = await self._fetched_of(node, key, message)
+        except Exception as error:  # whatever a node sends affects that node at most
+            if not isinstance(error, EngineError):
+                log.exception("node %s: what an attempt wrote cannot be fetched", node.spec.name)
             if node.up:
-                node.give_up(str(error))
+                node.give_up(f"what an attempt wrote cannot be fetched: {error}")
             return
         if key in self._attempts:
-            super().on_ended(node, structs.replace(message, ending=ending, stdout=stdout, stderr=stderr))
+            super().on_ended(node, whole)
 
-    async def _fetched(self, node: RemoteNode, output: Output | None) -> Output | None:
-        """An output whose file is here; without a name if it cannot be kept."""
+    async def _fetched_of(self, node: RemoteNode, key: AttemptKey, message: MemberEnded) -> MemberEnded:
+        """An end, with what the member saved and wrote here."""
+        pull = self._pulls.pop((key, message.rank), None)
+        if pull is not None and decode_ending(message.ending).outcome is not Outcome.SUCCEEDED:
+            await self._pull(node, key, message.rank, pull)
+        stdout = await self._fetched(node, key, message.stdout)
+        stderr = await self._fetched(node, key, message.stderr)
+        ending = message.ending
+        for name in named(decode_ending(ending).outputs.values()):
+            try:
+                await self._files.put(name, self._parts(node, Store.KEPT, name))
+            except EngineError:
+                raise
+            except (HeadwayError, FileNotFoundError) as error:
+                why = f"outputs cannot be kept: {error}"
+                ending = Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=isinstance(error, NoRoom))))
+                break
+        return structs.replace(message, ending=ending, stdout=stdout, stderr=stderr)
+
+    async def _fetched(self, node: RemoteNode, key: AttemptKey, output: Output | None) -> Output | None:
+        """An output whose file is here; without a name if it cannot be kept.
+
+        Raises:
+            EngineError: the node is gone, or names what is of another attempt.
+        """
         if output is None or not output.name:
             return output
         path = self._written.locate(output.name)
-        assert path is not None, "a node names its outputs as this engine does"
+        if path is None or attempt_of(output.name) != key:
+            raise EngineError(f"its agent says that an attempt wrote {output.name!r}")
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         digest = hashlib.sha256()
         try:
