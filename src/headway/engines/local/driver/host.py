@@ -77,16 +77,24 @@ def mark_of(folder: Path) -> str:
 
 
 def secret_in(root: Path) -> bytes:
-    """The secret in the folder of an engine, which agents there demand of drivers; made if there is none."""
+    """The secret in the folder of an engine, which agents there demand of drivers; made if there is none.
+
+    Several processes may ask at once: nodes of one machine can have a folder in common.
+    """
     path = root / "secret"
-    secret = path.read_bytes() if path.exists() else b""
-    if len(secret) != SECRET_BYTES:  # none yet, or the power failed before it was on the disk
-        secret = secrets.token_bytes(SECRET_BYTES)
-        draft = path.with_suffix(".draft")
-        draft.touch(mode=0o600)
-        draft.write_bytes(secret)
-        draft.replace(path)
-    return secret
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        secret = path.read_bytes() if path.exists() else b""
+        if len(secret) != SECRET_BYTES:  # none yet, or the power failed before it was on the disk
+            secret = secrets.token_bytes(SECRET_BYTES)
+            draft = path.with_suffix(".draft")
+            draft.touch(mode=0o600)
+            draft.write_bytes(secret)
+            draft.replace(path)
+        return secret
+    finally:
+        os.close(folder)
 
 
 class AgentHost:
