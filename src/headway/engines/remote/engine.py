@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
-from headway.engines.local.driver.written import Written, attempt_of
+from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared.frames import (
     Discard,
     MemberEnded,
@@ -34,14 +34,13 @@ from headway.engines.local.shared.frames import (
     Part,
     Piece,
     Read,
-    Show,
     Standing,
     Welcome,
     decode_ending,
     encode,
     frame,
 )
-from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
+from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.stores import PIECE_MAX, Store
 from headway.engines.remote.node import RemoteNode
 from headway.engines.remote.saved import SavedElsewhere
@@ -84,9 +83,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
     """
 
     def __init__(self, root: Path, settings: LocalSettings) -> None:
-        super().__init__(settings)
-        self._root = root
-        self._written = Written(root / OUTPUT_FOLDER)
+        super().__init__(root, settings)
         self._files: Files
         self._asked: dict[int, tuple[RemoteNode, asyncio.Future[Part]]] = {}
         self._numbers = count()
@@ -158,15 +155,6 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             self._hang_up(node)
             await node.stop()
 
-    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Let each node write the output of its members into files; it is read from there until it has been fetched."""
-        held = self._attempts.get((job, task, attempt))
-        if held is None:
-            return ""
-        self._all(held, Show(job, task, attempt))
-        suffix = SUFFIXES[stream == "stderr"]
-        return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
-
     async def read(self, name: str, offset: int, size: int) -> bytes:
         """Read the file; of a running attempt, ask its node."""
         try:
@@ -185,14 +173,6 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         """The file, once it has been fetched."""
         path = self._written.locate(name)
         return path if path is not None and attempt_of(name) not in self._attempts else None
-
-    def discard(self, names: Iterable[str]) -> None:
-        """Delete files."""
-        self._written.discard(names)
-
-    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
-        """Look through the folders of the jobs."""
-        return self._written.outputs(idle)
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Each node removes what was saved there, if anything was."""

@@ -41,14 +41,12 @@ from headway.engines.local.driver.node import LocalNode, Places
 from headway.engines.local.driver.pins import Pins
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
-from headway.engines.local.driver.written import Written, attempt_of
+from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.frames import (
     Kill,
-    Show,
     frame,
 )
-from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.errors import EngineError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -75,12 +73,10 @@ class LocalEngine(AgentEngine[LocalNode]):
         root: Path,
         settings: LocalSettings = LocalSettings(),  # noqa: B008  # frozen
     ) -> None:
-        super().__init__(settings)
-        self._root = root
+        super().__init__(root, settings)
         self._account = account_of(settings.run_as) if settings.run_as else None
         self._ground = (settings.ground or ground_of(root, self._account)) if self._account else root
         self._uploads: Path | None = None
-        self._written = Written(root / OUTPUT_FOLDER)
         self._pins = Pins(os.sched_getaffinity(0) if settings.pin else ())
         self._checkpoints = str(self._ground / "checkpoints")
         self._tending: dict[str, asyncio.Task[None]] = {}
@@ -178,15 +174,6 @@ class LocalEngine(AgentEngine[LocalNode]):
             raise EngineError("its tasks open the server's files in their folder, and there is none")
         super().launch(assignment)
 
-    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Let each node write the output of its members into files; the name is the path of one."""
-        held = self._attempts.get((job, task, attempt))
-        if held is None:
-            return ""
-        self._all(held, Show(job, task, attempt))
-        suffix = SUFFIXES[stream == "stderr"]
-        return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
-
     async def read(self, name: str, offset: int, size: int) -> bytes:
         """Read the file; what has written nothing yet has none."""
         try:
@@ -195,18 +182,6 @@ class LocalEngine(AgentEngine[LocalNode]):
             if attempt_of(name) in self._attempts:
                 return b""
             raise NoSuchOutput(f"{name} is not kept any more") from None
-
-    def locate(self, name: str) -> Path | None:
-        """Every output is in a file."""
-        return self._written.locate(name)
-
-    def discard(self, names: Iterable[str]) -> None:
-        """Delete files."""
-        self._written.discard(names)
-
-    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
-        """Look through the folders of the jobs."""
-        return self._written.outputs(idle)
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Remove a folder, if it exists; that of a task without known checkpoints goes with its job's."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from headway.engines.base import (
@@ -32,6 +33,7 @@ from headway.engines.base import (
 from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
+from headway.engines.local.driver.written import Written
 from headway.engines.local.shared.frames import (
     Change,
     Go,
@@ -54,6 +56,7 @@ from headway.engines.local.shared.frames import (
     frame,
     launch_of,
 )
+from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
@@ -73,9 +76,16 @@ NodeT = TypeVar("NodeT", bound=AgentNode)
 
 
 class AgentEngine(ABC, Generic[NodeT]):
-    """What engines have in common whose nodes have agents. See `headway.engines.base.Engine` for their duties."""
+    """What engines have in common whose nodes have agents. See `headway.engines.base.Engine` for their duties.
 
-    def __init__(self, settings: LocalSettings) -> None:
+    Args:
+        root: the engine's folder on the driver's machine.
+        settings: how agents treat what runs.
+    """
+
+    def __init__(self, root: Path, settings: LocalSettings) -> None:
+        self._root = root
+        self._written = Written(root / OUTPUT_FOLDER)
         self._settings = settings
         self._nodes: dict[str, NodeT] = {}
         self._attempts: dict[AttemptKey, AgentNode | Gang] = {}
@@ -146,6 +156,27 @@ class AgentEngine(ABC, Generic[NodeT]):
             held.asked = True
         if held is not None:
             self._all(held, Suspend(*key, self._settings.grace))
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Let each node write the output of its members into files; the name is the path that one has here."""
+        held = self._attempts.get((job, task, attempt))
+        if held is None:
+            return ""
+        self._all(held, Show(job, task, attempt))
+        suffix = SUFFIXES[stream == "stderr"]
+        return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
+
+    def locate(self, name: str) -> Path | None:
+        """Every output is in a file."""
+        return self._written.locate(name)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        self._written.discard(names)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """Look through the folders of the jobs."""
+        return self._written.outputs(idle)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let the nodes forget the end."""
