@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.dask_site import Processes, certificates, security
 
+import measure
 from headway.engines.base import Assignment, Call, Ended, Function, Member, NodeFound, NodeLost, Report
 from headway.engines.dask.engine import DaskEngine
 from headway.engines.dask.settings import DaskSettings
@@ -185,18 +186,20 @@ def main() -> None:
         ("kill, median ms", "kill_ms", "{:.0f}"),
         ("a dead worker is noticed, ms", "loss_ms", "{:.0f}"),
     ]
-    print("## Dask\n")
-    print("The engine for Dask alone (no journal, no core), on four workers of two threads with TLS on this machine;")
-    print(
-        "beside it Dask's own tasks, which run in threads and cannot be killed. Wanted: at least 2,000 tasks/s, at most"
+    measure.section(
+        "Dask",
+        f"""The engine for Dask alone (no journal, no core), on four workers of two threads with TLS on one machine:
+        {measure.machine()}.
+        Beside it Dask's own tasks, which run in threads and cannot be killed. Wanted: at least 2,000 tasks/s, at most
+        30 ms for one, a kill and a dead worker within 100 ms, and 64 MB not slower than Dask.""",
+        measure.table(
+            ("", "Headway", "Dask by itself"),
+            (
+                (label, text.format(headway[key]), text.format(dask[key]) if key in dask else "")
+                for label, key, text in rows
+            ),
+        ),
     )
-    print("30 ms for one, a kill and a dead worker within 100 ms, and 64 MB not slower than Dask.\n")
-    print("| | Headway | Dask by itself |")
-    print("| --- | ---: | ---: |")
-    for label, key, text in rows:
-        other = text.format(dask[key]) if key in dask else ""
-        print(f"| {label} | {text.format(headway[key])} | {other} |")
-    print("\n    python bench/dask_engine.py\n")
 
 
 if __name__ == "__main__":
