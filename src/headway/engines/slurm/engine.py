@@ -52,7 +52,7 @@ from headway.engines.base import (
     TierRefused,
 )
 from headway.engines.local.driver.gang import end_of
-from headway.engines.local.driver.written import Written, attempt_of
+from headway.engines.local.driver.written import OutputsInFiles, Written, attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains
@@ -96,7 +96,7 @@ class _Grave:
     since: float
 
 
-class SlurmEngine:
+class SlurmEngine(OutputsInFiles):
     """Runs attempts as jobs of Slurm. See `headway.engines.base.Engine` for its duties.
 
     Args:
@@ -108,7 +108,7 @@ class SlurmEngine:
         self._folder = Folder(folder.absolute())
         self._settings = settings
         self._commands = Commands(settings)
-        self._written = Written(self._folder.output)
+        super().__init__(Written(self._folder.output))
         self._nodes = Nodes(settings, self)
         self._places = Places()
         self._attempts: dict[AttemptKey, Attempt] = {}
@@ -274,18 +274,6 @@ class SlurmEngine:
             if held is not None and held.ended is None:
                 return b""
             raise NoSuchOutput(f"{name} is not kept any more") from None
-
-    def locate(self, name: str) -> Path | None:
-        """Every output is in a file."""
-        return self._written.locate(name)
-
-    def discard(self, names: Iterable[str]) -> None:
-        """Delete files."""
-        self._written.discard(names)
-
-    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
-        """Look through the folders of the jobs."""
-        return self._written.outputs(idle)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Remove what is in the folder of it."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -33,7 +32,7 @@ from headway.engines.base import (
 from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
-from headway.engines.local.driver.written import Written
+from headway.engines.local.driver.written import OutputsInFiles, Written
 from headway.engines.local.shared.frames import (
     Change,
     Go,
@@ -75,7 +74,7 @@ _PINGS_A_LEASE = 3
 NodeT = TypeVar("NodeT", bound=AgentNode)
 
 
-class AgentEngine(ABC, Generic[NodeT]):
+class AgentEngine(OutputsInFiles, Generic[NodeT]):
     """What engines have in common whose nodes have agents. See `headway.engines.base.Engine` for their duties.
 
     Args:
@@ -85,7 +84,7 @@ class AgentEngine(ABC, Generic[NodeT]):
 
     def __init__(self, root: Path, settings: LocalSettings) -> None:
         self._root = root
-        self._written = Written(root / OUTPUT_FOLDER)
+        super().__init__(Written(root / OUTPUT_FOLDER))
         self._settings = settings
         self._nodes: dict[str, NodeT] = {}
         self._attempts: dict[AttemptKey, AgentNode | Gang] = {}
@@ -165,18 +164,6 @@ class AgentEngine(ABC, Generic[NodeT]):
         self._all(held, Show(job, task, attempt))
         suffix = SUFFIXES[stream == "stderr"]
         return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
-
-    def locate(self, name: str) -> Path | None:
-        """Every output is in a file."""
-        return self._written.locate(name)
-
-    def discard(self, names: Iterable[str]) -> None:
-        """Delete files."""
-        self._written.discard(names)
-
-    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
-        """Look through the folders of the jobs."""
-        return self._written.outputs(idle)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let the nodes forget the end."""

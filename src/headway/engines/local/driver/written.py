@@ -82,6 +82,29 @@ class Written:
                         yield int(folder.name), _names(folder.path)
 
 
+class OutputsInFiles:
+    """The part of an engine whose outputs are files of one folder on the driver's machine.
+
+    Args:
+        written: the folder.
+    """
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+
+    def locate(self, name: str) -> Path | None:
+        """Every output is in a file."""
+        return self._written.locate(name)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        self._written.discard(names)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """Look through the folders of the jobs."""
+        return self._written.outputs(idle)
+
+
 def _names(folder: str) -> Iterator[str]:
     """Paths of the files of a folder, which is removed at the end if none is left."""
     with suppress(FileNotFoundError), os.scandir(folder) as files:
