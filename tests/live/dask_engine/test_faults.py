@@ -73,8 +73,11 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         site.kill(name, signal.SIGCONT)
 
     def kill_agent() -> None:
-        with suppress(AssertionError, psutil.NoSuchProcess, ValueError):  # it has none just now
-            agent_of(chance.choice(WORKERS)).kill()
+        until = time.monotonic() + LIMIT
+        while not (there := [found for name in WORKERS if (found := agent_of(name)) is not None]):
+            assert time.monotonic() < until, "no node has an agent"
+            time.sleep(0.05)
+        chance.choice(there).kill()
 
     def kill_server() -> None:
         up.kill()
@@ -88,14 +91,14 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         for name in WORKERS:  # Dask ended them with their scheduler
             site.worker(name)
 
-    def agent_of(name: str) -> psutil.Process:
+    def agent_of(name: str) -> psutil.Process | None:
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess):
                 words = process.cmdline()
                 ours = "headway.engines.local.agent.guard" in words and f'"name":"{name}"' in words[4]
                 if ours and str(tmp_path) in words[4] and (children := process.children()):
                     return children[0]
-        raise AssertionError(f"node {name} has no guard")
+        return None
 
     faults: list[Callable[[], None]] = [kill_worker, stop_worker, kill_agent, kill_server, kill_scheduler]
     chance.shuffle(faults)
