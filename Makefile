@@ -12,9 +12,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard bench integrations) hatch_build.py
 
-# Tests run in two processes more than there are processors, for many of them wait; all of a file in one of them, with the
+# Tests run in four processes more than there are processors, for many of them wait; all of a file in one of them, with the
 # servers they share. Their order is that of tests/conftest.py, so that no long file is the last one.
-JOBS ?= $(shell echo $$(($$(nproc) + 2)))
+JOBS ?= $(shell echo $$(($$(nproc) + 4)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Both halves of a check at once; what one has found is printed whole.
 BESIDE := $(MAKE) --no-print-directory -j2

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from headway.cli.forecast import outlook_of, promise
+from headway.cli.outlook import outlook_of, promise
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, counted, instant_in, print_json
 from headway.errors import HeadwayError

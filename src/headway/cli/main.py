@@ -50,6 +50,10 @@ COMMANDS: Final = {
     "history": ("headway.cli.history", "Measure what a server has run, and write it to files."),
     "check": ("headway.cli.journal", "Check that a data directory or a backup is as it was written."),
     "simulate": ("headway.cli.simulate", "Run a log, table or workflows under one or more policies."),
+    "forecast": (
+        "headway.cli.forecast",
+        "Forecast the open jobs of a log at random instants, and compare with what came.",
+    ),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
     "reproduce": ("headway.cli.reproduce", "Repeat the experiments of a paper and compare the figures."),

@@ -136,7 +136,7 @@ def simulate(
     from headway.config import read_network, read_switching
     from headway.sim.experiment import run
 
-    nodes = _nodes(trace.file, slots, cluster)
+    nodes = nodes_of(trace.file, slots, cluster)
     network = NO_NETWORK if cluster is None else read_network(cluster)
     switching = () if cluster is None else read_switching(cluster)
     policies = _policies(texts)
@@ -221,7 +221,7 @@ def of_cpu_use(workload: Workload, world: World) -> str:
     return f"{whence} Policies know {told} (--cpu {world.cpu})."
 
 
-def _nodes(file: str, slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
+def nodes_of(file: str, slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
     """The cluster: the one given, or else one of the size that the header of a log says.
 
     Raises:

@@ -17,8 +17,8 @@ import click
 from click.core import ParameterSource
 
 from headway.cli import shell
-from headway.cli.forecast import outlook_of, promise
 from headway.cli.main import INTERRUPTED
+from headway.cli.outlook import outlook_of, promise
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, print_json, seconds_in

@@ -1,0 +1,91 @@
+"""Bounds that hold: how far outcomes lay outside earlier bounds widens, or narrows, the next ones.
+
+Futures know how long jobs may run, but not who will submit what, and run times are never quite as learnt. So bounds
+from futures are corrected by their own record (conformalised quantiles, Romano, Patterson and Candes, NeurIPS 2019): a
+bound is moved, on a logarithmic scale of the time ahead, so that in the past the wanted share would have been within.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth."""
+
+MEMORY: Final = 20_000
+"""So many outcomes are remembered of each horizon: older ones tell of other times."""
+
+LEAST: Final = 20
+"""With outcomes of fewer forecasts a horizon is corrected by those of all: jobs of one forecast share their fate."""
+
+GAIN: Final = 0.04
+"""How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
+NeurIPS 2021): so they hold also where times change faster than the memory."""
+
+EXTREME: Final = 0.002
+"""The lowest level that is asked of the memory, and what the highest is below 1."""
+
+AHEAD: Final = (900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
+"""Horizons are bounded by these times, in seconds ahead of the forecast's median."""
+
+SOON: Final = 30.0
+"""Seconds that are added to all times, so that the logarithm of what comes at once is bounded."""
+
+Floats = NDArray[np.float64]
+
+
+def horizon_of(ahead: Floats) -> NDArray[np.intp]:
+    """The number of the horizon in which each time lies, 0 to `len(AHEAD)`."""
+    return np.searchsorted(np.array(AHEAD), ahead, side="right")
+
+
+class Calibration:
+    """Corrects bounds by what came of earlier ones."""
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._seen: list[deque[Floats]] = [deque() for _ in range(len(AHEAD) + 1)]
+        self._held = [0] * (len(AHEAD) + 1)
+        self._memory = memory
+        self._levels = np.array(LEVELS)
+        self._moves: Floats | None = None
+
+    def learn(self, bounds: Floats, corrected: Floats, came: Floats) -> None:
+        """Remember what came of one forecast.
+
+        Args:
+            bounds: as the futures gave them: a row for each job, a column for each of `LEVELS`; seconds ahead.
+            corrected: the same as they were told.
+            came: what happened, in seconds ahead, for each job.
+        """
+        errors = np.log(came[:, None] + SOON) - np.log(bounds + SOON)
+        where = horizon_of(bounds[:, 2])
+        for number in np.unique(where):
+            rows, seen = errors[where == number], self._seen[number]
+            seen.append(rows)
+            self._held[number] += len(rows)
+            while self._held[number] - len(seen[0]) >= self._memory:
+                self._held[number] -= len(seen.popleft())
+        missed = np.array(LEVELS) - np.mean(came[:, None] <= corrected, axis=0)
+        self._levels = np.clip(self._levels + GAIN * missed, EXTREME, 1 - EXTREME)
+        self._moves = None
+
+    def correct(self, bounds: Floats) -> Floats:
+        """The bounds, moved; each row in order, and none before now."""
+        if not len(bounds) or not any(self._held):
+            return bounds
+        if self._moves is None:
+            everything = np.concatenate([part for seen in self._seen for part in seen])
+            self._moves = np.stack(
+                [self._moved(np.concatenate(seen) if len(seen) >= LEAST else everything) for seen in self._seen]
+            )
+        moved = np.exp(np.log(bounds + SOON) + self._moves[horizon_of(bounds[:, 2])]) - SOON
+        ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
+        return ordered
+
+    def _moved(self, errors: Floats) -> list[float]:
+        """By how much bounds are moved if these were the errors."""
+        return [float(np.quantile(errors[:, place], level)) for place, level in enumerate(self._levels)]

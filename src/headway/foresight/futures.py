@@ -1,0 +1,228 @@
+"""Many futures of a state: each draws how long everything runs, and simulates on under the state's own policy.
+
+The core, the policy and the rules are those that will be applied to the jobs, so nothing about a policy is written
+twice. Draws are stratified: the levels of a job over all futures are spread evenly, so that few futures reach far into
+both tails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.core.record import StateRecord
+from headway.core.recorder import Recorder
+from headway.core.scheduler import Scheduler
+from headway.model.actions import Action
+from headway.model.events import Event
+from headway.model.instant import SECOND, Instant
+from headway.model.job import AnyJob, JobId
+from headway.model.slots import Slots, numbers
+from headway.model.snapshot import NodeView, PolicySource
+from headway.model.workload import Workload
+from headway.sim.forecast import WORLD
+from headway.sim.kernel import Simulation
+
+FUTURES: Final = 40
+"""How many futures are simulated unless told otherwise."""
+
+WORK_MAX: Final = 100_000
+"""A future ends after so many events; what has not happened by then is not known."""
+
+Floats = NDArray[np.float64]
+
+
+class RunTime(Protocol):
+    """How long a task runs, in seconds on a slot of speed factor 1, and how sure that is."""
+
+    def quantile(self, level: float) -> float:
+        """It runs at most so long with this probability, 0 to 1."""
+        ...
+
+    def below(self, seconds: float) -> float:
+        """The probability that it runs at most so long."""
+        ...
+
+
+RunTimesOf = Callable[[AnyJob, int], RunTime]
+"""The run time of a task of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """A run time that is known, in seconds."""
+
+    seconds: float
+
+    def quantile(self, level: float) -> float:
+        """It runs so long, at any level."""
+        return self.seconds
+
+    def below(self, seconds: float) -> float:
+        """0 or 1."""
+        return float(seconds >= self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Futures:
+    """What became of the jobs of a state in each future.
+
+    Attributes:
+        at: the instant of the state.
+        jobs: those that were open.
+        start, end: when each first starts (of those that had not) and ends: a row for each future, a column for each
+            job; seconds from `at` on; nan where it did not happen.
+    """
+
+    at: Instant
+    jobs: tuple[JobId, ...]
+    start: Floats
+    end: Floats
+
+
+def draw_futures(
+    state: StateRecord,
+    policies: PolicySource,
+    run_times: RunTimesOf,
+    *,
+    policy: str | None = None,
+    count: int = FUTURES,
+    seed: int = 0,
+    arrivals: Callable[[np.random.Generator], Workload | None] | None = None,
+    work_max: int = WORK_MAX,
+) -> Futures:
+    """Simulate a number of futures of a state.
+
+    The same arguments give the same futures everywhere: the work is bounded by a count, not by time.
+
+    Args:
+        state: as `Scheduler.dump` gives it; it is not changed.
+        policies, policy: the source of policies, and the one to use from now on; None: the one of the state.
+        run_times: how long each task runs. Tasks of a job are long or short together.
+        count: how many futures, >= 1.
+        seed: fixes all draws.
+        arrivals: draws jobs that come later, with releases from `state.now` on; None: nobody submits anything.
+        work_max: see `WORK_MAX`.
+
+    Raises:
+        HeadwayError: there is no such policy.
+    """
+    jobs = tuple(job.spec.id for job in state.jobs)
+    ran = {
+        (job.spec.id, attempt.task): max(0.0, (state.now - attempt.start) / SECOND)
+        for job in state.jobs
+        for attempt in job.attempts
+        if attempt.running
+    }
+    began = {job.spec.id for job in state.jobs if job.ended or any(attempt.running for attempt in job.attempts)}
+    waiting = np.array([job not in began for job in jobs], dtype=bool)
+    levels = _levels(count, len(jobs), seed)
+    specs = {job.spec.id: job.spec for job in state.jobs}
+    known: dict[tuple[JobId, int], RunTime] = {}
+    start, end = (np.full((count, len(jobs)), np.nan) for _ in range(2))
+    for number in range(count):
+        later = None if arrivals is None else arrivals(np.random.default_rng((seed, number)))
+        told: list[_Ends] = []
+
+        def recorder(core: Scheduler, told: list[_Ends] = told) -> Recorder:
+            told.append(_Ends(core, jobs, work_max))
+            return told[0]
+
+        timing = _Drawn(dict(zip(jobs, levels[number].tolist(), strict=True)), specs, run_times, known, ran)
+        future = Simulation.from_state(
+            state, policies, policy, world=WORLD, timing=timing, arrivals=later, recorder=recorder
+        )
+        if jobs:
+            with contextlib.suppress(_Over):
+                future.advance()
+        start[number] = _seconds(told[0].start, jobs, state.now)
+        end[number] = _seconds(told[0].end, jobs, state.now)
+    start[:, ~waiting] = np.nan
+    return Futures(state.now, jobs, start, end)
+
+
+def _levels(count: int, jobs: int, seed: int) -> Floats:
+    """For each job, levels that are spread evenly over the futures: a row for each future."""
+    rng = np.random.default_rng(seed)
+    steps = rng.permuted(np.tile(np.arange(count, dtype=np.float64)[:, None], (1, jobs)), axis=0)
+    drawn: Floats = (steps + rng.random((count, jobs))) / count
+    return drawn
+
+
+def _seconds(at: dict[JobId, Instant], jobs: Sequence[JobId], since: Instant) -> list[float]:
+    return [(at[job] - since) / SECOND if job in at else np.nan for job in jobs]
+
+
+class _Over(Exception):
+    """All that was asked about has happened, or the limit of work is reached."""
+
+
+class _Ends(Recorder):
+    """Ends the simulation when the jobs of the state have ended, or after too much work."""
+
+    def __init__(self, core: Scheduler, jobs: Iterable[JobId], work_max: int) -> None:
+        super().__init__(core, holdings=False)
+        self._open = set(jobs)
+        self._work_left = work_max
+
+    def take_over(self) -> None:
+        """A start that is expected is that of the next task, not of those that run."""
+        super().take_over()
+        self.start.clear()
+
+    def note(self, event: Event, actions: list[Action], start: Instant) -> None:
+        """Record what an event has changed.
+
+        Raises:
+            _Over: there is no more to know.
+        """
+        before = len(self.end)
+        super().note(event, actions, start)
+        self._work_left -= 1
+        if len(self.end) != before:
+            self._open.difference_update(self.end)
+        if not self._open or self._work_left <= 0:
+            raise _Over
+
+
+class _Drawn:
+    """Run times of one future; a `Timing`."""
+
+    def __init__(
+        self,
+        levels: dict[JobId, float],
+        specs: dict[JobId, AnyJob],
+        run_times: RunTimesOf,
+        known: dict[tuple[JobId, int], RunTime],
+        ran: dict[tuple[JobId, int], float],
+    ) -> None:
+        self._levels = levels
+        self._specs = specs
+        self._run_times = run_times
+        self._known = known
+        self._ran = ran
+        self._first = set(ran)
+
+    @property
+    def plain(self) -> Sequence[int] | None:
+        """None: what has run for a while runs longer."""
+        return None
+
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> int:
+        """How long an attempt runs in all."""
+        place = job, task
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = self._run_times(self._specs[job], task)
+        speed = min(nodes[slot].spec.speed for slot in numbers(slots))
+        level = self._levels[job]
+        if place in self._first:  # it is known that it has run for so long
+            self._first.discard(place)
+            has_run = found.below(self._ran[place] * speed)
+            level = has_run + level * (1 - has_run)
+        return max(1, round(found.quantile(level) / speed * SECOND))

@@ -1,0 +1,313 @@
+"""Forecasts of a simulated log held against what came: do bounds hold, and how wide are they?"""
+
+from __future__ import annotations
+
+import os
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from multiprocessing import get_context
+from operator import itemgetter
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway import policy_files
+from headway.core.record import StateRecord
+from headway.errors import InvalidInput
+from headway.foresight.calibration import AHEAD, LEVELS, Calibration, horizon_of
+from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
+from headway.model.instant import NEVER, SECOND, Instant
+from headway.model.job import JobId
+from headway.model.node import NodeSpec
+from headway.model.workload import Workload
+from headway.sim.kernel import Simulation
+
+REHEARSALS: Final = 200
+"""Forecasts beside those that are asked for; the bounds of later ones learn from what came of them."""
+
+RESOLVED: Final = 0.95
+"""A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
+
+WAITS: Final = 1000
+"""Past waits that tell how long jobs will wait, as QBETS does."""
+
+SAME: Final = 0.001
+"""Times that differ by less, in seconds, are the same: run times are rounded to microseconds on the way."""
+
+Floats = NDArray[np.float64]
+
+
+class Learner(Protocol):
+    """Knows run times from those of jobs that have ended."""
+
+    def learn(self, position: int) -> None:
+        """A job of the workload has ended."""
+        ...
+
+    def expected(self, position: int) -> RunTime:
+        """How long the tasks of a job run, by what has been learnt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How bounds held.
+
+    Attributes:
+        asked: how many bounds there were.
+        coverage_50, coverage_90: the share of outcomes within the bounds; nan if nothing was asked.
+        width_90_median: seconds between the bounds that are to hold 90 %.
+    """
+
+    asked: int
+    coverage_50: float
+    coverage_90: float
+    width_90_median: float
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How bounds held of what was expected so far ahead, in seconds; `until` None: any farther."""
+
+    since: float
+    until: float | None
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How one sort of bounds held, start or end.
+
+    Attributes:
+        whole: of all.
+        ahead: by how far ahead the forecast's median was.
+        uncorrected: of all, before earlier forecasts corrected them.
+        other: of bounds as others make them: for ends, from now to the end that follows if all run to their estimates,
+            as Slurm expects; for starts, quantiles of past waits, as QBETS.
+    """
+
+    whole: Held
+    ahead: tuple[Horizon, ...]
+    uncorrected: Held
+    other: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial found; `instants` is how many there were with open jobs."""
+
+    instants: int
+    start: Kept
+    end: Kept
+
+
+def trial(
+    workload: Workload,
+    nodes: Sequence[NodeSpec],
+    policy: str,
+    learner: Learner,
+    *,
+    instants: int = 100,
+    seed: int = 0,
+    futures: int = FUTURES,
+    rehearsals: int = REHEARSALS,
+    progress: Callable[[int], None] | None = None,
+) -> Trial:
+    """Stop a simulated workload at random instants, forecast all open jobs, and compare with what came.
+
+    Nothing is known at an instant that was not known then: run times are those of jobs that had ended, and bounds are
+    corrected by forecasts whose jobs had ended.
+
+    Args:
+        learner: knows the run times of the workload as far as it has been told.
+        instants: how many, >= 1; drawn evenly from the last nine tenths of the time in which jobs come.
+        futures: how many are simulated at each.
+        rehearsals: forecasts beside them, >= 0; see `REHEARSALS`.
+        progress: called with the number of forecasts made.
+
+    Raises:
+        InvalidInput: there are no instants, no futures, or no time in which jobs come.
+        HeadwayError: there is no such policy.
+    """
+    for name, value, least in (("instants", instants, 1), ("futures", futures, 2), ("rehearsals", rehearsals, 0)):
+        if value < least:
+            raise InvalidInput(name, value, f"{least} or more")
+    first, last = (int(workload.release[place]) for place in (0, -1))
+    if last == first:
+        raise InvalidInput("release", first / SECOND, "jobs that come at different times")
+    rng = np.random.default_rng(seed)
+    begin = first + (last - first) // 10
+    asked = [(int(at), True) for at in rng.integers(begin, last, instants)]
+    practised = [(int(at), False) for at in rng.integers(first, last, rehearsals)]
+    made = _made(workload, nodes, policy, learner, sorted(asked + practised), seed, futures, progress)
+    return _judged(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What a forecast says: rows are jobs, columns the levels; `limits` the ends by the estimates; seconds ahead."""
+
+    start: Floats
+    end: Floats
+    limits: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A forecast that is being made."""
+
+    at: Instant
+    is_asked: bool
+    jobs: tuple[JobId, ...]
+    waits: Floats
+    bounds: Future[_Bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class _Foretold:
+    """A forecast and what came, in seconds ahead for each job."""
+
+    asked: _Asked
+    bounds: _Bounds
+    started: Floats
+    ended: Floats
+
+
+def _made(
+    workload: Workload,
+    nodes: Sequence[NodeSpec],
+    policy: str,
+    learner: Learner,
+    instants: Sequence[tuple[Instant, bool]],
+    seed: int,
+    futures: int,
+    progress: Callable[[int], None] | None,
+) -> list[_Foretold]:
+    """All forecasts, with what came."""
+    simulation = Simulation(workload, nodes, policy_files.find, policy)
+    recorder, known = simulation.recorder, 0
+    asked: list[_Asked] = []
+    processes = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+        for number, (at, is_asked) in enumerate(instants):
+            simulation.advance(at)
+            for job in islice(recorder.end, known, None):
+                learner.learn(job)
+            known = len(recorder.end)
+            state = replace(simulation.scheduler.dump(), now=at)  # the core has the time of its last event
+            jobs = tuple(job.spec.id for job in state.jobs)
+            if jobs:
+                run_times = {job: learner.expected(job) for job in jobs}
+                bounds = pool.submit(_foretell, state, run_times, seed + number, futures)
+                waits = _past_waits(workload, recorder.start, jobs, at)
+                asked.append(_Asked(at, is_asked, jobs, waits, bounds))
+            if len(asked) > 2 * processes:
+                asked[-2 * processes].bounds.result()  # no more states are kept than the processes soon take on
+            if progress is not None:
+                progress(number + 1)
+        simulation.advance()
+        return [
+            _Foretold(
+                *(one, one.bounds.result()),
+                *(
+                    np.array([(came.get(job, NEVER) - one.at) / SECOND for job in one.jobs])
+                    for came in (recorder.start, recorder.end)
+                ),
+            )
+            for one in asked
+        ]
+
+
+def _foretell(state: StateRecord, run_times: dict[JobId, RunTime], seed: int, futures: int) -> _Bounds:
+    """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
+    drawn = draw_futures(state, policy_files.find, lambda job, task: run_times[job.id], seed=seed, count=futures)
+    default = state.estimate_default / SECOND
+    limits = draw_futures(
+        state,
+        policy_files.find,
+        lambda job, task: Exactly((job.estimate or 0) / SECOND or default),
+        count=1,
+    )
+    return _Bounds(_levels(drawn.start), _levels(drawn.end), limits.end[0])
+
+
+def _levels(drawn: Floats) -> Floats:
+    """The levels of what the futures gave; what did not happen in most of them has none."""
+    if not drawn.shape[1]:
+        return np.empty((0, len(LEVELS)))
+    bounds: Floats = np.quantile(drawn, LEVELS, axis=0).T
+    return bounds
+
+
+def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequence[JobId], at: Instant) -> Floats:
+    """For each job that waits, the levels of what is left of the waits of jobs that waited as long."""
+    last = deque(started.items(), WAITS)
+    waits = np.array([(start - int(workload.release[job])) / SECOND for job, start in last])
+    rows = []
+    for job in jobs:
+        so_far = (at - int(workload.release[job])) / SECOND
+        longer = waits[waits > so_far] - so_far
+        rows.append(np.quantile(longer, LEVELS) if len(longer) else np.full(len(LEVELS), 0.0))
+    return np.array(rows).reshape(-1, len(LEVELS))
+
+
+def _judged(made: Sequence[_Foretold]) -> Trial:
+    """How the bounds held: corrected one after the other, each by what was known at its instant."""
+    shares = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    return Trial(
+        sum(one.asked.is_asked for one in made),
+        _kept([(one.asked, one.bounds.start, one.started, one.asked.waits) for one in made]),
+        _kept([(one.asked, one.bounds.end, one.ended, one.bounds.limits[:, None] * shares) for one in made]),
+    )
+
+
+def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
+    """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
+    calibration = Calibration()
+    to_learn: list[tuple[Instant, Floats, Floats, Floats]] = []
+    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    for asked, bounds, came, others in made:
+        while to_learn and to_learn[0][0] <= asked.at:
+            calibration.learn(*to_learn.pop(0)[1:])
+        there = ~np.isnan(bounds).any(axis=1) & (came < NEVER / SECOND / 2)
+        if not there.any():
+            continue
+        bounds, came = bounds[there], came[there]
+        corrected = calibration.correct(bounds)
+        known = asked.at + int(np.quantile(came, RESOLVED) * SECOND)
+        insort(to_learn, (known, bounds, corrected, came), key=itemgetter(0))
+        if asked.is_asked:
+            rows.append((bounds, corrected, came, others[there]))
+    raw, corrected, outcomes, compared = (
+        (np.concatenate(parts) for parts in zip(*rows, strict=True)) if rows else _nothing()
+    )
+    where = horizon_of(raw[:, 2])
+    return Kept(
+        _held(corrected, outcomes),
+        tuple(
+            Horizon(since, until, _held(corrected[where == number], outcomes[where == number]))
+            for number, (since, until) in enumerate(pairwise((0.0, *AHEAD, None)))
+            if since is not None
+        ),
+        _held(raw, outcomes),
+        _held(compared, outcomes),
+    )
+
+
+def _nothing() -> Iterator[Floats]:
+    return iter((*(np.empty((0, len(LEVELS))) for _ in range(2)), np.empty(0), np.empty((0, len(LEVELS)))))
+
+
+def _held(bounds: Floats, came: Floats) -> Held:
+    if not len(came):
+        return Held(0, np.nan, np.nan, np.nan)
+
+    def share(low: int, high: int) -> float:
+        return float(np.mean((bounds[:, low] <= came + SAME) & (came <= bounds[:, high] + SAME)))
+
+    return Held(len(came), share(1, 3), share(0, 4), float(np.median(bounds[:, 4] - bounds[:, 0])))
