@@ -54,6 +54,7 @@ COMMANDS: Final = {
         "headway.cli.forecast",
         "Forecast the open jobs of a log at random instants, and compare with what came.",
     ),
+    "rerun": ("headway.cli.rerun", "Run what a server was given again, under other policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
     "reproduce": ("headway.cli.reproduce", "Repeat the experiments of a paper and compare the figures."),

@@ -10,8 +10,9 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
@@ -20,7 +21,7 @@ from headway.live.store.journal import FILE, state_of
 from headway.live.store.rows import Rows
 from headway.live.store.schema import connect_to_read
 from headway.live.store.vouching import GUARDED
-from headway.model.events import JobChanged, JobSubmitted
+from headway.model.events import Event, JobChanged, JobSubmitted
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.schedule import Schedule
@@ -47,16 +48,17 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, until
     Raises:
         HeadwayError: there is no journal, or it has no jobs.
     """
-    path = folder / FILE
-    with _reading(path) as db:
-        seq, body = _first(db, path)
-        rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
-        told = _History(Scheduler.restore(state_of(body), policies), record=record)
+    with reading(folder) as beginning:
+        told = Told(Scheduler.restore(beginning.state, policies), record=record)
         if until is not None:
             told.take_over()
-        told.read((kind, body) for _, _, kind, body, *_ in rows)
+        for kind, body in beginning.rows:
+            told.take(event_of(kind, body), body)
     if not told.specs and until is None:
-        said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
+        seq = beginning.seq
+        said = f"{folder / FILE} has no jobs" + (
+            f" that were submitted after event {seq}, with which it begins" if seq else ""
+        )
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
     return told.schedule(until=until)
 
@@ -67,19 +69,36 @@ def known_since(folder: Path) -> Instant | None:
     Raises:
         HeadwayError: there is no journal.
     """
-    path = folder / FILE
-    with _reading(path) as db:
-        seq, body = _first(db, path)
-        return state_of(body).now if seq else None
+    with reading(folder) as beginning:
+        return beginning.state.now if beginning.seq else None
+
+
+class Beginning(NamedTuple):
+    """What a journal has: its first state, the number of the event after which that was, and all events since.
+
+    Attributes:
+        rows: the kinds and bodies of the events.
+    """
+
+    seq: int
+    state: StateRecord
+    rows: Iterator[tuple[str, bytes]]
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, as it is at this moment."""
+def reading(folder: Path) -> Iterator[Beginning]:
+    """The journal of a data directory, as it is at this moment.
+
+    Raises:
+        HeadwayError: there is no journal, or it cannot be read.
+    """
+    path = folder / FILE
     try:
         with closing(connect_to_read(path)) as db:
             db.execute("BEGIN")
-            yield db
+            seq, body = _first(db, path)
+            rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
+            yield Beginning(seq, state_of(body), ((kind, body) for _, _, kind, body, *_ in rows))
     except sqlite3.Error as error:
         raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
 
@@ -102,7 +121,7 @@ def _rows(
     return iter(db.execute(f"SELECT {GUARDED[table]} FROM {table} {which}", values))
 
 
-class _History:
+class Told:
     """Feeds events to a core, whose recorder records what follows, and keeps the terms of the jobs."""
 
     def __init__(self, core: Scheduler, *, record: bool) -> None:
@@ -118,22 +137,20 @@ class _History:
             self.specs[job.id], self.due[job.id], self.priority[job.id] = job.spec, job.due, job.priority
         self.recorder.take_over()
 
-    def read(self, rows: Iterator[tuple[str, bytes]]) -> None:
-        """Take all events in: the kinds and bodies of their rows."""
+    def take(self, event: Event, body: bytes) -> None:
+        """Take an event in, with its body in the table."""
         core, state = self.core, self.core.state
-        for kind, body in rows:
-            event = event_of(kind, body)
-            if isinstance(event, JobSubmitted):
-                spec = event.job
-                self.specs[spec.id] = spec
-                self.due[spec.id] = NEVER if spec.due is None else spec.due
-                self.priority[spec.id] = spec.priority
-            actions = replay(core, event, body)
-            self.recorder.note(event, actions, state.now)
-            if isinstance(event, JobChanged) and event.job in state.jobs and event.job in self.specs:
-                view = state.jobs[event.job]
-                self.due[event.job], self.priority[event.job] = view.due, view.priority
-                self.specs[event.job] = view.spec
+        if isinstance(event, JobSubmitted):
+            spec = event.job
+            self.specs[spec.id] = spec
+            self.due[spec.id] = NEVER if spec.due is None else spec.due
+            self.priority[spec.id] = spec.priority
+        actions = replay(core, event, body)
+        self.recorder.note(event, actions, state.now)
+        if isinstance(event, JobChanged) and event.job in state.jobs and event.job in self.specs:
+            view = state.jobs[event.job]
+            self.due[event.job], self.priority[event.job] = view.due, view.priority
+            self.specs[event.job] = view.spec
 
     def schedule(self, *, until: Instant | None = None) -> Schedule:
         """All of it as columns."""
