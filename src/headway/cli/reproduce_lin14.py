@@ -59,6 +59,11 @@ LIVE_MEASURES: Final = (
 @click.option(
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="For live: a cluster file with eight slots; default: eight slots of this machine.",
+)
 @click.option("--out", type=click.Path(file_okay=False), help="Write pictures and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def lin14(
@@ -68,6 +73,7 @@ def lin14(
     file: str | None,
     estimates: Any,
     processes: int | None,
+    cluster: Path | None,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -98,7 +104,7 @@ def lin14(
         swept = tuple(dict.fromkeys((*policies, BEYOND)))
         report.sweep(swept, samples or (50 if what else SWEPT_UNASKED), estimates, processes)
     if "live" in wanted:
-        report.live()
+        report.live(cluster)
     report.end({"log": {"name": log.name, "made_up": log.is_standin}})
 
 
@@ -213,13 +219,13 @@ class Lin14Report(Report):
             self.written += drawn.sweep(rows, policies, self.log, folder)
         self._every("sweep.csv", rows)
 
-    def live(self) -> None:
+    def live(self, cluster: Path | None) -> None:
         """One sample live and simulated."""
         from headway.reproduce.live import replayed
 
         self._tell_log()
         self.heading("One sample of 60 jobs on eight slots, live and simulated")
-        found = replayed(self.log, tell=self.aside)
+        found = replayed(self.log, tell=self.aside, cluster=cluster)
         for twice in found:
             if not self.as_json:
                 click.echo(f"{twice.policy}:")

@@ -53,8 +53,11 @@ MIDDLE_LEAST: Final = SECOND // 5
 SEEDS_MOST: Final = 100
 
 REPLAYED: Final = ("priority", "deadline:spare=due,foresight=false", "edf")
-END_SECONDS: Final = 300.0
+END_SECONDS: Final = 900.0
 """A live run fails if it takes longer."""
+
+FIND_SECONDS: Final = 60.0
+"""A live run fails if engines take longer to find its nodes."""
 
 LOOK_SECONDS: Final = 0.1
 
@@ -174,27 +177,44 @@ def sample(log: Log) -> tuple[int, Workload]:
     raise HeadwayError(f"{log.name} has too many short jobs to be replayed within a minute")
 
 
-def replayed(log: Log, policies: Sequence[str] = REPLAYED, tell: Tell = lambda sentence: None) -> list[Twice]:
+def replayed(
+    log: Log,
+    policies: Sequence[str] = REPLAYED,
+    tell: Tell = lambda sentence: None,
+    cluster: Path | None = None,
+) -> list[Twice]:
     """One sample on a live cluster of eight slots and in the simulator, under each policy; about a minute each.
 
-    Live runs are measured like simulations: `headway.metrics` gets a schedule made from the server's journal.
+    Args:
+        log: what is sampled.
+        policies: by their text.
+        tell: gets a sentence before each live run.
+        cluster: a cluster file with eight slots, which engines may find; None: eight slots of this machine.
 
     Raises:
-        HeadwayError: a server does not start, or a job does not succeed.
+        HeadwayError: a server does not start, its cluster has not eight slots, or a job does not succeed.
     """
     seed, workload = sample(log)
     found = []
     for policy in policies:
         tell(f"{policy}: {len(workload)} jobs of sample {seed} on {SLOTS} slots, live.")
-        schedule = _replayed(workload, policy)
-        live = summarise(schedule)
-        if live["jobs_succeeded"] != len(workload):
-            raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
-        late = round((schedule.busy - int(workload.tasks @ workload.runtime)) / int(workload.tasks.sum()))
-        worlds = World(), World(decision_time=to_seconds(max(0, late)))
-        simulated, delayed = (summarise(run(workload, machines(), policy, world=world)) for world in worlds)
-        found.append(Twice(policy, live, simulated, late, delayed))
+        found.append(twice(workload, policy, cluster))
     return found
+
+
+def twice(workload: Workload, policy: str, cluster: Path | None = None) -> Twice:
+    """A workload of bags live and simulated; `cluster` and errors as for `replayed`.
+
+    The live run is measured like a simulation: `headway.metrics` gets a schedule made from the server's journal.
+    """
+    schedule, nodes = _replayed(workload, policy, cluster)
+    live = summarise(schedule)
+    if live["jobs_succeeded"] != len(workload):
+        raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
+    late = round((schedule.busy - int(workload.tasks @ workload.runtime)) / int(workload.tasks.sum()))
+    worlds = World(), World(decision_time=to_seconds(max(0, late)))
+    simulated, delayed = (summarise(run(workload, nodes, policy, world=world)) for world in worlds)
+    return Twice(policy, live, simulated, late, delayed)
 
 
 def of_server(folder: Path) -> Schedule:
@@ -203,16 +223,35 @@ def of_server(folder: Path) -> Schedule:
 
 
 def machines() -> tuple[NodeSpec, ...]:
-    """The cluster of the replayed sample."""
+    """The cluster of the replayed sample, unless a cluster file says which."""
     return (NodeSpec("machine", SLOTS),)
 
 
-def _replayed(workload: Workload, policy: str) -> Schedule:
+def _replayed(workload: Workload, policy: str, cluster: Path | None) -> tuple[Schedule, tuple[NodeSpec, ...]]:
+    """What became of a workload on a server of its own, and the nodes that it had."""
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         folder = Path(name)
-        with own_server(folder, machines(), policy), Client(data=folder) as client:
+        with own_server(folder, cluster or machines(), policy), Client(data=folder) as client:
             client.choose_policy(period=0)  # as in the simulation, the policy runs only when something happens
+            nodes = _found(client)
             replay = Replay(client, workload)
             replay.submit()
             _check_ended(replay, Event())
-        return of_server(folder)
+        return of_server(folder), nodes
+
+
+def _found(client: Client) -> tuple[NodeSpec, ...]:
+    """The nodes of a server, when it has all slots of the experiment: engines find theirs one by one.
+
+    Raises:
+        HeadwayError: it has more, or not so many in time.
+    """
+    end = time.monotonic() + FIND_SECONDS
+    while True:
+        nodes = tuple(NodeSpec(node.name, len(node.slots), node.speed) for node in client.nodes() if node.up)
+        slots = sum(node.slots for node in nodes)
+        if slots == SLOTS:
+            return nodes
+        if slots > SLOTS or time.monotonic() > end:
+            raise HeadwayError(f"the cluster has {slots} slots; the experiment needs {SLOTS}")
+        time.sleep(LOOK_SECONDS)

@@ -23,15 +23,21 @@ END_SECONDS: Final = 30
 
 
 @contextmanager
-def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator[dict[str, Any]]:
-    """Run a server with these nodes on a free port, with its data in `folder`. Yields what it reports of itself.
+def own_server(folder: Path, cluster: Sequence[NodeSpec] | Path, policy: str) -> Iterator[dict[str, Any]]:
+    """Run a server on a free port, with its data in `folder`. Yields what it reports of itself.
+
+    Args:
+        folder: its data directory.
+        cluster: its nodes, or the cluster file that says which they are.
+        policy: by its text.
 
     Raises:
         HeadwayError: it does not start, or ends by itself; the hint is the end of its log.
     """
-    cluster, log = folder / "cluster.toml", folder / "log"
-    cluster.write_text("".join(map(table, nodes)), "utf-8")
-    command = [sys.executable, "-m", "headway", "up", "--data", str(folder), "--cluster", str(cluster)]
+    file, log = cluster if isinstance(cluster, Path) else folder / "cluster.toml", folder / "log"
+    if not isinstance(cluster, Path):
+        file.write_text("".join(map(table, cluster)), "utf-8")
+    command = [sys.executable, "-m", "headway", "up", "--data", str(folder), "--cluster", str(file)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*command, "--policy", policy, "--json"], stdout=subprocess.PIPE, stderr=errors, text=True

@@ -118,8 +118,8 @@ def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: 
 
 
 def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def simulated_instead(workload: Workload, policy: str) -> Any:
-        return run(workload, machines(), policy)
+    def simulated_instead(workload: Workload, policy: str, cluster: None) -> Any:
+        return run(workload, machines(), policy), machines()
 
     monkeypatch.setattr(live, "_replayed", simulated_instead)
     ran = headway("reproduce", "lin14", "live")
