@@ -52,9 +52,9 @@ COMMANDS: Final = {
     "simulate": ("headway.cli.simulate", "Run a log, table or workflows under one or more policies."),
     "forecast": (
         "headway.cli.forecast",
-        "Forecast the open jobs of a log at random instants, and compare with what came.",
+        "Hold forecasts of a log against what came.",
     ),
-    "rerun": ("headway.cli.rerun", "Run what a server was given again, under other policies."),
+    "rerun": ("headway.cli.rerun", "Run what a server was given under other policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
     "reproduce": ("headway.cli.reproduce", "Repeat the experiments of a paper and compare the figures."),

@@ -34,8 +34,8 @@ def rerun(files: Files, data: str | None, texts: tuple[str, ...], as_json: bool)
     policy's name before its ending.
     """
     from headway.client.address import data_directory
-    from headway.live.store.rerun import past
-    from headway.live.store.rerun import rerun as run_again
+    from headway.foresight.rerun import past
+    from headway.foresight.rerun import rerun as run_again
     from headway.policy_files import find
 
     files.check()

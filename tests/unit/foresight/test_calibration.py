@@ -1,0 +1,33 @@
+"""Bounds that are too narrow hold once it is known what came of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headway.foresight.calibration import LEVELS, Calibration
+
+
+def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
+    rng = np.random.default_rng(1)
+    told = Calibration()
+    narrow = np.exp(np.log(5000) + np.array([-0.2, -0.1, 0.0, 0.1, 0.2]))
+    within = []
+    for number in range(200):
+        bounds = np.tile(narrow, (20, 1))
+        came = np.exp(np.log(5000) + 0.8 * rng.standard_normal(20))
+        corrected = told.correct(bounds)
+        if number >= 100:
+            within.append(np.mean((corrected[:, 0] <= came) & (came <= corrected[:, 4])))
+        told.learn(bounds, corrected, came)
+    assert 0.87 < np.mean(within) < 0.93
+
+
+def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
+    told = Calibration()
+    bounds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert (told.correct(bounds) == bounds).all()
+    told.learn(bounds, bounds, np.array([0.0]))
+    corrected = told.correct(bounds)
+    assert corrected.shape == (1, len(LEVELS))
+    assert (np.diff(corrected, axis=1) >= 0).all()
+    assert (corrected >= 0).all()

@@ -1,0 +1,77 @@
+"""Futures of a state agree with what follows where all is known, and spread where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from headway import NodeSpec, workload_of
+from headway.core.record import StateRecord
+from headway.errors import InvalidInput
+from headway.foresight.futures import Exactly, draw_futures
+from headway.foresight.learning import RunTimesOfLog
+from headway.foresight.trial import trial
+from headway.model.instant import SECOND
+from headway.policies.registry import find
+from headway.sim.kernel import Simulation
+
+
+@dataclass
+class Evenly:
+    """Runs from `low` to `high` seconds, each as likely."""
+
+    low: float
+    high: float
+
+    def quantile(self, level: float) -> float:
+        return self.low + level * (self.high - self.low)
+
+    def below(self, seconds: float) -> float:
+        return min(1.0, max(0.0, (seconds - self.low) / (self.high - self.low)))
+
+
+def state() -> StateRecord:
+    """Job 0 has run for 100 of 600 seconds on the only slot; job 1 waits."""
+    log = workload_of(release=[0, 0], runtime=[600, 300], estimate=[600, 300])
+    simulation = Simulation(log, [NodeSpec("a", 1)], find, "fcfs")
+    simulation.advance(100 * SECOND)
+    return replace(simulation.scheduler.dump(), now=100 * SECOND)
+
+
+def test_known_run_times_give_the_one_future() -> None:
+    run_times = {0: 600.0, 1: 300.0}
+    found = draw_futures(state(), find, lambda job, task: Exactly(run_times[job.id]), count=3)
+    assert found.end.tolist() == [[500.0, 800.0]] * 3
+    assert np.isnan(found.start[:, 0]).all()
+    assert found.start[:, 1].tolist() == [500.0] * 3
+
+
+def test_what_has_run_for_a_while_runs_longer_than_that() -> None:
+    found = draw_futures(state(), find, lambda job, task: Evenly(0, 200), count=40, seed=1)
+    left = found.end[:, 0]
+    assert (left > 0).all()
+    assert left.max() < 100.001
+    assert left.mean() == pytest.approx(50, abs=5)  # evenly from 100 to 200, of which 100 have passed
+    assert (found.start[:, 1] == left).all()
+
+
+def test_the_seed_fixes_all_draws() -> None:
+    one, same, other = (draw_futures(state(), find, lambda job, task: Evenly(0, 500), seed=seed) for seed in (1, 1, 2))
+    assert (one.end == same.end).all()
+    assert (one.end != other.end).any()
+
+
+def test_a_trial_of_jobs_whose_run_times_are_known_holds_always() -> None:
+    log = workload_of(release=list(range(0, 6000, 60)), runtime=[100] * 100, estimate=[100] * 100)
+    found = trial(log, [NodeSpec("a", 2)], "fcfs", RunTimesOfLog(log), instants=5, seed=1, futures=4, rehearsals=2)
+    assert found.end.whole.asked > 0
+    assert found.end.whole.coverage_90 == 1
+    assert found.end.whole.width_90_median == pytest.approx(0, abs=0.01)
+
+
+def test_a_trial_needs_instants() -> None:
+    log = workload_of(release=[0, 60], runtime=[100] * 2, estimate=[100] * 2)
+    with pytest.raises(InvalidInput, match="instants"):
+        trial(log, [NodeSpec("a", 2)], "fcfs", RunTimesOfLog(log), instants=0)
