@@ -8,7 +8,7 @@ both tails.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
-from headway.model.actions import Action
-from headway.model.events import Event
 from headway.model.instant import SECOND, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
 from headway.model.workload import Workload
+from headway.sim.ends import Ends, Over
 from headway.sim.forecast import WORLD
 from headway.sim.kernel import Simulation
 
@@ -127,10 +126,10 @@ def draw_futures(
     start, end = (np.full((count, len(jobs)), np.nan) for _ in range(2))
     for number in range(count):
         later = None if arrivals is None else arrivals(np.random.default_rng((seed, number)))
-        told: list[_Ends] = []
+        told: list[Ends] = []
 
-        def recorder(core: Scheduler, told: list[_Ends] = told) -> Recorder:
-            told.append(_Ends(core, jobs, work_max))
+        def recorder(core: Scheduler, told: list[Ends] = told) -> Recorder:
+            told.append(Ends(core, jobs, work_max))
             return told[0]
 
         timing = _Drawn(dict(zip(jobs, levels[number].tolist(), strict=True)), specs, run_times, known, ran)
@@ -138,7 +137,7 @@ def draw_futures(
             state, policies, policy, world=WORLD, timing=timing, arrivals=later, recorder=recorder
         )
         if jobs:
-            with contextlib.suppress(_Over):
+            with contextlib.suppress(Over):
                 future.advance()
         start[number] = _seconds(told[0].start, jobs, state.now)
         end[number] = _seconds(told[0].end, jobs, state.now)
@@ -156,38 +155,6 @@ def _levels(count: int, jobs: int, seed: int) -> Floats:
 
 def _seconds(at: dict[JobId, Instant], jobs: Sequence[JobId], since: Instant) -> list[float]:
     return [(at[job] - since) / SECOND if job in at else np.nan for job in jobs]
-
-
-class _Over(Exception):
-    """All that was asked about has happened, or the limit of work is reached."""
-
-
-class _Ends(Recorder):
-    """Ends the simulation when the jobs of the state have ended, or after too much work."""
-
-    def __init__(self, core: Scheduler, jobs: Iterable[JobId], work_max: int) -> None:
-        super().__init__(core, holdings=False)
-        self._open = set(jobs)
-        self._work_left = work_max
-
-    def take_over(self) -> None:
-        """A start that is expected is that of the next task, not of those that run."""
-        super().take_over()
-        self.start.clear()
-
-    def note(self, event: Event, actions: list[Action], start: Instant) -> None:
-        """Record what an event has changed.
-
-        Raises:
-            _Over: there is no more to know.
-        """
-        before = len(self.end)
-        super().note(event, actions, start)
-        self._work_left -= 1
-        if len(self.end) != before:
-            self._open.difference_update(self.end)
-        if not self._open or self._work_left <= 0:
-            raise _Over
 
 
 class _Drawn:
