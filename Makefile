@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos faults peers snakemake compiled test-compiled format pictures bench soak clean
+.PHONY: help venv demo quick fast test whole thorough schemathesis check style types slow mutants chaos faults peers snakemake compiled test-compiled format pictures bench soak clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -41,6 +41,7 @@ help:
 	@echo "make demo           run real jobs with due dates on this machine, then compare policies on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
 	@echo "make test           formatting, lint, types and the tests, several at a time"
+	@echo "make thorough       the tests that make test leaves to continuous integration: experiments, real Dask and Slurm"
 	@echo "make schemathesis   check for a minute that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
@@ -82,13 +83,16 @@ quick: venv
 	@$(BESIDE) check fast
 
 fast: venv
-	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not long and not data" $(QUICK) $(CHANGED)
+	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not thorough and not long and not data" $(QUICK) $(CHANGED)
 
 test: venv
 	@$(BESIDE) check whole
 
 whole: venv
 	$(PYTEST)
+
+thorough: venv
+	$(PYTEST) -m "thorough and not slow"
 
 schemathesis: venv
 	HEADWAY_SEED=$(SEED) $(BIN)/python -m pytest -m schemathesis tests/live/test_description.py

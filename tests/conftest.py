@@ -28,7 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # The number of examples of a property, by how much time there is (`make quick`, `make test`, `make slow`).
-EXAMPLES = {"quick": 10, "usual": 16, "slow": 2000}
+EXAMPLES = {"quick": 10, "usual": 12, "slow": 2000}
 
 # On a busy machine a true property must not fail, so there are no limits of time. The examples of `make test` are the
 # same each time: whoever changes nothing sees nothing fail. `make slow` draws others.

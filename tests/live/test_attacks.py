@@ -91,6 +91,7 @@ def answers(server: Up, questions: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ATTACKS)
 def test_callers_without_a_token_do_not_delay_others(up: Up, name: str) -> None:
     process = psutil.Process(up.pid)

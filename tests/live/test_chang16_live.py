@@ -10,6 +10,8 @@ from headway.reproduce.chang16.samples import Log
 from headway.reproduce.standin import standin
 from headway.traces import transforms
 
+pytestmark = pytest.mark.thorough
+
 LOG = Log(transforms.as_bags(transforms.first(standin(), 200)), "generated", is_standin=True)
 
 

@@ -292,6 +292,7 @@ def test_a_collector_that_raises_is_told_of_once_and_asked_later_and_later(tmp_p
     run(scenario)
 
 
+@pytest.mark.thorough
 def test_a_cause_is_told_again_when_it_had_been_gone_for_long(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, bad=Raises()) as live:

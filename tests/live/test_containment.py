@@ -656,6 +656,7 @@ def test_a_decider_that_cannot_be_asked_is_stood_in_for(tmp_path: Path) -> None:
 # Everything at once
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", seeds(range(5), range(5, 40)))
 def test_whatever_raises_each_task_ends_once(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of the engine, every write, every part and many events raise now and then."""

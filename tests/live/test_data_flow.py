@@ -130,6 +130,7 @@ def test_one_task_through_all_ten_steps(flow: Any, tmp_path: Path) -> None:
         assert table.read_text() == "sum,21\n"
 
 
+@pytest.mark.thorough
 def test_retention_goes_on_where_the_server_was_killed(flow: Any) -> None:
     with Client(flow.url, data=flow.data) as client:
         waiter = client.submit(Job("short", [Task.command("true")] * 3))
@@ -142,6 +143,7 @@ def test_retention_goes_on_where_the_server_was_killed(flow: Any) -> None:
     until(lambda: not rows(flow, f"SELECT * FROM messages WHERE job = {job}"))
 
 
+@pytest.mark.thorough
 def test_an_acknowledgement_by_somebody_else_is_refused_and_an_incident(flow: Any) -> None:
     with (
         Client(flow.url, data=flow.data, acknowledge=False) as owner,

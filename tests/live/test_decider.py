@@ -84,6 +84,7 @@ def workload(seed: int, jobs: int = 40) -> Workload:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "policy",
     [
@@ -123,6 +124,7 @@ def incidents(client: Client) -> list[str]:
     return [incident.kind for incident in client.incidents()]
 
 
+@pytest.mark.thorough
 def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Path) -> None:
     port = free_port()
     up, decider = Up(tmp_path, ONE_NODE), Process("--port", port)
@@ -328,6 +330,7 @@ def hostile() -> Iterator[str]:
         serving.join()
 
 
+@pytest.mark.thorough
 def test_whatever_a_decider_answers_jobs_go_on_and_the_journal_says_why(tmp_path: Path, hostile: str) -> None:
     up = Up(tmp_path, ONE_NODE)
     up.start("--policy", "fcfs", "--answer-time", "5s")

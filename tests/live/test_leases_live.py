@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from headway.client.client import Client
 from headway.client.executor import HeadwayExecutor
 from headway.model.actions import JobStatus
@@ -28,6 +30,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.thorough
 def test_calls_end_with_their_client_and_nothing_else_does(tmp_path: Path) -> None:
     up = Up(tmp_path, ONE_NODE)
     up.start("--call-lease", "2s")

@@ -64,6 +64,7 @@ def test_who_waits_for_a_job_whose_results_are_gone_is_told(up: Up) -> None:
         assert client.submit(Job("and now", [Task(abs, -6)])).result(LIMIT) == [6]
 
 
+@pytest.mark.thorough
 def test_so_are_the_calls_of_an_executor(up: Up, tmp_path: Path) -> None:
     resumed = Event()
     with Client(data=up.data) as client, HeadwayExecutor(client=client) as executor:

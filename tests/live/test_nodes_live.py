@@ -106,6 +106,7 @@ def names(client: Client) -> dict[str, int]:
     return {node.name: len(node.slots) for node in client.nodes()}
 
 
+@pytest.mark.thorough
 def test_every_result_arrives_once_whatever_becomes_of_the_nodes(up: Up, tmp_path: Path) -> None:
     log, door = tmp_path / "log", tmp_path / "door"
     up.start("--slots", "1")
@@ -148,6 +149,7 @@ def test_every_result_arrives_once_whatever_becomes_of_the_nodes(up: Up, tmp_pat
     until(lambda: [up.agents(node) for node in ("b", "c", "cluster")] == [[], [], []])
 
 
+@pytest.mark.thorough
 def test_a_server_killed_while_a_node_drains_goes_on_draining_it(up: Up, tmp_path: Path) -> None:
     door = tmp_path / "door"
     up.start("--slots", "1")
@@ -176,6 +178,7 @@ def test_a_server_killed_while_a_node_drains_goes_on_draining_it(up: Up, tmp_pat
         assert names(client) == {"cluster": 1}
 
 
+@pytest.mark.thorough
 def test_nodes_from_the_shell(up: Up, tmp_path: Path) -> None:
     door = tmp_path / "door"
     up.start("--slots", "2")

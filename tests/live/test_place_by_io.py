@@ -134,6 +134,7 @@ def test_the_policy_leaves_other_kinds_of_jobs_alone(shown: ModuleType) -> None:
     assert cluster.core.explain(1).reason is Reason.NOT_SERVED
 
 
+@pytest.mark.thorough
 def test_new_tasks_go_where_the_disk_is_quiet_under_real_io(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

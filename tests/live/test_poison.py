@@ -84,6 +84,7 @@ def test_only_the_poison_fails(up: Up) -> None:
         assert client.submit(Job("after", [Task(innocent, 0.0)])).result(LIMIT) == ["done"]
 
 
+@pytest.mark.thorough
 def test_kills_of_everything_make_no_task_a_suspect(tmp_path: Path) -> None:
     """The server and all its nodes are killed again and again. What ran is redone each time."""
     up = Up(tmp_path, cluster(1, 2))

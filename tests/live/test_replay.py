@@ -33,6 +33,8 @@ from headway.reproduce.server import own_server
 
 from ..waiting import LIMIT, until
 
+pytestmark = pytest.mark.thorough
+
 TABLE = """\
 job,release,tasks,width,runtime,estimate,due,priority,user
 a,100,2,,3,3,110,5,ann

@@ -17,6 +17,8 @@ from headway.reproduce.samples import open_log
 from ..dask_site import Processes, certificates
 from ..slurm import Cluster
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def dask_file(tmp_path: Path) -> Iterator[Path]:

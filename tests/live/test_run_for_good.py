@@ -25,6 +25,8 @@ import pytest
 from ..waiting import LIMIT, free_port, until
 from .conftest import python_for
 
+pytestmark = pytest.mark.thorough
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "run-a-server-for-good.md").read_text()
 
 UNITS = dict(re.findall(r"`/etc/systemd/system/([a-z.-]+)`:\n\n```ini\n(.*?)```", PAGE, re.DOTALL))

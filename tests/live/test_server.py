@@ -205,6 +205,7 @@ def test_a_server_keeps_its_port_until_it_is_told_another(tmp_path: Path) -> Non
         assert url_in(tmp_path).endswith(f":{other}")
 
 
+@pytest.mark.thorough
 def test_a_port_that_somebody_took_meanwhile_is_said_and_had_again_later(tmp_path: Path) -> None:
     port = free_port()
     with up(tmp_path, port):

@@ -491,6 +491,7 @@ def test_a_policy_that_serves_no_services_is_named(up: Up, client: Client, tmp_p
     ready(client)
 
 
+@pytest.mark.thorough
 def test_services_that_want_more_instances_than_there_are_slots_are_told(up: Up, client: Client) -> None:
     client.serve(of(up, "double", "first", least=2, most=2))
     ready(client, 2, "first")

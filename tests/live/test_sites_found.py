@@ -16,6 +16,8 @@ from ..slurm import CPUS, NODES, Cluster
 from ..waiting import until
 from .conftest import Up, headway
 
+pytestmark = pytest.mark.thorough
+
 DASK = """\
 [[site]]
 name = "cellar"

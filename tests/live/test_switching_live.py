@@ -89,6 +89,7 @@ def test_an_idle_node_goes_off_and_comes_on_for_a_job(up: Up) -> None:
         client.wait(waiting, timeout=20)
 
 
+@pytest.mark.thorough
 def test_what_the_nodes_took_is_shown_by_node_user_and_job(up: Up) -> None:
     with begin(up) as client:
         becomes(client, "off")
@@ -118,6 +119,7 @@ def test_what_the_nodes_took_is_shown_by_node_user_and_job(up: Up) -> None:
             client.energy(since=model.since, until=model.since - 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("when", ["off", "on"])
 def test_a_server_that_is_killed_meanwhile_goes_on(up: Up, when: str) -> None:
     marker = up.data.parent / "slow"
@@ -146,6 +148,7 @@ def test_a_node_whose_command_fails_stays_on(up: Up) -> None:
         client.wait(client.submit(wide()), timeout=20)
 
 
+@pytest.mark.thorough
 def test_a_node_that_hangs_is_down_until_it_comes(up: Up) -> None:
     fixed = up.data.parent / "fixed"
     with begin(up, f'on_command = ["sh", "-c", "test -e {fixed} || sleep 20"]\n') as client:

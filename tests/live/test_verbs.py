@@ -229,6 +229,7 @@ def test_stop_waits_until_the_server_of_the_directory_is_gone(headway: Any, up: 
     assert headway("jobs").status == 0  # the other server is not affected
 
 
+@pytest.mark.thorough
 def test_waiting_and_following_outlive_a_killed_server(headway: Any, tmp_path: Path) -> None:
     data, gate = tmp_path / "own", tmp_path / "gate"
     gate.touch()

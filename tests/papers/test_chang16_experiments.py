@@ -15,7 +15,7 @@ from headway.reproduce.chang16.samples import JOBS, Log, Rates, cluster, draw, o
 from headway.reproduce.samples import LOG
 from headway.sim.experiment import ServiceLoad, run
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 BUSY = 1
 """The seed of a sample in which most jobs are late under every order; in a quiet one orders differ little."""

@@ -52,6 +52,7 @@ def hold_what_holds(rows: list[Row]) -> None:
         assert answers[figure, SPARE_DUE, SPARE_PRIORITY][0] == "does not hold"
 
 
+@pytest.mark.thorough
 def test_on_the_standin(rows: list[Row]) -> None:
     """6.3.2 and figures 6.2 to 6.5."""
     hold_what_holds(rows)

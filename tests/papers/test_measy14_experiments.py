@@ -12,6 +12,8 @@ from headway.reproduce.measy14.figures import Runs, per_job
 from headway.reproduce.measy14.runs import JOBS, LOGS, POLICIES, Measure, Run, Setting, Use, perform
 from headway.workloads.measy14 import fwload, jwload
 
+pytestmark = pytest.mark.thorough
+
 SHARE, MORE = 0.03, 0.1
 """Of the paper's jobs: 6,000 and 3,000, enough to see directions, too few for the sizes of effects."""
 

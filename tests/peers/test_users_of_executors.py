@@ -74,6 +74,7 @@ def joblib(data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return joblib
 
 
+@pytest.mark.thorough
 def test_joblib(joblib: Any) -> None:
     with joblib.parallel_config(backend="headway"):
         squares = joblib.Parallel(batch_size=1)(joblib.delayed(pow)(number, 2) for number in range(500))

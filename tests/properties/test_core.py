@@ -1164,6 +1164,7 @@ def test_what_must_hold_under_a_policy_that_does_not_serve_all_jobs(policy: str)
         attempt(seed, policy, in_calm=IN_SITES[0] if seed % 2 else "easy")
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize("policy", [*BESIDE_SERVICES, "instances", "easy", "chaos_top:6", "border:tempo"])
 def test_what_must_hold_beside_services(policy: str) -> None:
@@ -1275,6 +1276,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
     assert refusals.keys() - {"tier_refused", "runs_alone"} == REFUSED  # which are rare
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize("policy", [*ONE_OF_EACH, "chaos:8"])
 def test_what_must_hold_with_a_decider(policy: str) -> None:

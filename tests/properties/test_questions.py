@@ -82,6 +82,7 @@ def spoil(plain: Any, chance: Random) -> None:
         return
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "policy"), [*enumerate(POLICIES)])
 def test_a_spoilt_question_is_refused_or_can_be_relied_on(seed: int, policy: str) -> None:
     chance = Random(seed)

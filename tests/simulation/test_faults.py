@@ -92,6 +92,7 @@ def books_balance(schedule: Schedule, workload: Workload, *, uniform: bool) -> N
         assert (useful == plain).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 40), marks=pytest.mark.slow)], ids=["few", "many"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("speeds", [(1.0, 1.0, 1.0), (1.0, 0.5, 3.0)], ids=["alike", "mixed"])

@@ -152,6 +152,7 @@ def compare(future: Schedule, whole: Schedule, cut: Instant) -> int:
     return later
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", texts())
 def test_the_true_future_after_any_event_is_the_rest_of_the_simulation(policy: str) -> None:
     started = 0
@@ -189,6 +190,7 @@ def test_the_true_future_after_any_event_is_the_rest_of_the_simulation(policy: s
     assert started, "nothing was left to start"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", texts())
 def test_the_true_future_of_an_instant_has_the_same_outages_and_the_same_use(policy: str) -> None:
     tiers = uses_tiers(registry.find(policy)) or "measy" in policy

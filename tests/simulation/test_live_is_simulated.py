@@ -321,6 +321,7 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
     assert told(live, first=1) == told(simulated, first=0)
 
 
+@pytest.mark.thorough
 @sizes
 @pytest.mark.parametrize("decider", ["", "http://there"])
 @pytest.mark.parametrize("policy", ["heft", "heft:holes=best", "peft", "edf"])
@@ -364,6 +365,7 @@ def test_workflows_are_dealt_live_as_in_the_simulator(policy: str, decider: str,
     assert dealt >= {"slow", "fast"}
 
 
+@pytest.mark.thorough
 @sizes
 @pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: offer.name)
 def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(

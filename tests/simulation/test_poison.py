@@ -121,6 +121,7 @@ def kinds_of(policy: str) -> list[Kind]:
     return list(Kind)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_poison_is_given_up_and_nothing_else(policy: str, count: int) -> None:
@@ -135,6 +136,7 @@ def test_the_poison_is_given_up_and_nothing_else(policy: str, count: int) -> Non
         assert not poisoned.simulation.scheduler.state.isolations, where
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "deadline", "heft", "tempo", "conservative"])
 def test_several_poisons_and_nodes_that_fail_by_themselves(policy: str) -> None:
     """Losses elsewhere while a task runs alone speak for its innocence. So more losses are needed, up to a bound."""

@@ -203,6 +203,7 @@ def test_a_window_costs_what_its_share_lacks() -> None:
     assert spec.penalty(Window(0, 20 * SECOND).share) == 0, "nobody asked"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(30))
 def test_the_queue_serves_as_one_that_looks_at_each_request(seed: int) -> None:
     """While instances come and go at random; also what is known only later."""

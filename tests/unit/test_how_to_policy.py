@@ -74,6 +74,7 @@ def test_it_is_passed_as_an_object(folder: Path) -> None:
     assert float(done.stdout) >= 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 71, reason="an older setuptools builds nothing alone")
 def test_it_is_installed_and_used_by_name(folder: Path) -> None:
     (line,) = block("pip install").splitlines()

@@ -26,7 +26,7 @@ from ...dask_site import Processes, certificates
 from ...waiting import LIMIT, becomes
 from .conftest import LEASE
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 Make = Callable[..., DaskEngine]
 

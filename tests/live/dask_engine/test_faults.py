@@ -22,6 +22,8 @@ from ...dask_site import Processes
 from ...waiting import LIMIT
 from ..conftest import Up
 
+pytestmark = pytest.mark.thorough
+
 TASKS = 200
 WORKERS = ("a", "b", "c")
 

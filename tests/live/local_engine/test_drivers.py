@@ -159,6 +159,7 @@ async def test_a_gang_that_lost_a_node_while_there_was_no_driver_is_lost(root: P
         assert await trial.value((1, 4, 1)) == 7
 
 
+@pytest.mark.thorough
 async def test_nodes_that_hear_of_no_driver_end_everything(root: Path, tmp_path: Path) -> None:
     pids = await dead_driver(root, tmp_path / "door", orphaned_after=2 * LEASE)
     await becomes(lambda: all(gone(pid) for pid in pids))

@@ -49,6 +49,7 @@ async def test_nodes_with_a_lease_are_heard(root: Path) -> None:
         await engine.stop()
 
 
+@pytest.mark.thorough
 async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Path) -> None:
     async with Trial(LocalEngine(root, LocalSettings(lease=LEASE)), LIMIT) as trial:
         await trial.start()
@@ -59,6 +60,7 @@ async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Pat
         assert agent_of(trial).pid == before
 
 
+@pytest.mark.thorough
 async def test_a_node_with_a_long_lease_hears_of_its_driver_before_it_takes_it_for_dead(root: Path) -> None:
     trial = Trial(LocalEngine(root, LocalSettings(lease=3600.0, orphaned_after=2 * LEASE)), LIMIT)
     async with trial:

@@ -15,7 +15,7 @@ from ...slurm import NODES, Cluster
 from ...waiting import LIMIT
 from .conftest import add
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 
 async def test_a_worker_in_an_allocation_is_a_node_until_the_allocation_ends(slurm: Cluster, tmp_path: Path) -> None:

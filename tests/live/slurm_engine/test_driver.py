@@ -22,7 +22,7 @@ from ...slurm import NODES, Cluster
 from ...waiting import becomes
 from .conftest import SETTINGS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 
 @asynccontextmanager

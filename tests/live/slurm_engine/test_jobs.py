@@ -17,7 +17,7 @@ from ...slurm import Cluster
 from ...waiting import LIMIT, becomes, gone
 from .conftest import FOUR, LONG, SETTINGS, add, note_and_wait
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 STUBBORN = """
 trap '' TERM HUP INT
@@ -96,9 +96,15 @@ async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, root: Pat
     await trial.start(*FOUR)
     key = trial.call(note_and_wait, str(tmp_path / "pid"))
     await becomes((tmp_path / "pid").exists)
-    for process in psutil.process_iter(["cmdline"]):
-        if str(root / "attempts" / "1.0.1.0") in (process.info["cmdline"] or ()):
-            process.kill()
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(root / "attempts" / "1.0.1.0") in (process.info["cmdline"] or ())
+    ]
+    for process in found:  # or else one that sees the other die could tell of it
+        process.suspend()
+    for process in found:
+        process.kill()
     ending = (await trial.ended(key)).ending
     assert ending.outcome is Outcome.LOST
     assert "told no more" in ending.detail

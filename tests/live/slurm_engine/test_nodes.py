@@ -20,7 +20,7 @@ from ...slurm import CPUS, NODES, Cluster, mark
 from ...waiting import LIMIT, becomes, gone
 from .conftest import FOUR, SETTINGS, add, found, note_and_wait
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 
 async def test_each_node_of_the_partition_is_found_and_runs_what_it_is_given(trial: Trial) -> None:

@@ -17,7 +17,7 @@ from ...slurm import Cluster
 from ...waiting import LIMIT, becomes, until
 from .conftest import FOUR, SETTINGS, add, note_and_wait
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
 SERVER = """
 import asyncio, sys

@@ -96,6 +96,7 @@ def test_figure_6_1_is_simulated_where_all_is_run_and_live_where_it_is_named(
     assert told["runs"]["live"]["failure"]["slots"][0] == 4
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = lambda log, seed, estimates: transforms.lin14(log.workload, seed=seed, share=0.0005)  # noqa: E731
     monkeypatch.setattr("headway.reproduce.sweep.draw", fewer)
@@ -140,6 +141,7 @@ def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
     assert len({metrics["response_mean"] for metrics in simulations}) == 3  # policies differ on it
 
 
+@pytest.mark.thorough
 def test_measy14_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
     words = ("--scale", 0.004, "--processes", 1)
     ran = headway("reproduce", "measy14", "fig7", "fig8", *words, "--out", tmp_path / "out")
@@ -191,6 +193,7 @@ def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.reproduce.chang16.mixed.OF_EACH", 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_samples_of_chang16")
 def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
     words = ("--samples", 2, "--processes", 1)
@@ -279,6 +282,7 @@ def test_the_command_offers_what_there_is_of_dn13() -> None:
     assert tuple(dn13.SIZES) == reproduce_dn13.SIZES
 
 
+@pytest.mark.thorough
 def test_dn13_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
     words = ("--kind", "mix", "--kind", "single-task", "--jobs", 6, "--samples", 2, "--processes", 1)
     ran = headway("reproduce", "dn13", *words, "--out", tmp_path / "out")

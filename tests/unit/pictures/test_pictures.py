@@ -645,6 +645,7 @@ DRAWINGS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_no_text_lies_upon_another(name: str) -> None:
     assert touching(DRAWINGS[name]()) == []
@@ -823,6 +824,7 @@ def python_of(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_the_examples_of_the_how_to_draw_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{job},{5 * job},2,,{8 + job % 5},{8 + job % 5},{5 * job + 40},1,,u\n" for job in range(40))

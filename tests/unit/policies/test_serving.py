@@ -137,6 +137,7 @@ def simulated(arrivals: str, processing: str, units: int, busy: float, queued: i
     return in_time / count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arrivals", SCV)
 @pytest.mark.parametrize("processing", SCV)
 def test_shares_as_in_simulations(arrivals: str, processing: str) -> None:

@@ -304,6 +304,7 @@ def violated_by_edf(seed: int, speeds: tuple[float, ...]) -> float:
     return summarise(audited("edf", bags(seed), speeds))["priority_violation_rate"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("speeds", [(1.0,) * 4, (0.5, 1.0, 1.0, 1.5)], ids=["alike", "mixed"])
 @pytest.mark.parametrize("policy", ["tempo", "tempo:kill=false", "tempo:per_instant=false"])
 def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) -> None:

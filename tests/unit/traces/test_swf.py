@@ -323,6 +323,7 @@ RECORDS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RECORDS)
 def test_public_logs_hold_the_records_they_are_known_to_hold(shared_data: Callable[[str], Path], name: str) -> None:
     records, dropped = RECORDS[name]

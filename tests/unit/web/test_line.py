@@ -230,6 +230,7 @@ def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.Monkey
     run(test)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_a_body_that_stops_arriving_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "BODY_SECONDS", 2.0)
@@ -361,6 +362,7 @@ def test_an_upgrade_is_passed_over(run: Run) -> None:
     run(test)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "ANSWER_SECONDS", 2.0)
