@@ -54,6 +54,7 @@ COMMANDS: Final = {
         "headway.cli.forecast",
         "Hold forecasts of a log against what came.",
     ),
+    "whatif": ("headway.cli.whatif", "Ask what would happen if something were otherwise."),
     "rerun": ("headway.cli.rerun", "Run what a server was given under other policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),

@@ -19,7 +19,7 @@ from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.model.instant import SECOND, Instant
-from headway.model.job import AnyJob, JobId
+from headway.model.job import AnyJob, JobId, Service
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
 from headway.model.workload import Workload
@@ -73,7 +73,7 @@ class Futures:
 
     Attributes:
         at: the instant of the state.
-        jobs: those that were open.
+        jobs: those that were open; services are left out, they do not end.
         start, end: when each first starts (of those that had not) and ends: a row for each future, a column for each
             job; seconds from `at` on; nan where it did not happen.
     """
@@ -111,7 +111,7 @@ def draw_futures(
     Raises:
         HeadwayError: there is no such policy.
     """
-    jobs = tuple(job.spec.id for job in state.jobs)
+    jobs = tuple(job.spec.id for job in state.jobs if not isinstance(job.spec, Service))
     ran = {
         (job.spec.id, attempt.task): max(0.0, (state.now - attempt.start) / SECOND)
         for job in state.jobs
@@ -120,7 +120,7 @@ def draw_futures(
     }
     began = {job.spec.id for job in state.jobs if job.ended or any(attempt.running for attempt in job.attempts)}
     waiting = np.array([job not in began for job in jobs], dtype=bool)
-    levels = _levels(count, len(jobs), seed)
+    levels = _levels(count, jobs, seed)
     specs = {job.spec.id: job.spec for job in state.jobs}
     known: dict[tuple[JobId, int], RunTime] = {}
     start, end = (np.full((count, len(jobs)), np.nan) for _ in range(2))
@@ -145,11 +145,15 @@ def draw_futures(
     return Futures(state.now, jobs, start, end)
 
 
-def _levels(count: int, jobs: int, seed: int) -> Floats:
-    """For each job, levels that are spread evenly over the futures: a row for each future."""
-    rng = np.random.default_rng(seed)
-    steps = rng.permuted(np.tile(np.arange(count, dtype=np.float64)[:, None], (1, jobs)), axis=0)
-    drawn: Floats = (steps + rng.random((count, jobs))) / count
+def _levels(count: int, jobs: Sequence[JobId], seed: int) -> Floats:
+    """For each job, levels that are spread evenly over the futures: a row for each future.
+
+    They depend on no other job, so a state with one job more has the same.
+    """
+    drawn: Floats = np.empty((count, len(jobs)))
+    for column, job in enumerate(jobs):
+        rng = np.random.default_rng((seed, job))
+        drawn[:, column] = (rng.permutation(count) + rng.random(count)) / count
     return drawn
 
 

@@ -1,0 +1,358 @@
+"""What would become of the open jobs if something were otherwise."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headway.cli.reach import reached
+from headway.cli.show import clock, counted, instant_in, print_table, span
+from headway.errors import InvalidInput, did_you_mean
+from headway.metrics import to_json
+
+if TYPE_CHECKING:
+    from headway.core.record import StateRecord
+    from headway.foresight.whatif import Bounds, Side, WhatIf
+    from headway.model.events import Event
+
+ROWS: Final = 20
+"""Jobs in the table; --json and --out have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What would be otherwise.
+
+    Attributes:
+        policy: another policy; None: the same.
+        add, remove: nodes.
+        first: jobs that go before all others.
+        submit: a file of jobs that come now.
+        load: how much more often jobs come than they did; None: no jobs come.
+    """
+
+    policy: str | None
+    add: tuple[str, ...]
+    remove: tuple[str, ...]
+    first: tuple[int, ...]
+    submit: str | None
+    load: float | None
+
+    def in_words(self) -> list[str]:
+        """The changes, each as a few words."""
+        told = [] if self.policy is None else [f"policy {self.policy}"]
+        told += [f"node {text} more" for text in self.add]
+        told += [f"without node {name}" for name in self.remove]
+        told += [f"job {job} first" for job in self.first]
+        told += [] if self.submit is None else [f"with the jobs of {self.submit}"]
+        return told + ([] if self.load is None else [f"load x {self.load:g}"])
+
+
+@click.command()
+@click.option("--policy", help="Another policy: NAME[:KEY=VALUE,...].")
+@click.option(
+    "--add-node",
+    "add",
+    metavar="NAME[,slots=N,speed=X]",
+    multiple=True,
+    help="One node more; default: one slot of speed 1.",
+)
+@click.option("--remove-node", "remove", metavar="NAME", multiple=True, help="Nothing more starts on this node.")
+@click.option("--first", metavar="ID", type=int, multiple=True, help="This job has a higher priority than all others.")
+@click.option("--submit", metavar="FILE", help="The jobs of a log, a table or a workflow come now.")
+@click.option(
+    "--load",
+    type=float,
+    metavar="X",
+    help="Jobs come X times as often as in the last week; without it no others come than are there.",
+)
+@click.option("--at", metavar="TIME", help="Ask in the state of that time: 18:00, or 10m ago; default: now.")
+@click.option("--futures", default=40, show_default=True, type=click.IntRange(2), help="How many are simulated.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Fixes what is drawn in them.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
+@click.option("--apply", "applied", is_flag=True, help="Then do it; not with --submit, --load and --at.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds since the epoch.")
+@click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+def whatif(
+    data: str | None,
+    at: str | None,
+    futures: int,
+    seed: int,
+    out: str | None,
+    applied: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Compare what will become of the open jobs with what would, if something were otherwise; nothing changes.
+
+    The journal of the data directory is read, also beside a running server, and many futures of its state are simulated
+    as it is and as it would be, with the same draws: run times are those of each user's last jobs as shares of their
+    estimates. Several changes count together. Bounds hold in 90 % of the futures.
+    """
+    from headway.client.address import data_directory
+    from headway.foresight.present import RunTimesKnown, present
+    from headway.foresight.whatif import what_if
+    from headway.policy_files import find
+
+    wanted = Asked(**asked)
+    words = wanted.in_words()
+    if not words:
+        raise click.UsageError("Say what would be otherwise, by --policy, --add-node or --first for example")
+    if wanted.load is not None and not (0 < wanted.load < math.inf):
+        raise InvalidInput("--load", wanted.load, "more than 0")
+    hindered = [
+        name for name, one in (("--submit", wanted.submit), ("--load", wanted.load), ("--at", at)) if one is not None
+    ]
+    if applied and hindered:
+        raise click.UsageError(f"--apply cannot do {' and '.join(hindered)}.")
+    if wanted.policy is not None:
+        find(wanted.policy)
+    instant = time.time() if at is None else instant_in(at, "--at", towards="past")
+    if instant > time.time():
+        raise InvalidInput("--at", at or "", "a time that has passed")
+    folder = data_directory(data)
+    now = present(folder, find, round(instant * 1e6))
+    changes, told = _events(wanted, now.state)
+    arrivals = _arrivals(wanted.load, now, folder)
+    found = what_if(
+        now.state,
+        find,
+        RunTimesKnown(now, told),
+        changes=changes,
+        policy=wanted.policy,
+        arrivals=arrivals,
+        count=futures,
+        seed=seed,
+    )
+    if as_json:
+        click.echo(to_json(_object(found, words, futures, seed)), nl=False)
+    else:
+        _print(found, words, futures)
+    if out is not None:
+        _draw(found, words, out)
+        if not as_json:
+            click.echo(f"Written: {out}.")
+    if applied:
+        _apply(data, wanted, quiet=as_json)
+
+
+def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, int]]:
+    """What happens if the answer is yes; and the run times of jobs that come by it, in microseconds.
+
+    Raises:
+        InvalidInput: a node or job is not there, or is there already.
+    """
+    from headway.cli.trace import Trace
+    from headway.foresight.whatif import added
+    from headway.model.events import JobChanged, NodeDrained, NodeJoined
+
+    names = [node.spec.name for node in state.nodes]
+    events: list[Event] = []
+    for text in wanted.add:
+        spec = _node_in(text)
+        if spec.name in names:
+            raise InvalidInput("--add-node", spec.name, "a name that no other node has")
+        names.append(spec.name)
+        events.append(NodeJoined(state.now, spec))
+    for name in wanted.remove:
+        if name not in names:
+            raise InvalidInput("--remove-node", name, "a node of the cluster", hint=did_you_mean(name, names))
+        events.append(NodeDrained(state.now, name))
+    highest = max((job.spec.priority if job.priority is None else job.priority for job in state.jobs), default=0.0)
+    open_jobs = {job.spec.id for job in state.jobs}
+    for place, job in enumerate(reversed(wanted.first), 1):
+        if job not in open_jobs:
+            raise InvalidInput("--first", job, "the id of an open job", hint="`headway jobs` lists them.")
+        events.append(JobChanged(state.now, job, priority=highest + place))
+    if wanted.submit is None:
+        return events, {}
+    held = sum(node.spec.slots for node in state.nodes)
+    jobs, times = added(Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False), state)
+    return [*events, *jobs], times
+
+
+def _node_in(text: str) -> Any:
+    """A node as `NAME[,slots=N,speed=X]`."""
+    from headway.model.node import NodeSpec
+
+    name, *terms = text.split(",")
+    told: dict[str, Any] = {}
+    for term in terms:
+        key, _, value = term.partition("=")
+        kind = {"slots": int, "cores": int, "speed": float, "kind": str, "site": str}.get(key.strip())
+        if kind is None:
+            raise InvalidInput("--add-node", text, "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]")
+        try:
+            told[key.strip()] = kind(value)
+        except ValueError:
+            raise InvalidInput(f"{key.strip()} of --add-node", value, "a number") from None
+    return NodeSpec(name, **({"slots": 1} | told))
+
+
+def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[Any, Any]:
+    """What comes later, as it is and as it would be."""
+    if load is None:
+        return None, None
+    from headway.foresight.rerun import past
+    from headway.foresight.whatif import recent
+    from headway.policy_files import find
+
+    came = past(folder, find).workload
+    return recent(now, came, 1.0), recent(now, came, load)
+
+
+def _object(found: WhatIf, words: list[str], futures: int, seed: int) -> dict[str, Any]:
+    """All of it for programs."""
+
+    def side(one: Side) -> dict[str, Any]:
+        jobs = [
+            {
+                "job": job,
+                "due": None if math.isnan(on_time) else found.due[job] / 1e6,
+                "on_time": None if math.isnan(on_time) else on_time,
+                "penalty": cost if math.isfinite(cost) else None,
+                "start": start._asdict(),
+                "end": end._asdict(),
+            }
+            for job, start, end, on_time, cost in zip(
+                one.jobs, one.start, one.end, one.on_time, one.penalty, strict=True
+            )
+        ]
+        return {
+            "late": one.late._asdict(),
+            "penalty": one.cost._asdict(),
+            "end": one.over._asdict(),
+            "jobs": jobs,
+        }
+
+    return {
+        "at": found.at / 1e6,
+        "changes": words,
+        "futures": futures,
+        "seed": seed,
+        "now": side(found.now),
+        "then": side(found.then),
+    }
+
+
+def _print(found: WhatIf, words: list[str], futures: int) -> None:
+    if not found.specs:
+        click.echo("No job is open, so nothing would change.")
+        return
+    click.echo(
+        f"{counted(len(found.specs), 'open job')} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
+        f"{', '.join(words)}. Bounds hold 90 %."
+    )
+    at = found.at / 1e6
+    measures: list[tuple[str, str, str]] = [
+        ("jobs that are late", _count(found.now.late), _count(found.then.late)),
+        ("penalty", _count(found.now.cost), _count(found.then.cost)),
+        ("all have ended in", _away(found.now.over, at), _away(found.then.over, at)),
+    ]
+    print_table(("", "now", "then"), measures, right=("now", "then"))
+    places = {job: place for place, job in enumerate(found.now.jobs)}
+    rows = []
+    for place, job in enumerate(found.then.jobs):
+        before = places.get(job)
+        was = None if before is None else found.now.end[before]
+        chance = float("nan") if before is None else found.now.on_time[before]
+        end = found.then.end[place]
+        moved = _moved(was, end)
+        rows.append(
+            (
+                -abs(moved),
+                (
+                    str(job),
+                    "" if math.isnan(found.then.on_time[place]) else _due(found.due[job] / 1e6 - at),
+                    _chance(chance),
+                    _chance(found.then.on_time[place]),
+                    "" if was is None else _away(was, at),
+                    _away(end, at),
+                ),
+            )
+        )
+    rows.sort(key=lambda row: row[0])
+    click.echo()
+    heads = ("job", "due", "on time now", "then", "ends in, now", "ends in, then")
+    print_table(heads, [row for _, row in rows[:ROWS]], right=("job", "on time now", "then"))
+    if len(rows) > ROWS:
+        click.echo(f"{len(rows) - ROWS:,} more jobs change less; --json has all.")
+
+
+def _moved(was: Bounds | None, end: Bounds) -> float:
+    if was is None:
+        return math.inf
+    one, other = (math.inf if bound.median is None else bound.median for bound in (was, end))
+    return 0.0 if one == other else one - other
+
+
+def _chance(value: float) -> str:
+    return "" if math.isnan(value) else f"{100 * value:.0f} %"
+
+
+def _count(bounds: Bounds) -> str:
+    return _with(bounds, lambda value: f"{value:,.6g}")
+
+
+def _due(left: float) -> str:
+    return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
+
+
+def _away(bounds: Bounds, at: float) -> str:
+    return _with(bounds, lambda instant: span(instant - at))
+
+
+def _with(bounds: Bounds, shown: Any) -> str:
+    if bounds.low is None:
+        return "not foreseen"
+    said = ["later" if one is None else shown(one) for one in bounds]
+    return said[0] if len(set(said)) == 1 else f"{said[0]} ({said[1]} to {said[2]})"
+
+
+def _draw(found: WhatIf, words: list[str], out: str) -> None:
+    from headway.pictures.bounds import Row, ends
+
+    at = found.at / 1e6
+
+    def hours(bounds: Bounds | None) -> tuple[float | None, float | None, float | None]:
+        if bounds is None:
+            return None, None, None
+        median, low, high = (None if one is None else (one - at) / 3600 for one in bounds)
+        return median, low, high
+
+    before = dict(zip(found.now.jobs, found.now.end, strict=True))
+    rows = [
+        Row(
+            f"job {job}",
+            None if math.isnan(on_time) else (found.due[job] / 1e6 - at) / 3600,
+            (hours(before.get(job)), hours(end)),
+        )
+        for job, end, on_time in zip(found.then.jobs, found.then.end, found.then.on_time, strict=True)
+    ]
+    ends(rows, ("now", ", ".join(words)), out, title="When jobs end")
+
+
+def _apply(data: str | None, wanted: Asked, *, quiet: bool) -> None:
+    """Do on the server what was asked about."""
+    done = []
+    with reached(None, data) as client:
+        highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
+        for text in wanted.add:
+            spec = _node_in(text)
+            client.add_node(spec.name, spec.slots, speed=spec.speed, cores=spec.cores, kind=spec.kind, site=spec.site)
+            done.append(f"node {spec.name} is in service")
+        for name in wanted.remove:
+            client.drain_node(name)
+            done.append(f"node {name} drains")
+        for place, job in enumerate(reversed(wanted.first), 1):
+            client.change(job, priority=highest + place)
+            done.append(f"job {job} has priority {highest + place:g}")
+        if wanted.policy is not None:
+            done.append(f"the policy is {client.choose_policy(wanted.policy)}")
+    if not quiet:
+        click.echo(f"Done: {', '.join(done)}.")

@@ -1,0 +1,106 @@
+"""The state of a server at an instant, read from its journal, and what its past tells of run times."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.foresight.futures import Exactly, RunTime
+from headway.foresight.learning import FEW, OWN, Shares
+from headway.live.store.decisions import event_of
+from headway.live.store.history import Told, reading
+from headway.model.instant import SECOND, Duration, Instant
+from headway.model.job import AnyJob, JobId, JobSpec
+from headway.model.schedule import Schedule
+from headway.model.snapshot import PolicySource
+from headway.times import clock_text
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A server at an instant.
+
+    Attributes:
+        state: its core; `now` is the instant.
+        done: what became of the jobs until then.
+        specs: the terms of all jobs that the journal knows.
+    """
+
+    state: StateRecord
+    done: Schedule
+    specs: Mapping[JobId, JobSpec]
+
+
+def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> Present:
+    """Read a journal; its server may run.
+
+    Args:
+        folder: the data directory.
+        at: an instant, microseconds since the Unix epoch; None: that of the last event.
+
+    Raises:
+        HeadwayError: there is no journal.
+        InvalidInput: the instant is before its first event.
+    """
+    with reading(folder) as beginning:
+        begins = beginning.state.now
+        told = Told(Scheduler.restore(beginning.state, policies), record=True)
+        told.take_over()
+        for kind, body in beginning.rows:
+            event = event_of(kind, body)
+            begins = begins or event.at
+            if at is not None and event.at > at:
+                break
+            told.take(event, body)
+    if at is not None and at < begins:
+        known = clock_text(begins / SECOND)
+        raise InvalidInput("at", clock_text(at / SECOND), f"{known} or later, where the journal begins")
+    state = told.core.dump()
+    now = state.now if at is None else at
+    return Present(replace(state, now=now), told.schedule(until=now), told.specs)
+
+
+class RunTimesKnown:
+    """How long tasks run, by the last jobs of their user that had ended; a `RunTimesOf`.
+
+    A job without an estimate is estimated by the core; where nothing has ended, that is all that is known.
+
+    Args:
+        now: what is known of the past.
+        told: run times that are known, in microseconds by job.
+    """
+
+    def __init__(self, now: Present, told: Mapping[JobId, Duration] | None = None) -> None:
+        self._told = dict(told or {})
+        self._default = now.state.estimate_default
+        self._of_user: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=OWN))
+        self._of_all: deque[float] = deque(maxlen=2 * FEW)
+        done = now.done
+        still = {job.spec.id for job in now.state.jobs}
+        for place in np.argsort(done.end, kind="stable").tolist():
+            job = int(done.label[place])
+            took = int(done.runtime[place])
+            if job in still or took <= 0:
+                continue
+            share = took / self._estimate(now.specs[job])
+            self._of_user[str(done.user[place])].append(share)
+            self._of_all.append(share)
+
+    def _estimate(self, spec: AnyJob) -> Duration:
+        return (spec.estimate or 0) if (spec.estimate or 0) > 0 else self._default
+
+    def __call__(self, spec: AnyJob, task: int) -> RunTime:
+        """The run time of a task of a job."""
+        if spec.id in self._told:
+            return Exactly(self._told[spec.id] / SECOND)
+        estimate = self._estimate(spec) / SECOND
+        own = self._of_user.get(spec.user, ())
+        similar = [*own, *self._of_all] if len(own) < FEW else [*own]
+        return Shares(estimate, tuple(sorted(similar))) if similar else Exactly(estimate)

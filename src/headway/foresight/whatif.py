@@ -1,0 +1,213 @@
+"""What would become of the open jobs if something were otherwise: futures of a state as it is, and of it changed.
+
+Both have the same draws, so what differs between them follows from the change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw_futures
+from headway.foresight.present import Present
+from headway.model.events import Event, JobSubmitted
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import AnyJob, JobId, JobSpec
+from headway.model.snapshot import PolicySource
+from headway.model.workload import Workload
+from headway.sim.specs import specs
+
+SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
+"""Jobs that come later are like those of so much of the recent past."""
+
+Arrivals = Callable[[np.random.Generator], Workload | None]
+
+
+class Bounds(NamedTuple):
+    """A quantity over all futures: its median, and bounds between which it is in 90 % of them; None: beyond reach."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What becomes of the jobs in one way.
+
+    Attributes:
+        jobs: their ids.
+        start, end: when they start and end, seconds since the Unix epoch; a start is that of jobs which had not begun.
+        on_time: by job, with which probability it is on time; NaN: it is not due.
+        penalty: by job, what it costs in the mean.
+        late, cost, over: jobs that are late, what all cost, and when the last has ended.
+    """
+
+    jobs: tuple[JobId, ...]
+    start: tuple[Bounds, ...]
+    end: tuple[Bounds, ...]
+    on_time: tuple[float, ...]
+    penalty: tuple[float, ...]
+    late: Bounds
+    cost: Bounds
+    over: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Both ways.
+
+    Attributes:
+        at: the instant, in microseconds since the Unix epoch.
+        specs: the terms of the jobs, also of those that were added.
+        due: when each is due.
+        now, then: as it is, and changed.
+    """
+
+    at: Instant
+    specs: Mapping[JobId, AnyJob]
+    due: Mapping[JobId, Instant]
+    now: Side
+    then: Side
+
+
+def added(workload: Workload, state: StateRecord) -> tuple[list[JobSubmitted], dict[JobId, Duration]]:
+    """The jobs of a workload as if all came now, and how long their tasks run.
+
+    Due dates keep their distance from the release.
+    """
+    first = max((job.spec.id for job in state.jobs), default=-1) + 1
+    events = []
+    for spec in specs(workload, first_id=first):
+        due = None if spec.due is None else state.now + spec.due - spec.release
+        events.append(JobSubmitted(state.now, replace(spec, release=state.now, due=due)))
+    return events, {first + place: int(took) for place, took in enumerate(workload.runtime.tolist())}
+
+
+def what_if(
+    state: StateRecord,
+    policies: PolicySource,
+    run_times: RunTimesOf,
+    *,
+    changes: Sequence[Event] = (),
+    policy: str | None = None,
+    arrivals: tuple[Arrivals | None, Arrivals | None] = (None, None),
+    count: int = FUTURES,
+    seed: int = 0,
+) -> WhatIf:
+    """Simulate futures of a state as it is and changed.
+
+    Args:
+        state: as `present` reads it.
+        run_times: how long each task runs.
+        changes: what happens now in the second case.
+        policy: the policy from now on in the second case; None: the same.
+        arrivals: what comes later in the first and in the second case.
+        count, seed: of the futures.
+
+    Raises:
+        HeadwayError: there is no such policy, or a change is not possible.
+    """
+    changed = state
+    if changes:
+        core = Scheduler.restore(state, policies)
+        for event in changes:
+            core.handle(event)
+        changed = core.dump()
+    sides = [
+        (one, draw_futures(one, policies, run_times, policy=text, count=count, seed=seed, arrivals=later))
+        for one, text, later in ((state, None, arrivals[0]), (changed, policy, arrivals[1]))
+    ]
+    due = {job.spec.id: _due(job.spec, job.due) for one, _ in sides for job in one.jobs}
+    terms = {job.spec.id: job.spec for one, _ in sides for job in one.jobs}
+    now, then = (_side(found, terms, due) for _, found in sides)
+    return WhatIf(state.now, terms, due, now, then)
+
+
+def _due(spec: AnyJob, changed: Instant | None) -> Instant:
+    if changed is not None:
+        return changed
+    return NEVER if spec.due is None else spec.due
+
+
+def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Instant]) -> Side:
+    at = found.at / SECOND
+    late, cost = np.zeros(len(found.end)), np.zeros(len(found.end))
+    on_time, penalty = [], []
+    for column, job in enumerate(found.jobs):
+        ends = found.end[:, column]
+        if due[job] >= NEVER:
+            on_time.append(float("nan"))
+            penalty.append(0.0)
+            continue
+        by = np.where(np.isnan(ends), np.inf, ends + (found.at - due[job]) / SECOND)
+        costs = np.array([_cost(terms[job], one) for one in by.tolist()])
+        late += by > 0
+        cost += costs
+        on_time.append(float((by <= 0).mean()))
+        penalty.append(float(costs.mean()))
+    ends = np.where(np.isnan(found.end), np.inf, found.end)
+    last = ends.max(axis=1) if ends.shape[1] else np.zeros(len(ends))
+    return Side(
+        found.jobs,
+        tuple(_bounds(column + at) for column in found.start.T),
+        tuple(_bounds(column + at) for column in found.end.T),
+        tuple(on_time),
+        tuple(penalty),
+        _bounds(late),
+        _bounds(cost),
+        _bounds(last + at),
+    )
+
+
+def _cost(spec: JobSpec, late: float) -> float:
+    return float("inf") if late == float("inf") else spec.penalty_of(round(max(0.0, late) * SECOND))
+
+
+def _bounds(values: Floats) -> Bounds:
+    """Of one value for each future; NaN: it did not happen in that one."""
+    if np.isnan(values).all():
+        return Bounds(None, None, None)
+    ordered = np.sort(np.where(np.isnan(values), np.inf, values))
+    last = len(ordered) - 1
+    told = [float(ordered[place]) for place in (round(last * 0.5), math.floor(last * 0.05), math.ceil(last * 0.95))]
+    median, low, high = (None if np.isinf(one) else one for one in told)
+    return Bounds(median, low, high)
+
+
+def recent(now: Present, past: Workload, load: float) -> Arrivals:
+    """Draws jobs that come later: as in the recent past, from a random moment of it on, at so many times its rate.
+
+    Args:
+        past: the jobs that came, with the run times that they had.
+        load: 1: as often as they came.
+
+    Raises:
+        InvalidInput: too few have come.
+    """
+    at = now.state.now
+    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
+    rows = np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
+    if len(rows) < 2:
+        raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")
+    came = past.take(rows)
+    begin = int(came.release[0])
+    length = max(1, at - begin)
+
+    def draw(rng: np.random.Generator) -> Workload:
+        offset = int(rng.integers(length))
+        since = (came.release - begin - offset) % length
+        order = np.argsort(since, kind="stable")
+        shifted = came.take(order)
+        release = at + 1 + np.rint(since[order] / load).astype(np.int64)
+        moved = np.where(shifted.due >= NEVER, NEVER, shifted.due - shifted.release + release)
+        return replace(shifted, release=release, due=moved)
+
+    return draw

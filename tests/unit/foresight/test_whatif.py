@@ -1,0 +1,111 @@
+"""What would be if something were otherwise: by hand, where run times are known; with the same draws, where not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headway import NodeSpec, workload_of
+from headway.core.record import StateRecord
+from headway.errors import InvalidInput
+from headway.foresight.futures import Exactly
+from headway.foresight.present import Present
+from headway.foresight.whatif import WhatIf, added, recent, what_if
+from headway.model.events import JobChanged, NodeDrained, NodeJoined
+from headway.model.instant import SECOND
+from headway.policies.registry import find
+from headway.sim.kernel import Simulation
+
+from .test_futures import Evenly
+
+RUN_TIMES = {0: 10.0, 1: 20.0, 2: 5.0}
+
+
+def three(policy: str = "fcfs") -> StateRecord:
+    """At 4 s job 0 has run for 4 of 10 s on the only slot; job 1 (20 s, due at 40) and job 2 (5 s, due at 16) wait."""
+    log = workload_of(
+        release=[0, 0, 0], runtime=[10, 20, 5], estimate=[10, 20, 5], due=[np.nan, 40, 16], rate=[1, 1, 3]
+    )
+    simulation = Simulation(log, [NodeSpec("a", 1)], find, policy)
+    simulation.advance(4 * SECOND)
+    return replace(simulation.scheduler.dump(), now=4 * SECOND)
+
+
+def asked(state: StateRecord, **how: object) -> WhatIf:
+    return what_if(state, find, lambda job, task: Exactly(RUN_TIMES[job.id]), count=4, **how)  # type: ignore[arg-type]
+
+
+def medians(found: WhatIf) -> tuple[list[float | None], list[float | None]]:
+    return [end.median for end in found.now.end], [end.median for end in found.then.end]
+
+
+def test_another_policy_lets_the_urgent_job_go_first() -> None:
+    found = asked(three(), policy="edf")
+    assert medians(found) == ([10, 30, 35], [10, 35, 15])
+    assert found.now.on_time[1:] == (1, 0)
+    assert found.then.on_time[1:] == (1, 1)
+    assert found.now.late.median == 1
+    assert found.now.cost.median == 3 * 19  # 19 s late, at 3 a second
+    assert found.then.cost == (0, 0, 0)
+    assert found.now.over.median == found.then.over.median == 35
+
+
+def test_one_node_more_runs_what_waits_at_once() -> None:
+    assert medians(asked(three(), changes=[NodeJoined(4 * SECOND, NodeSpec("b", 1, speed=2))]))[1] == [10, 14, 15]
+
+
+def test_on_a_node_that_drains_nothing_starts() -> None:
+    found = asked(three(), changes=[NodeDrained(4 * SECOND, "a")])
+    assert medians(found)[1] == [10, None, None]
+    assert found.then.late.median == 2
+    assert found.then.cost.median is None  # late without end
+
+
+def test_a_job_that_goes_first() -> None:
+    assert medians(asked(three("priority"), changes=[JobChanged(4 * SECOND, 2, priority=1)])) == (
+        [10, 30, 35],
+        [10, 35, 15],
+    )
+
+
+def test_jobs_that_are_added_keep_the_distance_of_their_due_dates() -> None:
+    state = three()
+    events, known = added(workload_of(release=[100], runtime=[7], estimate=[8], due=[150]), state)
+    assert [(event.job.id, event.job.release, event.job.due) for event in events] == [(3, 4 * SECOND, 54 * SECOND)]
+    assert known == {3: 7 * SECOND}
+    found = what_if(
+        state, find, lambda job, task: Exactly(known.get(job.id, 0) / SECOND or RUN_TIMES[job.id]), changes=events
+    )
+    assert medians(found) == ([10, 30, 35], [10, 30, 35, 42])
+
+
+def test_who_is_not_touched_by_a_change_has_the_same_bounds() -> None:
+    state = three()
+    events, _ = added(workload_of(release=[0], runtime=[7]), state)
+    found = what_if(state, find, lambda job, task: Evenly(0, 60), changes=events, seed=3)
+    assert found.now.end == found.then.end[:3]
+    low, high = found.now.end[0].low, found.now.end[0].high
+    assert low is not None
+    assert high is not None
+    assert 4 < low < high < 60.001
+
+
+def test_more_load_delays_and_draws_the_jobs_of_the_recent_past() -> None:
+    state = three()
+    state = replace(state, now=1000 * SECOND)
+    past = workload_of(
+        release=[100 * place for place in range(10)], runtime=[30] * 10, due=[100 * n + 50 for n in range(10)]
+    )
+    drawn = recent(Present(state, None, {}), past, 2.0)(np.random.default_rng(1))  # type: ignore[arg-type]
+    assert drawn is not None
+    assert len(drawn) == 10
+    assert drawn.release[0] >= state.now
+    assert set(np.diff(drawn.release).tolist()) == {50 * SECOND}  # twice as often
+    assert set((drawn.due - drawn.release).tolist()) == {50 * SECOND}
+
+
+def test_load_is_unknown_where_nothing_came() -> None:
+    with pytest.raises(InvalidInput, match="load is 2"):
+        recent(Present(three(), None, {}), workload_of(release=[0], runtime=[1]), 2.0)  # type: ignore[arg-type]
