@@ -95,7 +95,7 @@ def whatif(
     estimates. Several changes count together. Bounds hold in 90 % of the futures.
     """
     from headway.client.address import data_directory
-    from headway.foresight.present import RunTimesKnown, present
+    from headway.foresight.present import present, run_times_known, with_told
     from headway.foresight.whatif import what_if
     from headway.policy_files import find
 
@@ -122,7 +122,7 @@ def whatif(
     found = what_if(
         now.state,
         find,
-        RunTimesKnown(now, told),
+        with_told(run_times_known(now), told),
         changes=changes,
         policy=wanted.policy,
         arrivals=arrivals,

@@ -12,7 +12,7 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.foresight.futures import Exactly, RunTime
+from headway.foresight.futures import Exactly, RunTime, RunTimesOf
 from headway.foresight.learning import FEW, OWN, Shares
 from headway.live.store.decisions import event_of
 from headway.live.store.history import Told, reading
@@ -73,34 +73,44 @@ class RunTimesKnown:
     A job without an estimate is estimated by the core; where nothing has ended, that is all that is known.
 
     Args:
-        now: what is known of the past.
-        told: run times that are known, in microseconds by job.
+        default: the core's estimate of a task whose job has none.
     """
 
-    def __init__(self, now: Present, told: Mapping[JobId, Duration] | None = None) -> None:
-        self._told = dict(told or {})
-        self._default = now.state.estimate_default
+    def __init__(self, default: Duration) -> None:
+        self._default = default
         self._of_user: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=OWN))
         self._of_all: deque[float] = deque(maxlen=2 * FEW)
-        done = now.done
-        still = {job.spec.id for job in now.state.jobs}
-        for place in np.argsort(done.end, kind="stable").tolist():
-            job = int(done.label[place])
-            took = int(done.runtime[place])
-            if job in still or took <= 0:
-                continue
-            share = took / self._estimate(now.specs[job])
-            self._of_user[str(done.user[place])].append(share)
-            self._of_all.append(share)
+
+    def learn(self, spec: AnyJob, took: Duration) -> None:
+        """A job has ended, whose tasks ran so long in the mean."""
+        if took <= 0:
+            return
+        share = took / self._estimate(spec)
+        self._of_user[spec.user].append(share)
+        self._of_all.append(share)
 
     def _estimate(self, spec: AnyJob) -> Duration:
         return (spec.estimate or 0) if (spec.estimate or 0) > 0 else self._default
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
         """The run time of a task of a job."""
-        if spec.id in self._told:
-            return Exactly(self._told[spec.id] / SECOND)
         estimate = self._estimate(spec) / SECOND
         own = self._of_user.get(spec.user, ())
         similar = [*own, *self._of_all] if len(own) < FEW else [*own]
         return Shares(estimate, tuple(sorted(similar))) if similar else Exactly(estimate)
+
+
+def run_times_known(now: Present) -> RunTimesKnown:
+    """What the past of a server tells of run times."""
+    known, done = RunTimesKnown(now.state.estimate_default), now.done
+    still = {job.spec.id for job in now.state.jobs}
+    for place in np.argsort(done.end, kind="stable").tolist():
+        job = int(done.label[place])
+        if job not in still:
+            known.learn(now.specs[job], int(done.runtime[place]))
+    return known
+
+
+def with_told(known: RunTimesOf, told: Mapping[JobId, Duration]) -> RunTimesOf:
+    """The same, where the run times of some jobs are told: in microseconds, by job."""
+    return lambda spec, task: Exactly(told[spec.id] / SECOND) if spec.id in told else known(spec, task)
