@@ -1,53 +1,85 @@
-"""Makes forecasts in a separate process (`python -m headway.forecaster`), which does not block the event loop.
+"""Makes forecasts in a separate process (`python -m headway.forecaster DATA`), beside a server.
 
-It reads states from standard input, one after the other, and answers each with a forecast. It ends with its input, or
-when no question has come for a while.
+It follows the server's journal, reads questions from standard input, one after the other, and answers them. It ends
+with its input, or when no question has come for a while.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
 from headway.errors import HeadwayError
-from headway.live.forecasts import CANNOT, read_frame, write_frame
-from headway.live.store.journal import state_of
-from headway.model.forecast import Forecast
+from headway.foresight.follower import Follower
+from headway.live.forecasts import Question, read_frame, write_frame
+from headway.model.forecast import CANNOT, Forecast
 from headway.policies.registry import find
-from headway.sim.forecast import forecast
+
+log = logging.getLogger(__name__)
 
 NICE = 5
 """The process gives way to the server, for which callers wait."""
 
 IDLE_SECONDS = 60.0
-"""It ends after this time without a question: its memory is worth more than the tenth of a second of a start."""
+"""It ends after this time without a question: its memory is worth more than the time of a start."""
+
+_question = msgspec.msgpack.Decoder(Question)
 
 
-def answer(body: bytes) -> Forecast:
-    """The forecast from a state."""
-    record = state_of(body)
-    try:
-        return forecast(record, find)
-    except HeadwayError as error:  # its policy is not installed any more
-        return Forecast(record.now, record.now, record.estimate_default, (), f"{CANNOT}: {error.args[0]}")
+class Answers:
+    """Answers questions about the server of a data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._follower: Follower | None = None
+
+    def to(self, body: bytes) -> Iterator[bytes]:
+        """The answers to a question; what cannot be answered is told as one."""
+        question = _question.decode(body)
+        expected: Forecast | None = None
+        try:
+            follower = self._caught_up(question.event)
+            state = follower.state(question.at)
+            expected = follower.expected(state)
+            yield msgspec.msgpack.encode(expected)
+            yield msgspec.msgpack.encode(follower.with_chances(state, expected))
+        except Exception as error:  # the journal is damaged, or a policy, maybe a third party's, raises
+            self._follower = None
+            is_known = isinstance(error, HeadwayError)
+            log.warning("no forecast was made: %s", error, exc_info=None if is_known else error)
+            failed = Forecast(question.at, question.at, 0, (), f"{CANNOT}: {error.args[0] if is_known else error!r}")
+            if expected is None:
+                yield msgspec.msgpack.encode(failed)
+            yield msgspec.msgpack.encode(failed if expected is None else expected)
+
+    def _caught_up(self, event: int) -> Follower:
+        if self._follower is None:
+            self._follower = Follower(self._folder, find)
+        self._follower.catch_up(event)
+        return self._follower
 
 
 def main() -> None:
     """Answer until there is no more to answer."""
     os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and with it the input
-    asked, answers = 0, os.dup(1)
+    asked, told, answers = 0, os.dup(1), Answers(Path(sys.argv[1]))
     os.dup2(2, 1)  # whatever a policy prints is no answer
     with suppress(BrokenPipeError):  # the server that asked was killed
         while select.select([asked], [], [], IDLE_SECONDS)[0]:
             body = read_frame(asked)
             if body is None:
                 break
-            write_frame(answers, msgspec.msgpack.encode(answer(body)))
+            for answer in answers.to(body):
+                write_frame(told, answer)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         if tokens.reports() and not settings.engine.run_as:
             log.warning("tasks run as this account and can read %s: with --run-as users could not do so", token_file)
         clock = SystemClock()
-        forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
+        forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster", str(settings.data.absolute())))
         chosen = settings.driver
         if chosen.period is None and journal.is_new:
             chosen = replace(chosen, period=FIRST_PERIOD)

@@ -10,32 +10,35 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from headway import wire
-from headway.core.record import StateRecord
-from headway.core.scheduler import Scheduler
 from headway.errors import NoForecast
+from headway.foresight.follower import Follower
 from headway.live import forecasts, reports
 from headway.live.driver import Driver
-from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, read_frame, write_frame
+from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, Question, Told, read_frame, write_frame
 from headway.live.settings import DriverSettings
-from headway.live.store.journal import Journal
+from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
-from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.forecast import Forecast
 from headway.policies.registry import find
-from headway.sim.forecast import forecast
-from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
 from ..waiting import LIMIT, becomes
 
+QUESTION = Question(0, 0)
 COMMAND = (sys.executable, "-m", "headway.forecaster")
 HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+def ignored(made: Forecast) -> None:
+    """What is told early is not looked at."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +49,26 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counted:
-    """Makes forecasts and counts them. While `gate` is closed, none is finished."""
+    """Makes forecasts from the journal, and counts them. While `gate` is closed, none is begun; nor, while `sure` is
+    closed, is it told how sure one is."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.made = 0
-        self.gate = threading.Event()
+        self.gate, self.sure = threading.Event(), threading.Event()
         self.gate.set()
+        self.sure.set()
+        self._folder = folder
 
-    def __call__(self, state: StateRecord) -> Forecast:
+    def __call__(self, question: Question, told: Told) -> Forecast:
         self.gate.wait()
         self.made += 1
-        return forecast(state, find)
+        with closing(Follower(self._folder, find)) as follower:
+            follower.catch_up(question.event)
+            state = follower.state(question.at)
+            expected = follower.expected(state)
+            told(expected)
+            self.sure.wait()
+            return follower.with_chances(state, expected)
 
 
 @asynccontextmanager
@@ -87,7 +99,7 @@ async def listed(live: Driver) -> list[wire.JobReport]:
 
 def test_a_job_that_cannot_be_on_time_is_said_to_be_late_everywhere(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with driver(tmp_path, Counted()) as live:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
             await live.submit("me", submission(new_job(tasks=10, estimate=60.0, due=15.0)))
             (report,) = await listed(live)
             assert (report.outlook, report.late, report.expected_end) == ("late", 290, 305)
@@ -102,7 +114,7 @@ def test_a_job_that_cannot_be_on_time_is_said_to_be_late_everywhere(tmp_path: Pa
 
 def test_a_job_that_holds_slots_says_which_tasks_it_waits_for(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with driver(tmp_path, Counted()) as live:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
             await live.submit("me", submission(new_job(tasks=9, estimate=30.0)))
             await live.submit("me", submission(new_job(estimate=2.0, due=12.0)))
             await settled()
@@ -120,7 +132,7 @@ def test_a_forecast_of_a_core_that_was_loaded_again_since_does_not_count(tmp_pat
     """Events whose write failed are taken back: their numbers come again, for other events."""
 
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             await reports.explanation(live, 1)
@@ -135,7 +147,7 @@ def test_a_forecast_of_a_core_that_was_loaded_again_since_does_not_count(tmp_pat
 
 def test_a_forecast_is_made_again_only_when_something_has_happened(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             for _ in range(3):
@@ -151,7 +163,7 @@ def test_a_forecast_is_made_again_only_when_something_has_happened(tmp_path: Pat
 
 def test_those_who_ask_at_once_share_one(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             ask.gate.clear()
@@ -168,7 +180,7 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(forecasts, "PATIENCE", 0.05)
 
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             ask.gate.clear()
@@ -184,7 +196,7 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_with_more_open_jobs_than_that_nothing_is_computed_and_the_answer_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (JOBS_MAX + 1)))
             assert {report.outlook for report in await listed(live)} == {"not computed"}
@@ -212,10 +224,10 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", [NoForecast, ValueError])
 def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind: type[Exception]) -> None:
-    tries: list[StateRecord] = []
+    tries: list[Question] = []
 
-    def fails(state: StateRecord) -> Forecast:
-        tries.append(state)
+    def fails(question: Question, told: Told) -> Forecast:
+        tries.append(question)
         raise kind("the process is gone")
 
     async def scenario() -> None:
@@ -230,7 +242,7 @@ def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind
 
 def test_cancelled_jobs_have_neither_failed_nor_kept_their_due_date(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with driver(tmp_path, Counted()) as live:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
             await live.submit("me", submission(new_job(tasks=5, estimate=9.0, due=99.0)))
             await live.cancel([1])
             engine = live._engine
@@ -244,44 +256,129 @@ def test_cancelled_jobs_have_neither_failed_nor_kept_their_due_date(tmp_path: Pa
     run(scenario)
 
 
-class TestProcess:
-    def record(self) -> StateRecord:
-        core = Scheduler(find, "edf")
-        core.handle(NodeJoined(0, node("a")))
-        core.handle(JobSubmitted(0, job(5, tasks=3, estimate=2, due=4)))
-        return core.dump()
+def test_it_is_told_what_is_expected_before_it_is_known_how_sure_that_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted(tmp_path)
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.sure.clear()
+            (report,) = await listed(live)
+            assert (report.outlook, report.chance) == ("on time", None)
+            asked = asyncio.create_task(reports.explanation(live, 1))
+            await settled()
+            assert not asked.done()
+            ask.sure.set()
+            told = (await asked).chance
+            assert told is not None
+            assert told.on_time == 1
+            assert (await listed(live))[0].chance == told
+            assert ask.made == 1
 
-    def test_it_gives_the_same_forecast_and_lives_on(self) -> None:
-        process, record = ForecastProcess(COMMAND), self.record()
+    run(scenario)
+
+
+def test_how_sure_it_was_is_told_until_it_is_known_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted(tmp_path)
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            before = (await reports.explanation(live, 1)).chance
+            assert before is not None
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.sure.clear()
+            assert [report.chance for report in await listed(live)] == [before, None]
+            ask.sure.set()
+
+    run(scenario)
+
+
+def test_an_estimate_is_missed_by_as_much_as_earlier_ones(tmp_path: Path) -> None:
+    """Ten jobs ran twice as long as they were said to: so will the next."""
+
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
+            engine, clock = live._engine, live._clock
+            assert isinstance(engine, FakeEngine)
+            assert isinstance(clock, ManualClock)
+            for _ in range(10):
+                await live.submit("me", submission(new_job(estimate=10.0)))
+                await becomes(lambda: bool(engine.running))
+                clock.advance(20)
+                engine.end(*next(iter(engine.running)))
+                await becomes(lambda: not live.open)
+            await live.submit("me", submission(new_job(estimate=30.0, due=clock.now() / 1e6 + 45)))
+            told = await reports.explanation(live, 11)
+            assert told.outlook == "on time"
+            assert told.chance is not None
+            assert told.chance.end is not None
+            assert told.chance.end.median == pytest.approx(clock.now() / 1e6 + 60)
+            assert told.chance.on_time == 0
+
+    run(scenario)
+
+
+def test_of_what_nothing_is_known_no_chance_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
+            await live.submit("me", submission(new_job(due=99.0)))
+            told = await reports.explanation(live, 1)
+            assert (told.outlook, told.chance) == ("unknown", None)
+
+    run(scenario)
+
+
+class TestProcess:
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Path:
+        """A data directory with a job of three tasks of 2 s, submitted at 0, due at 4."""
+
+        async def scenario() -> None:
+            with closing(Journal(tmp_path)) as journal:
+                live = Driver(journal, FakeEngine(), ManualClock(0), find, DriverSettings(policy="edf"))
+                await live.start((node("a"),))
+                await live.submit("me", submission(new_job(tasks=3, estimate=2.0, due=4.0)))
+                await settled()
+                await live.stop()
+
+        asyncio.run(scenario())
+        return tmp_path
+
+    def test_it_follows_the_journal_and_lives_on(self, journal: Path) -> None:
+        process = ForecastProcess((*COMMAND, str(journal)))
+        early: list[Forecast] = []
         try:
-            assert process(record) == forecast(record, find)
+            made = process(QUESTION, early.append)
+            (job,) = made.jobs
+            assert job.end == 6_000_000
+            assert job.chance is not None
+            assert [replace(made, jobs=(replace(job, chance=None),))] == early
             first = process._process
-            assert process(record) == forecast(record, find)
+            assert process(QUESTION, early.append) == made
             assert process._process is first
         finally:
             process.stop()
 
-    def test_one_that_has_ended_is_started_again(self) -> None:
-        process, record = ForecastProcess(COMMAND), self.record()
+    def test_one_that_has_ended_is_started_again(self, journal: Path) -> None:
+        process = ForecastProcess((*COMMAND, str(journal)))
         try:
-            process(record)
+            made = process(QUESTION, ignored)
             assert process._process is not None
             os.kill(process._process.pid, signal.SIGKILL)
             process._process.wait()
-            assert process(record) == forecast(record, find)
+            assert process(QUESTION, ignored) == made
         finally:
             process.stop()
 
-    def test_it_ends_with_the_server_however_that_ends(self) -> None:
+    def test_it_ends_with_the_server_however_that_ends(self, journal: Path) -> None:
         """Its input ends with the last process that has it open. Ctrl-c at the terminal does not interrupt its work."""
-        with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen((*COMMAND, str(journal)), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            write_frame(process.stdin.fileno(), msgspec.json.encode(self.record()))
-            assert read_frame(process.stdout.fileno())
-            process.send_signal(signal.SIGINT)
-            write_frame(process.stdin.fileno(), msgspec.json.encode(self.record()))
-            assert read_frame(process.stdout.fileno())
+            for _ in range(2):
+                write_frame(process.stdin.fileno(), msgspec.msgpack.encode(QUESTION))
+                assert read_frame(process.stdout.fileno())
+                assert read_frame(process.stdout.fileno())
+                process.send_signal(signal.SIGINT)
             process.stdin.close()
             assert process.wait(LIMIT) == 0
 
@@ -289,36 +386,45 @@ class TestProcess:
         monkeypatch.setattr(forecasts, "LIMIT", 0.1)
         process = ForecastProcess(HANGS)
         with pytest.raises(NoForecast, match="more than"):
-            process(self.record())
+            process(QUESTION, ignored)
         assert process._process is None
         with pytest.raises(NoForecast, match="more than"):
-            process._answer(bytes(1 << 20))  # more than fits into a pipe that nobody reads
+            next(process._answers(bytes(1 << 20), 1))  # more than fits into a pipe that nobody reads
         assert process._process is None
 
     def test_one_that_ends_at_once_is_told_of(self) -> None:
         with pytest.raises(NoForecast, match="status 3"):
-            ForecastProcess(ENDS)(self.record())
+            ForecastProcess(ENDS)(QUESTION, ignored)
         with pytest.raises(NoForecast, match="cannot be started"):
-            ForecastProcess(("/nowhere/python",))(self.record())
+            ForecastProcess(("/nowhere/python",))(QUESTION, ignored)
 
     def test_after_its_end_none_is_started(self) -> None:
         process = ForecastProcess(COMMAND)
         process.stop()
         with pytest.raises(NoForecast, match="about to end"):
-            process(self.record())
+            process(QUESTION, ignored)
 
-    def test_a_policy_that_is_not_installed_any_more_is_told_of(self) -> None:
-        process = ForecastProcess(COMMAND)
+    def test_a_journal_that_is_gone_or_damaged_is_told_of_and_looked_for_again(self, journal: Path) -> None:
+        process, file = ForecastProcess((*COMMAND, str(journal))), journal / FILE
+        whole = file.read_bytes()
         try:
-            core = Scheduler(lambda text: find("edf"), "gone")
-            assert "gone" in process(core.dump()).failure
+            file.write_bytes(b"no journal")
+            assert "cannot be" in process(QUESTION, ignored).failure
+            file.write_bytes(whole)
+            assert process(QUESTION, ignored).jobs
         finally:
             process.stop()
+
+    def test_a_policy_that_is_not_installed_any_more_is_told_of(self, journal: Path) -> None:
+        with closing(Follower(journal, find)) as follower:
+            follower.catch_up()
+            state = replace(follower.state(0), policy="gone")
+            assert "gone" in follower.expected(state).failure
 
 
 def test_a_forecast_that_hangs_delays_only_the_first_caller(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ask = Counted()
+        ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             ask.gate.clear()

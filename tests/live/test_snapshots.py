@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
-from headway.live.forecasts import write_frame
+from headway.live.forecasts import Question, write_frame
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
@@ -206,12 +207,13 @@ def test_a_process_whose_server_was_killed_ends_without_a_word(tmp_path: Path, m
         core = Scheduler(find, "fcfs")
         journal.store_snapshot(0, core.dump(), ())
     state = state_body(core.dump())
-    words = [str(tmp_path), "0"] if module == "restate" else []
+    words = [str(tmp_path), "0"] if module == "restate" else [str(tmp_path)]
+    said = state if module == "restate" else msgspec.msgpack.encode(Question(0, 0))
     given, asked = os.pipe()
     unread, answers = os.pipe()
     os.close(unread)
     with os.fdopen(given, "rb") as stdin, os.fdopen(answers, "wb") as stdout:
-        write_frame(asked, state)
+        write_frame(asked, said)
         os.close(asked)
         command = [sys.executable, "-m", f"headway.{module}", *words]
         done = subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=60)

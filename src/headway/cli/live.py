@@ -20,6 +20,7 @@ from headway.cli.show import (
     print_json,
     print_table,
     promised,
+    share,
     shown,
     span,
     until,
@@ -29,7 +30,7 @@ from headway.client.client import Client
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport, TaskState
+from headway.wire import AttemptReport, AwaitedReport, BoundsReport, Explanation, JobReport, NodeReport, TaskState
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -53,6 +54,9 @@ TEXTS = ("name", "user", "done", "due", "outlook")
 
 SPARE = ("user", "priority", "penalty", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
+
+SOON_SECONDS = 1.0
+"""What may happen so soon is not said to happen after a while."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
@@ -171,6 +175,8 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         "outlook": outlook(found),
         "expected start" if found.started is None else "next task": expected(found.expected_start, found.assumes),
         "expected end": f"{NOT_COMPUTED}: {found.lack}" if found.lack else expected(found.expected_end, found.assumes),
+        "start within": bounds(found.chance.start) if found.chance and found.chance.start else "",
+        "end within": bounds(found.chance.end) if found.chance and found.chance.end else "",
         "submitted": clock(found.submitted),
         "after": ", ".join(
             f"job {one.job} ({one.status.value if one.status else 'not known any more'})" for one in detail.after
@@ -422,6 +428,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
         yield "It is a service: it runs until it is cancelled."
     elif end is None and not found.lack:
         yield "It is not expected to end: no known event will give it the slots it needs."
+    if found.chance is not None and found.chance.end is not None:
+        yield f"As run times have been, it ends {bounds(found.chance.end)}."
     if found.due is not None and found.outlook is not None:
         yield f"It is due {at(found.due)}: {outlook(found)}."
     if costs(found):
@@ -540,12 +548,46 @@ def outlook(job: JobReport | Explanation) -> str:
     """Whether a job will keep its due date, or has kept it; empty if it ended without success."""
     if job.status is JobStatus.SUCCEEDED:
         return f"{span(job.late)} late" if job.late else "in time" if job.outlook else ""
+    chance = chance_of(job)
+    if job.outlook == "unknown":
+        if chance:
+            return f"{chance} on time"
+        return "not known, no estimate" if job.assumes else "not known"
+    said: str = job.outlook or ""
     if job.outlook == "late" and job.late:
         is_known = job.expected_end is not None and not job.assumes
-        return f"late by {'about' if is_known else 'more than'} {span(job.late)}"
-    if job.outlook == "unknown":
-        return "not known, no estimate" if job.assumes else "not known"
-    return job.outlook or ""
+        said = f"late by {'about' if is_known else 'more than'} {span(job.late)}"
+    return f"{said} ({chance} on time)" if said and chance and not is_settled(chance, said) else said
+
+
+def chance_of(job: JobReport | Explanation) -> str:
+    """With which probability a job is on time; empty if that is not known."""
+    known = None if job.chance is None else job.chance.on_time
+    return "" if known is None else share(known)
+
+
+def is_settled(chance: str, outlook: str) -> bool:
+    """Whether the probability says no more than the word before it."""
+    return chance == ("< 1 %" if outlook.startswith("late") else "> 99 %")
+
+
+def bounds(found: BoundsReport) -> str:
+    """Between which instants something happens.
+
+    >>> bounds(BoundsReport(None, None, None, None, None))
+    'later than is looked ahead'
+    """
+    parts, now = [], time.time()
+    for low, high, level, side in ((found.low_90, found.high_90, 90, 95), (found.low_50, found.high_50, 50, 75)):
+        if low is None:
+            continue
+        if high is None:
+            parts.append(f"not before {until(low)} ({side} %)")
+        elif low <= now + SOON_SECONDS:
+            parts.append(f"within {span(max(0.0, high - now))} ({level} %)")
+        else:
+            parts.append(f"in {span(low - now)} to {span(high - now)} ({level} %)")
+    return ", ".join(parts) or "later than is looked ahead"
 
 
 def cost(job: JobReport) -> str:
@@ -568,9 +610,10 @@ def ends(job: JobReport) -> str:
     """When a job without a due date is expected to end."""
     if job.lack:
         return NOT_COMPUTED
-    if job.expected_end is None or job.assumes:
-        return ""
-    return f"ends {until(job.expected_end)}"
+    if job.expected_end is not None and not job.assumes:
+        return f"ends {until(job.expected_end)}"
+    end = None if job.chance is None or job.chance.end is None else job.chance.end.median
+    return "" if end is None else f"ends about {until(end)}"
 
 
 def expected(instant: float | None, assumes: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from headway.cli.show import span, until
+from headway.cli.show import share, span, until
 from headway.client.client import Client
 from headway.errors import HeadwayError
 from headway.wire import Explanation
@@ -23,7 +23,14 @@ def outlook_of(client: Client, job: int) -> Explanation | None:
 
 
 def promise(job: Explanation) -> str:
-    """Whether a job will be on time, as far as that is known."""
+    """Whether a job will be on time, as far as that is known, and how sure that is."""
+    known = None if job.chance is None else job.chance.on_time
+    if known is not None and job.assumes:
+        return f"Job {job.job} will be on time with {share(known)}, as long as its like have run."
+    return _promise(job) + ("" if known is None else f" As run times have been, it is on time with {share(known)}.")
+
+
+def _promise(job: Explanation) -> str:
     if job.expected_end is None or job.assumes:
         if job.outlook == "late":
             return f"Job {job.job} will be late, by more than {span(job.late or 0)}."

@@ -306,6 +306,17 @@ def until(instant: float) -> str:
     return away_text(instant) if instant > time.time() else ANY_MOMENT
 
 
+def share(probability: float) -> str:
+    """A probability over some futures: none of them, or all, is not never or always.
+
+    >>> share(0.974), share(1.0), share(0.0)
+    ('97 %', '> 99 %', '< 1 %')
+    """
+    if probability < 0.01:
+        return "< 1 %"
+    return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+
+
 def age(instant: float | None, now: float | None = None) -> str:
     """How long ago, in one unit; empty for no time."""
     return "" if instant is None else age_text(instant, now)

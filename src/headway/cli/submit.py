@@ -21,7 +21,7 @@ from headway.cli.main import INTERRUPTED
 from headway.cli.outlook import outlook_of, promise
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, print_json, seconds_in
+from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, plain, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.job import Job, variables
@@ -267,7 +267,8 @@ def told(job: int, found: Explanation | None) -> dict[str, Any]:
     """The JSON for a job that has been submitted."""
     if found is None:
         return {"job": job}
-    return {"job": job, **{name: getattr(found, name) for name in ("outlook", "expected_end", "late", "assumes")}}
+    names = "outlook", "expected_end", "late", "assumes", "chance"
+    return {"job": job, **{name: plain(getattr(found, name)) for name in names}}
 
 
 def shares_in(text: str, option: str) -> tuple[float, ...]:

@@ -73,8 +73,13 @@ class Calibration:
         self._levels = np.clip(self._levels + GAIN * missed, EXTREME, 1 - EXTREME)
         self._moves = None
 
-    def correct(self, bounds: Floats) -> Floats:
-        """The bounds, moved; each row in order, and none before now."""
+    def correct(self, bounds: Floats, levels: Floats | None = None) -> Floats:
+        """The bounds, moved; each row in order, and none before now.
+
+        Args:
+            bounds: as of `learn`, or a column for each of `levels`.
+            levels: others than `LEVELS`, in order, between 0 and 1.
+        """
         if not len(bounds) or not any(self._held):
             return bounds
         if self._moves is None:
@@ -82,7 +87,11 @@ class Calibration:
             self._moves = np.stack(
                 [self._moved(np.concatenate(seen) if len(seen) >= LEAST else everything) for seen in self._seen]
             )
-        moved = np.exp(np.log(bounds + SOON) + self._moves[horizon_of(bounds[:, 2])]) - SOON
+        moves, median = self._moves, bounds[:, 2]
+        if levels is not None:
+            moves = np.stack([np.interp(levels, LEVELS, of_horizon) for of_horizon in moves])
+            median = np.array([np.interp(0.5, levels, row) for row in bounds])
+        moved = np.exp(np.log(bounds + SOON) + moves[horizon_of(median)]) - SOON
         ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
         return ordered
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Final, Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
 from headway.model.instant import SECOND, Instant
 from headway.model.job import AnyJob, JobId, Service
 from headway.model.slots import Slots, numbers
@@ -30,10 +33,22 @@ from headway.sim.kernel import Simulation
 FUTURES: Final = 40
 """How many futures are simulated unless told otherwise."""
 
+FEWEST: Final = 8
+"""With many open jobs there are fewer futures, but not fewer than these."""
+
+TASKS_DRAWN: Final = 20_000
+"""So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`."""
+
 WORK_MAX: Final = 100_000
 """A future ends after so many events; what has not happened by then is not known."""
 
 Floats = NDArray[np.float64]
+
+
+def futures_for(state: StateRecord) -> int:
+    """How many futures of a state are drawn where somebody waits for the answer."""
+    tasks = sum(job.spec.tasks if job.unfinished is None else job.unfinished for job in state.jobs)
+    return max(FEWEST, min(FUTURES, TASKS_DRAWN // max(1, tasks)))
 
 
 class RunTime(Protocol):
@@ -94,10 +109,12 @@ def draw_futures(
     seed: int = 0,
     arrivals: Callable[[np.random.Generator], Workload | None] | None = None,
     work_max: int = WORK_MAX,
+    processes: int = 1,
 ) -> Futures:
     """Simulate a number of futures of a state.
 
-    The same arguments give the same futures everywhere: the work is bounded by a count, not by time.
+    The same arguments give the same futures everywhere: the work is bounded by a count, not by time, and it does not
+    matter how many processes there are.
 
     Args:
         state: as `Scheduler.dump` gives it; it is not changed.
@@ -107,9 +124,10 @@ def draw_futures(
         seed: fixes all draws.
         arrivals: draws jobs that come later, with releases from `state.now` on; None: nobody submits anything.
         work_max: see `WORK_MAX`.
+        processes: so many copies of this one share the work; it must have one thread only.
 
     Raises:
-        HeadwayError: there is no such policy.
+        HeadwayError: there is no such policy, or a copy of the process was killed.
     """
     jobs = tuple(job.spec.id for job in state.jobs if not isinstance(job.spec, Service))
     ran = {
@@ -123,8 +141,16 @@ def draw_futures(
     levels = _levels(count, jobs, seed)
     specs = {job.spec.id: job.spec for job in state.jobs}
     known: dict[tuple[JobId, int], RunTime] = {}
-    start, end = (np.full((count, len(jobs)), np.nan) for _ in range(2))
-    for number in range(count):
+
+    def draw(numbers: range) -> tuple[Floats, Floats]:
+        start, end = (np.full((len(numbers), len(jobs)), np.nan) for _ in range(2))
+        for row, number in enumerate(numbers):
+            told = drawn(number)
+            start[row] = _seconds(told.start, jobs, state.now)
+            end[row] = _seconds(told.end, jobs, state.now)
+        return start, end
+
+    def drawn(number: int) -> Ends:
         later = None if arrivals is None else arrivals(np.random.default_rng((seed, number)))
         told: list[Ends] = []
 
@@ -139,10 +165,51 @@ def draw_futures(
         if jobs:
             with contextlib.suppress(Over):
                 future.advance()
-        start[number] = _seconds(told[0].start, jobs, state.now)
-        end[number] = _seconds(told[0].end, jobs, state.now)
+        return told[0]
+
+    start, end = shared(draw, count, processes) if processes > 1 else draw(range(count))
     start[:, ~waiting] = np.nan
     return Futures(state.now, jobs, start, end)
+
+
+def shared(draw: Callable[[range], tuple[Floats, Floats]], count: int, processes: int) -> tuple[Floats, Floats]:
+    """Let copies of this process draw parts of the futures, and put them together in order.
+
+    Raises:
+        HeadwayError: one was killed, or raised.
+    """
+    fork = get_context("fork")
+    parts = []
+    for number in range(min(processes, count)):
+        ours, theirs = fork.Pipe(duplex=False)
+        process = fork.Process(target=_part, args=(draw, range(number, count, processes), ours, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        parts.append((process, ours))
+    found = []
+    try:
+        for process, pipe in parts:
+            try:
+                found.append(pipe.recv())
+            except EOFError:
+                process.join()
+                raise HeadwayError(f"a process that draws futures ended with status {process.exitcode}") from None
+    finally:
+        for process, pipe in parts:
+            pipe.close()
+            process.kill()
+            process.join()
+    start, end = (np.empty((count, part.shape[1])) for part in found[0])
+    for number, (starts, ends) in enumerate(found):
+        start[number::processes], end[number::processes] = starts, ends
+    return start, end
+
+
+def _part(
+    draw: Callable[[range], tuple[Floats, Floats]], numbers: range, reading: Connection, writing: Connection
+) -> None:
+    reading.close()
+    writing.send(draw(numbers))
 
 
 def _levels(count: int, jobs: Sequence[JobId], seed: int) -> Floats:

@@ -20,6 +20,10 @@ FEW: Final = 10
 """With fewer, as many of the last jobs of all users are added."""
 
 
+PRIOR: Final = (0.4, 0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6, 2.2)
+"""Shares of an estimate that are expected before anything has ended: it is about right, sometimes half, or double."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Run times as shares of an estimate that similar jobs took, in order."""

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.foresight.futures import Exactly, RunTime, RunTimesOf
-from headway.foresight.learning import FEW, OWN, Shares
+from headway.foresight.learning import FEW, OWN, PRIOR, Shares
 from headway.live.store.decisions import event_of
 from headway.live.store.history import Told, reading
 from headway.model.instant import SECOND, Duration, Instant
@@ -21,6 +22,9 @@ from headway.model.job import AnyJob, JobId, JobSpec
 from headway.model.schedule import Schedule
 from headway.model.snapshot import PolicySource
 from headway.times import clock_text
+
+LEAST: Final = 3
+"""So many jobs without an estimate say how long others like them run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,11 @@ def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> 
 
 
 class RunTimesKnown:
-    """How long tasks run, by the last jobs of their user that had ended; a `RunTimesOf`.
+    """How long tasks run, by the last jobs like theirs that had ended; a `RunTimesOf`.
 
-    A job without an estimate is estimated by the core; where nothing has ended, that is all that is known.
+    With an estimate, what earlier jobs took of theirs says how long: those of the same user and name, of the same user,
+    of all, as far as there are any; else `PRIOR`. Without, only jobs of the same user and name say anything: what is
+    known of them is times, not shares of an estimate that nobody gave.
 
     Args:
         default: the core's estimate of a task whose job has none.
@@ -78,26 +84,35 @@ class RunTimesKnown:
 
     def __init__(self, default: Duration) -> None:
         self._default = default
-        self._of_user: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=OWN))
-        self._of_all: deque[float] = deque(maxlen=2 * FEW)
+        self._seen: dict[tuple[str, ...], deque[float]] = defaultdict(lambda: deque(maxlen=OWN))
 
     def learn(self, spec: AnyJob, took: Duration) -> None:
         """A job has ended, whose tasks ran so long in the mean."""
-        if took <= 0:
-            return
-        share = took / self._estimate(spec)
-        self._of_user[spec.user].append(share)
-        self._of_all.append(share)
-
-    def _estimate(self, spec: AnyJob) -> Duration:
-        return (spec.estimate or 0) if (spec.estimate or 0) > 0 else self._default
+        if took > 0:
+            for like in _likes(spec):
+                self._seen[like].append(took / (spec.estimate or self._default))
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
         """The run time of a task of a job."""
-        estimate = self._estimate(spec) / SECOND
-        own = self._of_user.get(spec.user, ())
-        similar = [*own, *self._of_all] if len(own) < FEW else [*own]
+        similar: list[float] = []
+        for like in _likes(spec):
+            if len(similar) < FEW:
+                similar += self._seen.get(like, ())
+        if len(similar) < FEW and spec.estimate:
+            similar += PRIOR
+        estimate = (spec.estimate or self._default) / SECOND
         return Shares(estimate, tuple(sorted(similar))) if similar else Exactly(estimate)
+
+    def knows(self, spec: AnyJob) -> bool:
+        """Whether anything is known of the run times of a job: an estimate, or the past."""
+        return bool(spec.estimate) or any(len(self._seen.get(like, ())) >= LEAST for like in _likes(spec))
+
+
+def _likes(spec: AnyJob) -> tuple[tuple[str, ...], ...]:
+    """To what a job belongs, the narrowest first."""
+    if spec.estimate:
+        return (spec.user, spec.name), (spec.user,), ()
+    return ((spec.user, spec.name, "without"),) if spec.name else ()
 
 
 def run_times_known(now: Present) -> RunTimesKnown:

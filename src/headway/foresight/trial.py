@@ -20,6 +20,7 @@ from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.calibration import AHEAD, LEVELS, Calibration, horizon_of
+from headway.foresight.chances import RESOLVED
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
@@ -29,9 +30,6 @@ from headway.sim.kernel import Simulation
 
 REHEARSALS: Final = 200
 """Forecasts beside those that are asked for; the bounds of later ones learn from what came of them."""
-
-RESOLVED: Final = 0.95
-"""A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
 
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""

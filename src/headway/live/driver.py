@@ -118,7 +118,7 @@ class Driver:
         asking: how a decider is asked.
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
-        forecast: makes forecasts from records of the state, see `forecasts`; None: there are none.
+        forecast: makes forecasts, see `forecasts`; None: there are none.
         door: where instances of services find this server; or why it has no services.
         sites: what the engine is made of.
 
@@ -185,7 +185,7 @@ class Driver:
             journal.disk.free_on,
         )
         self.retention = Retention(self, journal, engine, clock, settings.keep, self.room)
-        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, forecast)
+        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease

@@ -1,43 +1,39 @@
-"""What is expected of the open jobs: forecasts, made beside the event loop and kept while they are valid.
+"""What is expected of the open jobs: forecasts, made by another process and kept while they are valid.
 
-A forecast is made on request, if something has happened since the last one. The event loop only makes the
-record of the state, so forecasts are limited to `JOBS_MAX` jobs; a separate process does the rest
-(`headway.forecaster`). No caller waits for ever: after a limited time, the answer is the previous forecast, or that
-nothing is known yet.
+A forecast is made on request, if something has happened since the last one. The process that makes it follows the
+journal (`headway.forecaster`), so the event loop only asks. It answers twice: first what is expected by the estimates,
+then the same with how sure it is. No caller waits for ever: after a limited time, the answer is the previous forecast,
+or that nothing is known yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
-from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, NoForecast
 from headway.live.aside import aside, gives_threads
 from headway.live.troubles import said
-from headway.model.forecast import Expected, Forecast
-from headway.model.instant import NEVER
+from headway.model.forecast import CANNOT, Expected, Forecast
+from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 
 log = logging.getLogger(__name__)
 
-JOBS_MAX: Final = 1000
-"""With more open jobs there is no forecast: the record of their state would block the event loop too long."""
-
-ATTEMPTS_MAX: Final = 2000
-"""The same for attempts, and for what is recorded of single tasks."""
+JOBS_MAX: Final = 5000
+"""With more open jobs there is no forecast: to take in the answer would block the event loop too long."""
 
 PATIENCE: Final = 10.0
 """Seconds that a request for an exact forecast waits while it is made."""
@@ -56,10 +52,24 @@ STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
 
-CANNOT: Final = "no forecast can be made"
 
-Ask = Callable[[StateRecord], Forecast]
-"""Makes a forecast; called in a thread, one call at a time."""
+class Question(msgspec.Struct, array_like=True, frozen=True):
+    """What is expected of the open jobs.
+
+    Attributes:
+        event: the number of the last event that is to be included.
+        at: what time it is.
+    """
+
+    event: int
+    at: Instant
+
+
+Told = Callable[[Forecast], None]
+
+Ask = Callable[[Question, Told], Forecast]
+"""Makes a forecast; called in a thread, one call at a time. It tells the second argument what is expected by the
+estimates as soon as it knows that, and returns the same with how sure it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +97,27 @@ class Forecasts:
     Args:
         core: the scheduler as it is now.
         recorded: the number of the last event.
-        ask: makes a forecast; None: there are none.
+        now: what time it is.
+        ask: makes forecasts; None: there are none.
     """
 
-    def __init__(self, core: Callable[[], Scheduler], recorded: Callable[[], int], ask: Ask | None) -> None:
+    def __init__(
+        self,
+        core: Callable[[], Scheduler],
+        recorded: Callable[[], int],
+        now: Callable[[], Instant],
+        ask: Ask | None,
+    ) -> None:
         self._core = core
         self._recorded = recorded
+        self._now = now
         self._ask = ask
         self._last = Outlook()
-        self._event = -1
+        self._event = self._whole = -1
         self._of: Scheduler | None = None
         self._made = self._took = self._began = 0.0
         self._making: asyncio.Task[None] | None = None
+        self._soon: asyncio.Future[None] | None = None
 
     async def outlook(self, job: JobId | None = None, *, exact: bool = False, patience: float | None = None) -> Outlook:
         """What is expected now, or was expected a moment ago.
@@ -117,15 +136,19 @@ class Forecasts:
         if patience is None:
             patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
-        while not (self._covers(asked) or (not exact and self._is_fresh(job))):
+        while not (self._covers(asked, whole=exact) or (not exact and self._is_fresh(job))):
             if self._making is None:
                 self._began = time.monotonic()
-                self._making = asyncio.create_task(self._make())
+                self._soon = asyncio.get_running_loop().create_future()
+                self._making = asyncio.create_task(self._make(self._soon))
                 self._making.add_done_callback(self._done)
+            assert self._soon is not None
+            wanted = self._making if exact or self._soon.done() else self._soon
             # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
             left = min(end, self._began + patience) - time.monotonic()
-            if left <= 0 or not (await asyncio.wait((self._making,), timeout=left))[0]:
-                return self._last if self._last.forecast and not exact else Outlook(lack=STILL_MADE)
+            if left <= 0 or not (await asyncio.wait((wanted,), timeout=left))[0]:
+                is_known = self._last.forecast and (not exact or self._covers(asked, whole=False))
+                return self._last if is_known else Outlook(lack=STILL_MADE)
         return self._last
 
     def stop(self) -> None:
@@ -143,42 +166,57 @@ class Forecasts:
                 f"{len(state.jobs):,} jobs are open, and forecasts are made for up to {JOBS_MAX:,}; "
                 "a job of many tasks counts as one"
             )
-        parts = sum(len(job.attempts) + len(job.missing) + len(job.again) for job in state.jobs.values())
-        if parts > ATTEMPTS_MAX:
-            return (
-                f"the open jobs have {parts:,} tasks to look at one by one, and forecasts take up to {ATTEMPTS_MAX:,}"
-            )
         return ""
 
-    def _covers(self, event: int) -> bool:
-        """Whether the last forecast includes this event; not if the core was loaded again since."""
-        return self._event >= event and self._of is self._core()
+    def _covers(self, event: int, *, whole: bool) -> bool:
+        """Whether the last forecast includes this event; not if the core was loaded again since.
+
+        Args:
+            whole: and also how sure it is.
+        """
+        return (self._whole if whole else self._event) >= event and self._of is self._core()
 
     def _is_fresh(self, job: JobId | None) -> bool:
         """Whether the last forecast is young, and has the job."""
         return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
 
-    async def _make(self) -> None:
-        ask = self._ask
+    async def _make(self, soon: asyncio.Future[None]) -> None:
+        ask, loop = self._ask, asyncio.get_running_loop()
         assert ask is not None
-        event, core, began = self._recorded(), self._core(), time.monotonic()
+        question, core, began = Question(self._recorded(), self._now()), self._core(), time.monotonic()
+        before = self._last
+
+        def told(made: Forecast) -> None:
+            """In the thread: how sure it was before is told until it is known how sure it is now."""
+            known = before.jobs
+            jobs = (replace(one, chance=known[one.job].chance) if one.job in known else one for one in made.jobs)
+            outlook = _outlook_of(replace(made, jobs=tuple(jobs)))
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(keep, outlook)
+
+        def keep(outlook: Outlook) -> None:
+            self._last, self._event, self._of, self._made = outlook, question.event, core, time.monotonic()
+            self._took = self._made - began
+            if not soon.done():
+                soon.set_result(None)
+
         try:
-            record = core.dump()
             if not gives_threads():
                 raise NoForecast("the system gives no thread for it")
-            made = await aside(partial(ask, record))
+            keep(await aside(lambda: _outlook_of(ask(question, told))))
         except Exception as error:  # whatever it is, callers get an answer
             is_known = isinstance(error, HeadwayError | OSError)
             log.warning("no forecast was made: %s", said(error), exc_info=None if is_known else error)
-            self._last = Outlook(lack=f"{CANNOT}: {error}")
-        else:
-            lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
-            self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
-        self._event, self._of, self._made = event, core, time.monotonic()
-        self._took = self._made - began
+            keep(Outlook(lack=f"{CANNOT}: {error}"))
+        self._whole = question.event
 
     def _done(self, _: asyncio.Task[None]) -> None:
         self._making = None
+
+
+def _outlook_of(made: Forecast) -> Outlook:
+    lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
+    return Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
 
 
 class ForecastProcess:
@@ -194,28 +232,34 @@ class ForecastProcess:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def __call__(self, record: StateRecord) -> Forecast:
-        """The forecast from a state.
+    def __call__(self, question: Question, told: Told) -> Forecast:
+        """What is expected; `told` gets it without how sure it is, as soon as that is known.
 
         Raises:
             NoForecast: the process cannot be started, or does not answer.
         """
-        body = msgspec.json.encode(record)
         with self._lock:
-            return _forecast.decode(self._answer(body))
+            answers = self._answers(msgspec.msgpack.encode(question), 2)
+            told(_forecast.decode(next(answers)))
+            return _forecast.decode(next(answers))
 
-    def _answer(self, body: bytes) -> bytes:
+    def _answers(self, body: bytes, count: int) -> Iterator[bytes]:
+        """So many answers to a question."""
         process = self._process
         if process is not None:
             answer = self._exchange(process, body)
-            if answer is not None:
-                return answer
-            self._end(process)  # it had ended because it was not asked for long; ask a new one
-        process = self._started()
-        answer = self._exchange(process, body)
-        if answer is None:
-            raise NoForecast(f"{' '.join(self._command)} ended with status {self._end(process)}, see the log")
-        return answer
+            if answer is None:
+                self._end(process)  # it had ended because it was not asked for long; ask a new one
+                process = None
+        if process is None:
+            process = self._started()
+            answer = self._exchange(process, body)
+        for number in range(count):
+            if number:
+                answer = self._exchange(process)
+            if answer is None:
+                raise NoForecast(f"{' '.join(self._command)} ended with status {self._end(process)}, see the log")
+            yield answer
 
     def stop(self) -> None:
         """End the process; callers that wait for its answer get none."""
@@ -238,8 +282,8 @@ class ForecastProcess:
             raise NoForecast(f"{' '.join(self._command)} cannot be started: {error}") from error
         return self._process
 
-    def _exchange(self, process: subprocess.Popen[bytes], body: bytes) -> bytes | None:
-        """Ask the process; None: it has ended.
+    def _exchange(self, process: subprocess.Popen[bytes], body: bytes = b"") -> bytes | None:
+        """Ask the process, or let it go on; None: it has ended.
 
         Raises:
             NoForecast: it was ended because it hangs.
@@ -256,7 +300,8 @@ class ForecastProcess:
                 raise NoForecast(f"it took more than {LIMIT:g} s")
 
         try:
-            write_frame(process.stdin.fileno(), body, wait)
+            if body:
+                write_frame(process.stdin.fileno(), body, wait)
             return read_frame(process.stdout.fileno(), wait)
         except BrokenPipeError:
             return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from headway import wire
 from headway.live.forecasts import STILL_MADE, Outlook
 from headway.model.actions import JobStatus
-from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
+from headway.model.forecast import AWAITED_MAX, Bounds, Chance, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.slots import numbers
@@ -26,6 +26,7 @@ class Prospect(NamedTuple):
     late: Duration | None = None
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
+    chance: Chance | None = None
     penalty: float = 0.0
     penalty_expected: float | None = None
 
@@ -33,7 +34,7 @@ class Prospect(NamedTuple):
         """The fields of a report, in seconds."""
         times = {name: seconds(getattr(self, name)) for name in ("expected_start", "expected_end", "late")}
         others = ("outlook", "assumes", "lack", "penalty", "penalty_expected")
-        return {**times, **{name: getattr(self, name) for name in others}}
+        return {**times, **{name: getattr(self, name) for name in others}, "chance": chance_report(self.chance)}
 
 
 def seconds(microseconds: int | None) -> float | None:
@@ -41,16 +42,33 @@ def seconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else to_seconds(microseconds)
 
 
+def chance_report(chance: Chance | None) -> wire.ChanceReport | None:
+    """How sure it is when a job starts and ends, as callers get it."""
+    if chance is None:
+        return None
+    return wire.ChanceReport(_bounds(chance.start), _bounds(chance.end), chance.on_time, chance.futures)
+
+
+def _bounds(bounds: Bounds | None) -> wire.BoundsReport | None:
+    if bounds is None:
+        return None
+    levels = bounds.low_90, bounds.low_50, bounds.median, bounds.high_50, bounds.high_90
+    return wire.BoundsReport(*map(seconds, levels))
+
+
 def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     """What is expected of a job that has not ended, and what its lateness costs."""
     if job.kind is Kind.SERVICE:
         return Prospect(penalty=job.cost)
     found = _of_open(job, outlook, now)
+    expected = outlook.jobs.get(job.id)
+    if expected is not None and not job.cancelled:
+        found = found._replace(chance=expected.chance)
     if job.cancelled or job.due >= NEVER:
         return found
     end = found.expected_end
-    expected = None if end is None or found.assumes else job.spec.penalty_of(max(end, now) - job.due)
-    return found._replace(penalty=job.spec.penalty_of(now - job.due), penalty_expected=expected)
+    cost = None if end is None or found.assumes else job.spec.penalty_of(max(end, now) - job.due)
+    return found._replace(penalty=job.spec.penalty_of(now - job.due), penalty_expected=cost)
 
 
 def _of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:

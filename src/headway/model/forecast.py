@@ -1,4 +1,4 @@
-"""What is expected of open jobs by their estimates: when each starts and ends, and what it waits for until then."""
+"""What is expected of open jobs: when each starts and ends, how sure that is, and what it waits for until then."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ AWAITED_MAX: Final = 8
 
 ASSUMED_MAX: Final = 8
 """Jobs without an estimate that are named."""
+
+CANNOT: Final = "no forecast can be made"
 
 RISK: Final = 10
 """A job is at risk if it would be late should all that is left take one part in so many longer."""
@@ -36,8 +38,42 @@ class Awaited:
 
 
 @value
+class Bounds:
+    """Between which instants something happens, with which probability; None: later than was looked ahead.
+
+    Attributes:
+        low_90, high_90: with 90 %: with 5 % it is sooner, with 5 % later.
+        low_50, high_50: with 50 %.
+        median: it is as likely sooner as later.
+    """
+
+    low_90: Instant | None
+    low_50: Instant | None
+    median: Instant | None
+    high_50: Instant | None
+    high_90: Instant | None
+
+
+@value
+class Chance:
+    """When a job starts and ends, over many futures in which run times differ as they did in the past.
+
+    Attributes:
+        start: its first start; None: it has started, or starts in none of them.
+        end: when it ends.
+        on_time: with which probability it ends by its due date, 0 to 1; None: it has none.
+        futures: how many there were.
+    """
+
+    start: Bounds | None
+    end: Bounds | None
+    on_time: float | None
+    futures: int
+
+
+@value
 class Expected:
-    """What is expected of one job.
+    """What is expected of one job, by its estimates.
 
     Attributes:
         start: when the next of its tasks starts; None if none does.
@@ -46,6 +82,7 @@ class Expected:
         start_assumes, end_assumes: jobs that gave no estimate and whose tasks were assumed to run as long as the core's
             default until this instant, or as far as the forecast goes; if there are any, the time is only an example.
         penalty: what the job costs if it ends at `end`, by its due date, rate and shape; 0 if `end` is None.
+        chance: how sure that is; None: that is not known (yet).
     """
 
     job: JobId
@@ -55,6 +92,7 @@ class Expected:
     start_assumes: tuple[JobId, ...] = ()
     end_assumes: tuple[JobId, ...] = ()
     penalty: float = 0.0
+    chance: Chance | None = None
 
 
 @value
@@ -67,6 +105,7 @@ class Forecast:
         assumed: what a task of a job without an estimate was assumed to run.
         jobs: every open job.
         failure: why it was broken off, where something went wrong.
+        event: the number of the last event that it includes.
     """
 
     made: Instant
@@ -74,6 +113,7 @@ class Forecast:
     assumed: Duration
     jobs: tuple[Expected, ...]
     failure: str = ""
+    event: int = 0
 
 
 def is_at_risk(made: Instant, end: Instant, due: Instant) -> bool:

@@ -39,6 +39,8 @@ from headway.wire.base import (
 from headway.wire.jobs import (
     AttemptReport,
     AwaitedReport,
+    BoundsReport,
+    ChanceReport,
     Cost,
     Costs,
     Explanation,

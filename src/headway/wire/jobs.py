@@ -20,6 +20,38 @@ or it is too far ahead.
 """
 
 
+class BoundsReport(Answer, frozen=True):
+    """Between which instants something happens, with which probability; None: later than was looked ahead.
+
+    Attributes:
+        low_90, high_90: with 90 %.
+        low_50, high_50: with 50 %.
+        median: it is as likely sooner as later.
+    """
+
+    low_90: float | None
+    low_50: float | None
+    median: float | None
+    high_50: float | None
+    high_90: float | None
+
+
+class ChanceReport(Answer, frozen=True):
+    """When a job starts and ends over many simulated futures, whose run times differ as they did in the past.
+
+    Attributes:
+        start: its first start; None: it has started, or it starts in none of them.
+        end: when it ends; None: it ends in none of them.
+        on_time: the share of futures in which it keeps its due date, 0 to 1; None: it has none.
+        futures: how many there were.
+    """
+
+    start: BoundsReport | None
+    end: BoundsReport | None
+    on_time: float | None
+    futures: int
+
+
 class JobReport(Answer, frozen=True):
     """A job and how far it is.
 
@@ -42,6 +74,7 @@ class JobReport(Answer, frozen=True):
             cancelled job costs nothing.
         penalty_expected: what it costs if it ends as expected; None: that is not known, or it has no due date.
         pool: the pool that a top level has dealt it to (a site), while it is open; empty: none.
+        chance: how sure its start and its end are, while it is open; None: that is not known (yet).
     """
 
     id: JobId
@@ -75,6 +108,7 @@ class JobReport(Answer, frozen=True):
     pool: str = ""
     penalty: float = 0.0
     penalty_expected: float | None = None
+    chance: ChanceReport | None = None
 
     @property
     def settled(self) -> int:
@@ -376,7 +410,7 @@ class Explanation(Answer, frozen=True):
         note: why it is the policy that says so, where a decider should; or why the policy says nothing.
         awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
             end last.
-        outlook, expected_start, expected_end, late, assumes, penalty, penalty_expected: as in `JobReport`.
+        outlook, expected_start, expected_end, late, assumes, penalty, penalty_expected, chance: as in `JobReport`.
         start_assumes: the same as `assumes`, of `expected_start`.
         assumed: how long a task without an estimate is assumed to run.
         due: its due date.
@@ -410,3 +444,4 @@ class Explanation(Answer, frozen=True):
     pool: str = ""
     why_pool: str = ""
     hindered: tuple[str, ...] = ()
+    chance: ChanceReport | None = None

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from headway.cli import reach
-from headway.cli.live import ends, explain, job, jobs, outlook, prospect_lines
+from headway.cli.live import bounds, ends, explain, job, jobs, outlook, prospect_lines
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
-from headway.wire import AwaitedReport, Explanation, JobDetail, JobReport
+from headway.wire import AwaitedReport, BoundsReport, ChanceReport, Explanation, JobDetail, JobReport
 
 NOW = 1_000_000.0
 
@@ -244,7 +244,37 @@ def test_what_is_said_at_submission(terms: dict[str, Any], said: str) -> None:
 def test_what_programs_are_told_at_submission() -> None:
     assert told(2, None) == {"job": 2}
     late = explained(outlook="late", late=290.0, expected_end=NOW + 300)
-    assert told(2, late) == {"job": 2, "outlook": "late", "expected_end": NOW + 300, "late": 290.0, "assumes": ()}
+    known = {"job": 2, "outlook": "late", "expected_end": NOW + 300, "late": 290.0, "assumes": [], "chance": None}
+    assert told(2, late) == known
+    bounds = BoundsReport(NOW, NOW + 1, NOW + 2, NOW + 3, None)
+    sure = told(2, explained(chance=ChanceReport(None, bounds, 0.25, 40)))["chance"]
+    assert (sure["on_time"], sure["end"]["low_50"], sure["end"]["high_90"]) == (0.25, NOW + 1, None)
+
+
+@pytest.mark.parametrize(
+    ("word", "on_time", "said"),
+    [
+        ("on time", 0.9, "on time (90 % on time)"),
+        ("on time", 1.0, "on time"),
+        ("late", 0.001, "late by about 9 s"),
+        ("late", 0.2, "late by about 9 s (20 % on time)"),
+        ("unknown", 0.2, "20 % on time"),
+        ("on time", None, "on time"),
+    ],
+)
+def test_the_word_is_followed_by_how_sure_it_is_where_that_says_more(word: Any, on_time: float, said: str) -> None:
+    late = 9.0 if word == "late" else None
+    found = explained(outlook=word, late=late, expected_end=NOW + 9, chance=ChanceReport(None, None, on_time, 40))
+    assert outlook(found) == said
+
+
+def test_bounds_that_were_not_reached_are_told_as_far_as_they_were() -> None:
+    assert (
+        bounds(BoundsReport(NOW + 2, NOW + 3, NOW + 4, NOW + 5, NOW + 6))
+        == "in 2 s to 6 s (90 %), in 3 s to 5 s (50 %)"
+    )
+    assert bounds(BoundsReport(NOW, NOW + 3, NOW + 4, NOW + 5, NOW + 6)) == "within 6 s (90 %), in 3 s to 5 s (50 %)"
+    assert bounds(BoundsReport(NOW + 2, None, None, None, None)) == "not before in 2 s (95 %)"
 
 
 def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

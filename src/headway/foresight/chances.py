@@ -1,0 +1,140 @@
+"""How sure it is when jobs start and end: bounds and probabilities over futures, corrected by their own record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.foresight.calibration import LEVELS, Calibration
+from headway.foresight.futures import Floats, Futures
+from headway.model.forecast import Bounds, Chance
+from headway.model.instant import NEVER, SECOND, Instant
+from headway.model.job import JobId
+
+EVERY: Final = 30 * SECOND
+"""Bounds that are given sooner after others are not held against what comes: they would tell the same."""
+
+REMEMBERED: Final = 200
+"""So many forecasts wait at most for what comes of them."""
+
+RESOLVED: Final = 0.95
+"""A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """Bounds that were given: a row for each job, a column for each level; seconds ahead."""
+
+    at: Instant
+    jobs: tuple[JobId, ...]
+    bounds: Floats
+    corrected: Floats
+
+
+class Record:
+    """Bounds of one kind of instants, starts or ends, and what came of them."""
+
+    def __init__(self) -> None:
+        self._calibration = Calibration()
+        self._told: deque[_Told] = deque(maxlen=REMEMBERED)
+
+    def corrected(self, at: Instant, jobs: tuple[JobId, ...], drawn: Floats) -> Floats:
+        """For each job what futures gave, as quantiles at levels that are spread evenly, corrected and in order.
+
+        Args:
+            drawn: a row for each future, a column for each job; seconds from `at` on, inf: not within reach.
+        """
+        ordered: Floats = np.sort(drawn, axis=0).T
+        known: NDArray[np.bool_] = np.all(np.isfinite(ordered), axis=1)
+        if not known.any():
+            return ordered
+        levels = (np.arange(ordered.shape[1]) + 0.5) / ordered.shape[1]
+        found = ordered.copy()
+        found[known] = self._calibration.correct(ordered[known], levels)
+        if not self._told or at >= self._told[-1].at + EVERY:
+            rows = np.flatnonzero(known)
+            told, moved = (_quantiles(table[rows]) for table in (ordered, found))
+            self._told.append(_Told(at, tuple(jobs[row] for row in rows.tolist()), told, moved))
+        return found
+
+    def learn(self, came: Mapping[JobId, Instant], now: Instant) -> None:
+        """What has come until now of earlier bounds."""
+        waiting = list(self._told)
+        self._told.clear()
+        for told in waiting:
+            known = [job in came for job in told.jobs]
+            if not known or np.mean(known) < RESOLVED:
+                self._told.append(told)
+                continue
+            ahead = np.array([(came.get(job, now) - told.at) / SECOND for job in told.jobs])
+            self._calibration.learn(told.bounds, told.corrected, np.maximum(ahead, 0.0))
+
+    @property
+    def open_jobs(self) -> set[JobId]:
+        """Of which it must still be told what came."""
+        return {job for told in self._told for job in told.jobs}
+
+
+def _quantiles(ordered: Floats) -> Floats:
+    """At `LEVELS`, of rows in order."""
+    found: Floats = np.quantile(ordered, LEVELS, axis=1).T
+    return found
+
+
+class Chances:
+    """Turns futures into chances, and learns from what comes."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = Record(), Record()
+
+    def learn(self, started: Mapping[JobId, Instant], ended: Mapping[JobId, Instant], now: Instant) -> None:
+        """What has come until now of jobs."""
+        self._starts.learn(started, now)
+        self._ends.learn(ended, now)
+
+    @property
+    def open_jobs(self) -> set[JobId]:
+        """Of which it must still be told when they started and ended."""
+        return self._starts.open_jobs | self._ends.open_jobs
+
+    def of(self, found: Futures, due: Mapping[JobId, Instant]) -> dict[JobId, Chance]:
+        """The chances of each job; those without a due date are left out of `due`, or due never."""
+        if not found.jobs:
+            return {}
+        waits: NDArray[np.bool_] = np.any(~np.isnan(found.start), axis=0)
+        start = np.full((len(found.jobs), len(found.start)), np.nan)
+        if waits.any():
+            jobs = tuple(job for job, is_waiting in zip(found.jobs, waits.tolist(), strict=True) if is_waiting)
+            start[waits] = self._starts.corrected(found.at, jobs, _reached(found.start[:, waits]))
+        end = self._ends.corrected(found.at, found.jobs, _reached(found.end))
+        made = {}
+        for place, job in enumerate(found.jobs):
+            by = due.get(job, NEVER)
+            on_time = None if by >= NEVER else float(np.mean(end[place] <= (by - found.at) / SECOND))
+            starts = bounds_of(start[place], found.at) if waits[place] else None
+            made[job] = Chance(starts, bounds_of(end[place], found.at), on_time, len(found.end))
+        return made
+
+
+def _reached(drawn: Floats) -> Floats:
+    return np.where(np.isnan(drawn), np.inf, drawn)
+
+
+def bounds_of(ordered: Floats, at: Instant) -> Bounds | None:
+    """Bounds of seconds after `at`, in order; inf: not within reach; None: that all are."""
+    if np.isinf(ordered).all():
+        return None
+    last = len(ordered) - 1
+
+    def instant(level: float) -> Instant | None:
+        low, high = ordered[int(np.floor(level * last))], ordered[int(np.ceil(level * last))]
+        if np.isinf(high):
+            return None if np.isinf(low) or level > 0.5 else at + round(float(low) * SECOND)
+        return at + round(float(low + (high - low) * (level * last - np.floor(level * last))) * SECOND)
+
+    return Bounds(*map(instant, LEVELS))

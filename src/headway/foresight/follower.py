@@ -1,0 +1,214 @@
+"""A core that follows a journal while its server writes it: questions about the state cost the server nothing."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headway.core.record import StateRecord
+from headway.core.recorder import Recorder
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.foresight.chances import Chances
+from headway.foresight.futures import Futures, draw_futures, futures_for
+from headway.foresight.present import RunTimesKnown
+from headway.live.store.checks import mean_run_time
+from headway.live.store.decisions import event_of, replay
+from headway.live.store.journal import state_of
+from headway.live.store.rows import Rows
+from headway.live.store.schema import FILE, connect_to_read
+from headway.live.store.specs import Specs
+from headway.model.actions import JobStatus
+from headway.model.events import JobSubmitted
+from headway.model.forecast import CANNOT, Chance, Forecast
+from headway.model.instant import NEVER, Instant
+from headway.model.job import JobId, Kind
+from headway.model.snapshot import PolicySource
+from headway.sim.forecast import forecast
+
+PAST: Final = 2000
+"""The run times of so many jobs that ended last are learnt at the start."""
+
+PATIENCE: Final = 2.0
+"""For so many seconds at most it waits for an event that is not on the disk yet."""
+
+POLL: Final = 0.002
+
+WORK_MAX: Final = 40_000
+"""Each future ends after so many events."""
+
+SEED: Final = 0
+
+
+class Follower:
+    """Keeps a core at the end of a journal, and what its past tells of run times.
+
+    Args:
+        folder: the data directory; its server may run.
+        policies: finds a policy by its text. It is not asked for what was decided: that is recorded.
+
+    Attributes:
+        core: the scheduler as it was after event `seq`.
+        seq: the number of the last event read.
+        run_times: of the jobs that have ended.
+
+    Raises:
+        HeadwayError: there is no journal, or it cannot be read.
+    """
+
+    core: Scheduler
+    seq: int
+
+    def __init__(self, folder: Path, policies: PolicySource) -> None:
+        self._path = folder / FILE
+        self._policies = policies
+        self._chances = Chances()
+        self._started: dict[JobId, Instant] = {}
+        self._ended: dict[JobId, Instant] = {}
+        try:
+            self._db = connect_to_read(self._path)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        try:
+            self._rows = Rows(self._db, self._path)
+            self._load()
+            self.run_times = self._learnt()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _load(self) -> None:
+        """Begin with the last stored state.
+
+        Raises:
+            HeadwayError: there is none, or it cannot be read.
+        """
+        try:
+            row = self._rows.one("snapshots", "ORDER BY seq DESC LIMIT 1")
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        if row is None:
+            raise HeadwayError(f"{self._path} has no state", "No server has been started on it yet.")
+        self.seq, self.core = int(row[0]), Scheduler.restore(state_of(row[2]), self._policies)
+        self._specs = {job.id: job.spec for job in self.core.state.jobs.values()}
+        self._recorder = Recorder(self.core, holdings=False, run_times=True)
+        self._recorder.take_over()
+
+    def _learnt(self) -> RunTimesKnown:
+        """What the jobs that ended last tell of run times."""
+        known, specs, past = RunTimesKnown(self.core.state.estimate_default), Specs(), []
+        rows = self._rows.of("jobs", "WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?", (PAST,))
+        for job, _, _, _, status, _, started, ended, _, _, spec, *_ in rows:
+            if status == JobStatus.SUCCEEDED.value and started is not None:
+                past.append((job, specs.of(spec), ended - started))
+        for job, terms, took in reversed(past):
+            if terms.kind is not Kind.SERVICE:
+                known.learn(terms, mean_run_time(self._db, job) or took)
+        return known
+
+    def catch_up(self, event: int = 0) -> None:
+        """Read what was written since.
+
+        Args:
+            event: the number of an event that must be among it, unless it takes too long to come.
+
+        Raises:
+            HeadwayError: the journal cannot be read.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._read()
+            except sqlite3.Error as error:
+                raise self._unreadable(error) from error
+            if self.seq >= event or time.monotonic() > until:
+                return
+            time.sleep(POLL)
+
+    def _read(self) -> None:
+        for seq, _, kind, body, *_ in self._rows.of("events", "WHERE seq > ? ORDER BY seq", (self.seq,)):
+            if seq != self.seq + 1:  # what lies between was deleted as too old: a stored state has it
+                self._load()
+                self._read()
+                return
+            event = event_of(kind, body)
+            if isinstance(event, JobSubmitted):
+                self._specs[event.job.id] = event.job
+            actions = replay(self.core, event, body)
+            self._recorder.note(event, actions, self.core.state.now)
+            self.seq = int(seq)
+            if self._recorder.end:
+                self._learn()
+
+    def _learn(self) -> None:
+        """Take over from the recorder what has ended."""
+        recorder = self._recorder
+        assert recorder.run_times is not None
+        for job in list(recorder.end):
+            self._ended[job] = recorder.end.pop(job)
+            started = recorder.start.pop(job, None)
+            if started is not None:
+                self._started[job] = started
+            tasks, took = recorder.run_times.pop(job, (0, 0))
+            spec = self._specs.pop(job, None)
+            if spec is not None and tasks and job not in recorder.failed:
+                self.run_times.learn(spec, took // tasks)
+            recorder.failed.pop(job, None)
+
+    def state(self, now: Instant) -> StateRecord:
+        """The state as a record, at an instant; not before its last event."""
+        record = self.core.dump()
+        return replace(record, now=max(record.now, now))
+
+    def expected(self, state: StateRecord) -> Forecast:
+        """What is expected of the open jobs by their estimates; where that cannot be said, why."""
+        try:
+            return replace(forecast(state, self._policies), event=self.seq)
+        except HeadwayError as error:  # its policy is not installed any more
+            why = f"{CANNOT}: {error.args[0]}"
+            return Forecast(state.now, state.now, state.estimate_default, (), why, event=self.seq)
+
+    def with_chances(self, state: StateRecord, expected: Forecast) -> Forecast:
+        """The same forecast, and how sure it is."""
+        if expected.failure:
+            return expected
+        chances = self.chances(state)
+        unknown = {job.spec.id for job in state.jobs if not self.run_times.knows(job.spec)}
+        for one in expected.jobs:
+            if unknown.intersection((one.job, *one.end_assumes)):
+                chances.pop(one.job, None)  # how long what it depends on runs is a mere guess
+        return replace(expected, jobs=tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs))
+
+    def chances(self, state: StateRecord) -> dict[JobId, Chance]:
+        """When each open job starts and ends, and how sure that is."""
+        self._chances.learn({**self._started, **self._recorder.start}, self._ended, state.now)
+        still = self._chances.open_jobs
+        for known in (self._started, self._ended):
+            for job in [job for job in known if job not in still]:
+                del known[job]
+        found = self.futures(state)
+        due = {job.spec.id: job.due if job.due is not None else job.spec.due for job in state.jobs}
+        return self._chances.of(found, {job: NEVER if by is None else by for job, by in due.items()})
+
+    def futures(self, state: StateRecord) -> Futures:
+        """Futures of a state, with run times as they have been learnt."""
+        return draw_futures(
+            state,
+            self._policies,
+            self.run_times,
+            count=futures_for(state),
+            seed=SEED,
+            work_max=WORK_MAX,
+            processes=len(os.sched_getaffinity(0)),
+        )
+
+    def _unreadable(self, error: Exception) -> HeadwayError:
+        return HeadwayError(f"{self._path} cannot be read: {error}", "Name a data directory of `headway up`.")
+
+    def close(self) -> None:
+        """Read no more."""
+        self._db.close()
