@@ -18,10 +18,12 @@ from pathlib import Path
 import msgspec
 
 from headway.errors import HeadwayError
+from headway.foresight.advice import Adviser
 from headway.foresight.follower import Follower
-from headway.live.forecasts import Question, read_frame, write_frame
-from headway.model.forecast import CANNOT, Forecast
+from headway.live.forecasts import AdviceQuestion, Question, read_frame, write_frame
+from headway.model.forecast import CANNOT, Advice, Forecast
 from headway.policies.registry import find
+from headway.wire.reading import any_form
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,8 @@ NICE = 5
 IDLE_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the time of a start."""
 
-_question = msgspec.msgpack.Decoder(Question)
+_question = msgspec.msgpack.Decoder(Question | AdviceQuestion, dec_hook=any_form)
+_encode = msgspec.msgpack.encode
 
 
 class Answers:
@@ -44,21 +47,44 @@ class Answers:
     def to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
         question = _question.decode(body)
-        expected: Forecast | None = None
+        if isinstance(question, AdviceQuestion):
+            yield _encode(self._advice(question))
+            return
+        expected = self._expected(question)
+        yield _encode(expected)
+        yield _encode(self._with_chances(question, expected))
+
+    def _expected(self, question: Question) -> Forecast:
         try:
             follower = self._caught_up(question.event)
-            state = follower.state(question.at)
-            expected = follower.expected(state)
-            yield msgspec.msgpack.encode(expected)
-            yield msgspec.msgpack.encode(follower.with_chances(state, expected))
-        except Exception as error:  # the journal is damaged, or a policy, maybe a third party's, raises
-            self._follower = None
-            is_known = isinstance(error, HeadwayError)
-            log.warning("no forecast was made: %s", error, exc_info=None if is_known else error)
-            failed = Forecast(question.at, question.at, 0, (), f"{CANNOT}: {error.args[0] if is_known else error!r}")
-            if expected is None:
-                yield msgspec.msgpack.encode(failed)
-            yield msgspec.msgpack.encode(failed if expected is None else expected)
+            return follower.expected(follower.state(question.at))
+        except Exception as error:  # noqa: BLE001  # the journal is damaged, or a policy, maybe a third party's, raises
+            return Forecast(question.at, question.at, 0, (), self._failed(error))
+
+    def _with_chances(self, question: Question, expected: Forecast) -> Forecast:
+        if self._follower is None or expected.failure:
+            return expected
+        try:
+            return self._follower.with_chances(self._follower.state(question.at), expected)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._failed(error)
+            return expected
+
+    def _advice(self, question: AdviceQuestion) -> Advice:
+        job = question.job if question.number is None else question.number
+        assert job is not None
+        try:
+            follower = self._caught_up(question.event)
+            return Adviser(follower, find).of(follower.state(question.at), job, question.sure)
+        except Exception as error:  # noqa: BLE001  # as above
+            return Advice(question.sure, lack=self._failed(error))
+
+    def _failed(self, error: Exception) -> str:
+        """Why there is no answer. The next question begins anew."""
+        self._follower = None
+        is_known = isinstance(error, HeadwayError)
+        log.warning("no forecast was made: %s", error, exc_info=None if is_known else error)
+        return f"{CANNOT}: {error.args[0] if is_known else repr(error)}"
 
     def _caught_up(self, event: int) -> Follower:
         if self._follower is None:

@@ -205,6 +205,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             asking=Asking(chosen.decider or ""),
             restate=(sys.executable, "-m", "headway.restate"),
             forecast=forecaster,
+            advise=forecaster.advise,
             door=NO_SERVICES if sites.own is None else _door(sites.own, token),
             sites=sites,
         )

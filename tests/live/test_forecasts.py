@@ -17,11 +17,11 @@ import msgspec
 import pytest
 
 from headway import wire
-from headway.errors import NoForecast
+from headway.errors import HeadwayError, InvalidInput, NoForecast, NoSuchJob
 from headway.foresight.follower import Follower
-from headway.live import forecasts, reports
+from headway.live import advising, forecasts, reports
 from headway.live.driver import Driver
-from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, Question, Told, read_frame, write_frame
+from headway.live.forecasts import JOBS_MAX, Advise, Ask, ForecastProcess, Question, Told, read_frame, write_frame
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
@@ -72,10 +72,14 @@ class Counted:
 
 
 @asynccontextmanager
-async def driver(folder: Path, ask: Ask | None, policy: str = "deadline") -> AsyncIterator[Driver]:
+async def driver(
+    folder: Path, ask: Ask | None, policy: str = "deadline", advise: Advise | None = None
+) -> AsyncIterator[Driver]:
     """A driver with two slots, at second 5, whose engine runs nothing."""
     with closing(Journal(folder)) as journal:
-        started = Driver(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy=policy), forecast=ask)
+        started = Driver(
+            journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy=policy), forecast=ask, advise=advise
+        )
         await started.start((node("a", slots=2),))
         try:
             yield started
@@ -435,5 +439,54 @@ def test_a_forecast_that_hangs_delays_only_the_first_caller(tmp_path: Path) -> N
                 assert asked.done()
                 assert "ask again" in asked.result().lack
             ask.gate.set()
+
+    run(scenario)
+
+
+def test_advice_is_given_about_what_could_be_submitted_and_about_what_is_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            wanted = wire.AdviceWanted(new_job(estimate=9.0))
+            assert (await advising.on_new(live, wanted, "me")).lack == "this server makes no forecasts"
+        process = ForecastProcess((*COMMAND, str(tmp_path)))
+        try:
+            async with driver(tmp_path, process, advise=process.advise) as live:
+                await live.submit("me", submission(new_job(tasks=4, estimate=10.0, due=28.0)))
+                told = await advising.on_new(live, wanted, "me")
+                assert told.chance is not None
+                assert told.due is not None
+                assert told.due >= 25, "four tasks of about 10 s on two slots come before it"
+                assert len(live.open) == 1
+                told = await advising.on_open(live, 1, 0.9)
+                assert told.chance is not None
+                assert told.chance.on_time is not None
+                assert told.chance.on_time < 0.9
+                assert told.slots is not None
+                await live.cancel([1])
+                assert "has ended" in (await advising.on_open(live, 1, 0.9)).lack or live.open
+        finally:
+            process.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("sure", [0.0, 1.0, -1.0, 2.0, float("nan")])
+def test_no_advice_is_given_for_what_is_no_probability(tmp_path: Path, sure: float) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            with pytest.raises(InvalidInput, match="above 0 and below 1"):
+                await advising.on_new(live, wire.AdviceWanted(new_job(), sure), "me")
+
+    run(scenario)
+
+
+def test_no_advice_is_given_about_what_would_not_be_accepted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            for wrong, said in ((new_job(estimate=-1.0), "job.estimate"), (new_job(after=(7,)), "7")):
+                with pytest.raises(HeadwayError, match=said):
+                    await advising.on_new(live, wire.AdviceWanted(wrong), "me")
+            with pytest.raises(NoSuchJob):
+                await advising.on_open(live, 3, 0.9)
 
     run(scenario)

@@ -54,7 +54,7 @@ ARROWS: dict[str, set[str]] = {
     | {"access", "advice", "certificates", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "restate": {"core", "live", "policies"},
     "energies": {"live", "metrics", "model", "policies", "wire"},
-    "forecaster": {"errors", "foresight", "live", "model", "policies"},
+    "forecaster": {"errors", "foresight", "live", "model", "policies", "wire"},
     "reproduce": LEAF | {"sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
 }
 

@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "up": ("headway.cli.up", "Run a server on this machine."),
     "stop": ("headway.cli.stop", "Stop the server of this data directory."),
     "submit": ("headway.cli.submit", "Submit a program as a job."),
+    "advise": ("headway.cli.submit", "Say which due date a job would keep."),
     "jobs": ("headway.cli.live", "List jobs."),
     "job": ("headway.cli.live", "Show one job."),
     "status": ("headway.cli.status", "Print the state of jobs, for scripts."),

@@ -3,15 +3,102 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+import click
+
+from headway.cli.live import at, bounds
 from headway.cli.show import share, span, until
 from headway.client.client import Client
+from headway.client.job import Job
 from headway.errors import HeadwayError
-from headway.wire import Explanation
+from headway.wire import Advice, Explanation
+
+AUTO: Final = "auto"
+"""As a due date: the earliest that will be kept."""
+
+SURE: Final = 0.9
+"""With which probability, unless another is asked for; below it, what would help is said."""
 
 FORECAST_SECONDS: Final = 2.0
 """How long a command waits for the forecast of a job."""
+
+
+class Wish(NamedTuple):
+    """What is asked before a job is submitted.
+
+    Attributes:
+        sure: the probability with which the due date, still to be found, is to be kept; None: it is not to be found.
+        only_if: the probability with which it must be kept for the job to be submitted; None: it is, whatever.
+    """
+
+    sure: float | None = None
+    only_if: float | None = None
+
+
+def grant(client: Client, job: Job, wish: Wish) -> None:
+    """Find the due date of a job, and see whether it is to be submitted.
+
+    Raises:
+        HeadwayError: no date can be told, or its due date is not kept with the probability that is asked for.
+    """
+    if wish.sure is not None:
+        job.due = None
+        found = client.advise(job, sure=wish.sure)
+        if found.due is None:
+            raise HeadwayError(f"no due date can be told: {found.lack}", "Name one with --due.")
+        job.due = found.due
+        click.echo(f"Due {at(found.due)}: kept with {share(wish.sure)}.", err=True)
+    if wish.only_if is None:
+        return
+    if job.due is None:
+        raise HeadwayError("--only-if was given without a due date", "Add --due, or --due auto.")
+    found = client.advise(job, sure=wish.only_if)
+    known = None if found.chance is None else found.chance.on_time
+    if known is None or known < wish.only_if:
+        how = found.lack if known is None else f"it is kept with {share(known)}"
+        raise HeadwayError(
+            f"nothing was submitted, because its due date is not kept with {share(wish.only_if)}: {how}", offer(found)
+        )
+
+
+def offer(found: Advice) -> str:
+    """What would keep a due date with the probability that was asked for; empty if nothing is known."""
+    ways = []
+    if found.due is not None:
+        ways.append(f"a due date {at(found.due)}")
+    if found.slots is not None:
+        ways.append(f"{found.slots} more slot{'s' if found.slots > 1 else ''}")
+    return f"With {share(found.sure)} it would be kept with {' or with '.join(ways)}." if ways else ""
+
+
+def advice_lines(found: Advice, due: float | None) -> Iterator[str]:
+    """What is advised, in sentences.
+
+    Args:
+        due: the due date that was asked about; None: none was.
+    """
+    if found.chance is not None and found.chance.end is not None:
+        yield f"As run times have been, it ends {bounds(found.chance.end)}."
+    known = None if found.chance is None else found.chance.on_time
+    if due is not None and known is not None:
+        yield f"The due date {at(due)} is kept with {share(known)}."
+        if known < found.sure and offer(found):
+            yield offer(found)
+    elif found.due is not None:
+        yield f"A due date {at(found.due)} is kept with {share(found.sure)}."
+    if found.due is None:
+        yield f"No due date can be told: {found.lack}."
+
+
+def counter_offer(client: Client, job: Explanation) -> Iterator[str]:
+    """What would keep the due date of an open job that is likely to miss it."""
+    known = None if job.chance is None else job.chance.on_time
+    if known is not None and known < SURE:
+        with contextlib.suppress(HeadwayError):  # the job is submitted, whatever would help
+            if said := offer(client.advise(job.job, sure=SURE)):
+                yield said
 
 
 def outlook_of(client: Client, job: int) -> Explanation | None:

@@ -6,7 +6,7 @@ import contextlib
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj
@@ -18,9 +18,9 @@ from click.core import ParameterSource
 
 from headway.cli import shell
 from headway.cli.main import INTERRUPTED
-from headway.cli.outlook import outlook_of, promise
+from headway.cli.outlook import AUTO, SURE, Wish, advice_lines, counter_offer, grant, outlook_of, promise
 from headway.cli.progress import progress
-from headway.cli.reach import Reach, asks_server
+from headway.cli.reach import Command, Reach, asks_server
 from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, plain, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
@@ -37,157 +37,225 @@ TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
 
 
+TERMS: Final = (
+    click.option("--name", default="", help="For people; default the program."),
+    click.option(
+        "--due",
+        help="Wanted completion: 18:00, tomorrow 6:00, or 1h30m from now; auto: the earliest that is kept, see --sure.",
+    ),
+    click.option("--priority", default=0.0, help="Higher is more important; default 0."),
+    click.option("--rate", default=1.0, help="What lateness costs, for each unit of its shape; default 1."),
+    click.option(
+        "--shape",
+        type=click.Choice([shape.value for shape in PenaltyShape]),
+        default=PenaltyShape.LINEAR.value,
+        help="How the penalty grows with the seconds of lateness; default linear.",
+    ),
+    click.option(
+        "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, one task each; default once."
+    ),
+    click.option(
+        "--each",
+        "files",
+        metavar="FILE...",
+        multiple=True,
+        help="A task for each file, up to the next option or --; {file} is its path, {stem} its name without suffix.",
+    ),
+    click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does."),
+    click.option(
+        "--width",
+        type=click.IntRange(min=1),
+        help="One task with processes on this many slots at once; {i} is the number of the process.",
+    ),
+    click.option("--estimate", help="Expected run time of a task: 90s, 1h30m, ..."),
+    click.option("--time-limit", help="A task that runs longer is ended: 90s, 1h30m, ..."),
+    click.option("--memory-limit", help="A task that uses more is ended: 512M, 2G, ..."),
+    click.option(
+        *("--preemptible/--not-preemptible", "preemptible"),
+        default=True,
+        help="Whether running tasks may be killed to make room for another job; default: they may.",
+    ),
+    click.option(
+        "--cpu",
+        metavar="X[,X...]",
+        help="Share of a processor that a process uses, 0 to 1: one value for all, or one for each process.",
+    ),
+    click.option(
+        "--movable",
+        is_flag=True,
+        help="The program saves its work and ends on SIGTERM, so that it can continue on other slots.",
+    ),
+    click.option(
+        "--after",
+        metavar="ID",
+        type=int,
+        multiple=True,
+        help="Start only when this job has succeeded. If it fails or is cancelled, the new job is cancelled too. "
+        "May be given many times.",
+    ),
+    click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again."),
+    click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="A variable for the tasks; without VALUE it has the value that it has here. May be given many times. "
+        "Tasks get PATH, HOME and the like from the server.",
+    ),
+    click.option("--fresh", is_flag=True, help="Start a new process for each task. For programs this is always so."),
+    click.option("--stdin", default="", help="File that a task reads; {i} is its number."),
+    click.option(
+        "--stdout", default="", help="File for the output of a task; default: it is kept as the task's result."
+    ),
+    click.option("--stderr", default="", help="The same for stderr."),
+    click.option(
+        "--input",
+        "inputs",
+        metavar="PATH=URL",
+        multiple=True,
+        help="File fetched into each task's own folder, where it runs.",
+    ),
+    click.option(
+        "--output",
+        "outputs",
+        metavar="PATH=URL",
+        multiple=True,
+        help="File of that folder, stored at a URL when the task has succeeded.",
+    ),
+    click.option(
+        "--workflow",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Submit the workflow of programs that this file describes: YAML, or WfFormat (.json). Without COMMAND; "
+        "other options go before what the file says.",
+    ),
+    click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, type=click.UNPROCESSED),
+)
+"""Options that say what a job is; `submit` and `advise` have them."""
+
+
+def terms_of_a_job(command: Command) -> Command:
+    """Give a command the options that say what a job is, and the program that it runs."""
+    for option in reversed(TERMS):
+        command = option(command)
+    return command
+
+
 @click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
-@click.option("--name", default="", help="For people; default the program.")
-@click.option("--due", help="Wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
-@click.option("--priority", default=0.0, help="Higher is more important; default 0.")
-@click.option("--rate", default=1.0, help="What lateness costs, for each unit of its shape; default 1.")
+@terms_of_a_job
 @click.option(
-    "--shape",
-    type=click.Choice([shape.value for shape in PenaltyShape]),
-    default=PenaltyShape.LINEAR.value,
-    help="How the penalty grows with the seconds of lateness; default linear.",
+    "--sure",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=SURE,
+    help=f"The probability with which --due auto is kept; default {SURE:g}.",
 )
 @click.option(
-    "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, one task each; default once."
-)
-@click.option(
-    "--each",
-    "files",
-    metavar="FILE...",
-    multiple=True,
-    help="A task for each file, up to the next option or --; {file} is its path, {stem} its name without suffix.",
-)
-@click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does.")
-@click.option(
-    "--width",
-    type=click.IntRange(min=1),
-    help="One task with processes on this many slots at once; {i} is the number of the process.",
-)
-@click.option("--estimate", help="Expected run time of a task: 90s, 1h30m, ...")
-@click.option("--time-limit", help="A task that runs longer is ended: 90s, 1h30m, ...")
-@click.option("--memory-limit", help="A task that uses more is ended: 512M, 2G, ...")
-@click.option(
-    *("--preemptible/--not-preemptible", "preemptible"),
-    default=True,
-    help="Whether running tasks may be killed to make room for another job; default: they may.",
-)
-@click.option(
-    "--cpu",
-    metavar="X[,X...]",
-    help="Share of a processor that a process uses, 0 to 1: one value for all, or one for each process.",
-)
-@click.option(
-    "--movable",
-    is_flag=True,
-    help="The program saves its work and ends on SIGTERM, so that it can continue on other slots.",
-)
-@click.option(
-    "--after",
-    metavar="ID",
-    type=int,
-    multiple=True,
-    help="Start only when this job has succeeded. If it fails or is cancelled, the new job is cancelled too. "
-    "May be given many times.",
-)
-@click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
-@click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one.")
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="A variable for the tasks; without VALUE it has the value that it has here. May be given many times. "
-    "Tasks get PATH, HOME and the like from the server.",
-)
-@click.option("--fresh", is_flag=True, help="Start a new process for each task. For programs this is always so.")
-@click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
-@click.option("--stdout", default="", help="File for the output of a task; default: it is kept as the task's result.")
-@click.option("--stderr", default="", help="The same for stderr.")
-@click.option(
-    "--input",
-    "inputs",
-    metavar="PATH=URL",
-    multiple=True,
-    help="File fetched into each task's own folder, where it runs.",
-)
-@click.option(
-    "--output",
-    "outputs",
-    metavar="PATH=URL",
-    multiple=True,
-    help="File of that folder, stored at a URL when the task has succeeded.",
+    "--only-if",
+    metavar="P",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Submit nothing unless the due date is kept with at least this probability.",
 )
 @click.option(
     "--wait",
     is_flag=True,
     help="Wait for the end and print what the tasks wrote. The exit status is that of the worst task.",
 )
-@click.option(
-    "--workflow",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Submit the workflow of programs that this file describes: YAML, or WfFormat (.json). Without COMMAND; "
-    "other options go before what the file says.",
-)
-@click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, type=click.UNPROCESSED)
 @as_json
 @asks_server
-def submit(
-    reach: Reach,
-    command: tuple[str, ...],
-    due: str | None,
-    tasks: int | None,
-    files: tuple[str, ...],
-    width: int | None,
-    estimate: str | None,
-    time_limit: str | None,
-    memory_limit: str | None,
-    cpu: str | None,
-    env: tuple[str, ...],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    wait: bool,
-    workflow: str | None,
-    as_json: bool,
-    **terms: Any,
-) -> int:
+def submit(reach: Reach, sure: float, only_if: float | None, wait: bool, as_json: bool, **options: Any) -> int:
     """Submit a program as a job that runs in the current folder, or a workflow of programs.
 
     In the program's arguments, {i} is the number of the task, from 0. The job's id is printed at once. The job
     continues, whatever happens to this command.
     """
+    wish = Wish(sure if options["due"] == AUTO else None, only_if)
+    if only_if is not None and options["due"] is None and options["workflow"] is None:
+        raise HeadwayError("--only-if was given without a due date", "Add --due, or --due auto.")
+    with job_of(options) as made, reach() as client:
+        return submitted(client, made(client), wish, wait=wait, as_json=as_json)
+
+
+@click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@terms_of_a_job
+@click.option(
+    "--sure",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=SURE,
+    help=f"The probability with which a due date is to be kept; default {SURE:g}.",
+)
+@click.option("--job", "number", metavar="ID", type=int, help="An open job, instead of one to be submitted.")
+@as_json
+@asks_server
+def advise(reach: Reach, sure: float, number: int | None, as_json: bool, **options: Any) -> int:
+    """Say which due date a job would keep if it were submitted now; nothing is submitted.
+
+    The options and the program are those of `headway submit`. The exit status is 1 if no date can be told.
+    """
+    due: Any
+    if number is not None:
+        with reach() as client:
+            found, due = client.advise(number, sure=sure), client.job(number).job.due
+    else:
+        with job_of(options) as made, reach() as client:
+            job = made(client)
+            found, due = client.advise(job, sure=sure), job.due
+    if as_json:
+        print_json(found)
+    else:
+        for line in advice_lines(found, due):
+            click.echo(line)
+    return 0 if found.due is not None else 1
+
+
+@contextmanager
+def job_of(options: dict[str, Any]) -> Iterator[Callable[[Client], Job]]:
+    """What makes the job that options describe: a program, or the workflow of a file.
+
+    What a server refuses within is said in the words of the options.
+
+    Raises:
+        HeadwayError: they describe none.
+    """
     context = click.get_current_context()
-    terms |= {
-        "due": None if due is None else instant_in(due, "--due"),
-        "estimate": None if estimate is None else seconds_in(estimate, "--estimate"),
-        "time_limit": None if time_limit is None else limit_in(time_limit, "--time-limit"),
-        "memory_limit": None if memory_limit is None else bytes_in(memory_limit, "--memory-limit"),
-        "cpu": None if cpu is None else shares_in(cpu, "--cpu"),
-    }
+    of_program = {name: options.pop(name) for name in ("tasks", "files", "width")}
+    command, workflow = options.pop("command"), options.pop("workflow")
+    env = variables_in(options.pop("env"), "--env")
+    for name, read in (
+        ("due", instant_in),
+        ("estimate", seconds_in),
+        ("time_limit", limit_in),
+        ("memory_limit", bytes_in),
+        ("cpu", shares_in),
+    ):
+        text = options[name]
+        option = f"--{name.replace('_', '-')}"
+        options[name] = None if text is None or (name == "due" and text == AUTO) else read(text, option)
     if workflow is not None:
-        return submit_workflow(context, reach, Path(workflow), {**terms, "env": variables_in(env, "--env")}, command)
+        with flow_of(context, Path(workflow), {**options, "env": env}, command) as made:
+            yield made
+        return
     if not command:
         raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == "command"))
-    places = {name: terms.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
-    program = Program(command, places, pairs(inputs, "--input"), pairs(outputs, "--output"), variables_in(env, "--env"))
-    job = Job(
-        terms.pop("name") or command[0],
-        program.tasks(tasks, files, width),
-        width=width,
-        **terms,
-    )
-    misread = misplaced(command, click.get_current_context())
-    for said in filter(None, (shell.hint(command), misread, absent(places["cwd"]))):
+    places = {name: options.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
+    inputs, outputs = (pairs(options.pop(f"{kind}s"), f"--{kind}") for kind in ("input", "output"))
+    program = Program(command, places, inputs, outputs, env)
+    tasks, each, width = of_program.values()
+    job = Job(options.pop("name") or command[0], program.tasks(tasks, each, width), width=width, **options)
+    for said in filter(None, (shell.hint(command), misplaced(command, context), absent(places["cwd"]))):
         click.echo(f"Hint: {said}", err=True)
-    with reach() as client:
-        try:
-            return submitted(client, job, wait=wait, as_json=as_json)
-        except Refused as refusal:
-            raise too_wide(refusal, tasks, len(files), width) or refusal from refusal
+    try:
+        yield lambda client: job
+    except Refused as refusal:
+        raise too_wide(refusal, tasks, len(each), width) or refusal from refusal
 
 
-def submitted(client: Client, job: Job, *, wait: bool, as_json: bool) -> int:
-    """Submit a job and say how it will do, and on request wait for it. Returns the exit status."""
+def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool) -> int:
+    """Submit a job and say how it will do, and on request wait for it. Returns the exit status.
+
+    Raises:
+        HeadwayError: it is refused, or is not to be submitted as it is.
+    """
+    grant(client, job, wish)
     if isinstance(job.due, float) and job.due < time.time():
         click.echo(f"Warning: {clock(job.due)} has passed; the job is late from the start.", err=True)
     try:
@@ -202,6 +270,8 @@ def submitted(client: Client, job: Job, *, wait: bool, as_json: bool) -> int:
         print_json(told(waiter.job, found))
     if found is not None and not as_json:
         click.echo(promise(found), err=True)
+        for line in counter_offer(client, found):
+            click.echo(line, err=True)
     if not wait:
         return 0
     status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
@@ -228,10 +298,11 @@ OF_PROGRAMS: Final = (
 """Options that say how one program runs: a file with a workflow says that of each of its tasks."""
 
 
-def submit_workflow(
-    context: click.Context, reach: Reach, file: Path, terms: dict[str, Any], command: tuple[str, ...]
-) -> int:
-    """Submit the workflow of a file; options that were given go before its terms. Returns the exit status.
+@contextmanager
+def flow_of(
+    context: click.Context, file: Path, terms: dict[str, Any], command: tuple[str, ...]
+) -> Iterator[Callable[[Client], Job]]:
+    """What makes the workflow of a file; options that were given go before its terms.
 
     Raises:
         HeadwayError: the file cannot be read or used, or something was given besides that only programs have.
@@ -250,17 +321,22 @@ def submit_workflow(
             )
     if command:
         raise HeadwayError(f"--workflow and the program {command[0]!r} were both given", "Submit them as two jobs.")
-    with reach() as client:
+    flows = []
+
+    def made(client: Client) -> Job:
         flow = read(file, client.upload)
+        flows.append(flow)
         for name in given.keys() & terms.keys():
             setattr(flow, name, {**variables(flow.env), **terms[name]} if name == "env" else terms[name])
-        try:
-            return submitted(client, flow, wait=context.params["wait"], as_json=context.params["as_json"])
-        except HeadwayError as refusal:
-            located = flow.located(refusal, given.keys())
-            if located is refusal:
-                raise
-            raise located from refusal
+        return flow
+
+    try:
+        yield made
+    except HeadwayError as refusal:
+        located = flows[0].located(refusal, given.keys()) if flows else refusal
+        if located is refusal:
+            raise
+        raise located from refusal
 
 
 def told(job: int, found: Explanation | None) -> dict[str, Any]:

@@ -31,6 +31,8 @@ from headway.model.job import JobId, PenaltyShape
 from headway.times import Span, When
 from headway.wire import (
     ACKNOWLEDGE,
+    ADVISE,
+    ADVISE_OPEN,
     CANCEL,
     CANCEL_TASKS,
     CHANGE,
@@ -45,6 +47,9 @@ from headway.wire import (
     SUBMIT,
     TASKS,
     Acknowledgement,
+    Advice,
+    AdviceWanted,
+    ChanceReport,
     Done,
     Explanation,
     JobChange,
@@ -64,6 +69,9 @@ from headway.wire import (
     TaskState,
 )
 from headway.wire.base import LIMIT_MAX
+
+ADVICE_SECONDS: Final = 60.0
+"""How long advice may take: it is many simulations."""
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a request is repeated while no server answers, because it may be starting again."""
@@ -178,8 +186,8 @@ class Client(Operation):
 
     def _waiter_of(self, job: Job, new: NewJob) -> Waiter:
         if not isinstance(job, Workflow):
-            return Waiter(job.name, max(new.tasks, new.width), self._cancel_one)
-        flow = Flow(job, self._cancel_one)
+            return Waiter(job.name, max(new.tasks, new.width), self._cancel_one, self._chance_of)
+        flow = Flow(job, self._cancel_one, self._chance_of)
         flow.comes_after([task.after for task in new.plan])
         return flow
 
@@ -257,7 +265,7 @@ class Client(Operation):
             HeadwayError: there is no such job, or it has ended and its results have been cleared.
         """
         report = self.job(job).job
-        waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one, trusted=trust)
+        waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one, self._chance_of, trusted=trust)
         waiter.accepted(job)
         if not report.status.is_final:
             self._inbox.attach(job, waiter)
@@ -349,6 +357,28 @@ class Client(Operation):
             wait: seconds, 0 to 60, that the server may take for a forecast; after that it answers without one.
         """
         answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job), query=(("wait", wait),), wait=wait)
+        return answer
+
+    def advise(self, job: Job | JobId | Waiter, *, sure: float = 0.9) -> Advice:
+        """Which due date is kept with some probability: by a job if it were submitted now, or by an open one.
+
+        Args:
+            job: its terms, or its id, or its waiter.
+            sure: the probability, above 0 and below 1.
+
+        Raises:
+            HeadwayError: it is no job that could be accepted.
+        """
+        answer: Advice
+        if isinstance(job, Job):
+            body, _ = described(job, time.time())
+            try:
+                answer = self._server.ask(ADVISE, body=AdviceWanted(body, sure), wait=ADVICE_SECONDS)
+            except Refused as refusal:
+                refusal.args = (str(refusal.args[0]).replace("job.", f"job {job.name!r}: ", 1),)
+                raise
+            return answer
+        answer = self._server.ask(ADVISE_OPEN, job=job_id(job), query=(("sure", sure),), wait=ADVICE_SECONDS)
         return answer
 
     def cancel(self, *jobs: JobId | Waiter) -> int:
@@ -497,6 +527,9 @@ class Client(Operation):
     def after_telling(self, do: Callable[[], None]) -> bool:
         """For code that submits from callbacks: see `Inbox.after_telling`."""
         return self._inbox.after_telling(do)
+
+    def _chance_of(self, job: JobId) -> ChanceReport | None:
+        return self.explain(job).chance
 
     def _cancel_one(self, job: JobId) -> bool:
         return self.cancel(job) > 0

@@ -17,7 +17,7 @@ from headway.client.pickling import End, ends
 from headway.errors import HeadwayError, TaskFailed
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import TaskResult
+from headway.wire import ChanceReport, TaskResult
 
 log = logging.getLogger("headway.client")
 
@@ -114,9 +114,18 @@ class Waiter(Future[list[Any]]):
         status: how the job ended; None until it has, or if nothing more can be heard about it.
     """
 
-    def __init__(self, name: str, tasks: int, cancel: Callable[[JobId], bool], *, trusted: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        tasks: int,
+        cancel: Callable[[JobId], bool],
+        chance: Callable[[JobId], ChanceReport | None] = lambda job: None,
+        *,
+        trusted: bool = True,
+    ) -> None:
         super().__init__()
         self._trusted = trusted
+        self._chance = chance
         self.job: JobId = 0
         self.name = name
         self.status: JobStatus | None = None
@@ -197,6 +206,17 @@ class Waiter(Future[list[Any]]):
             self.ask_to_cancel()
             return self.cancelled()
         return _cancel_aside([self])
+
+    def forecast(self) -> ChanceReport | None:
+        """Ask the server when the job will start and end, how sure that is, and with which probability it is on time.
+
+        Returns:
+            None if it has ended, or if neither an estimate nor earlier jobs tell how long it runs.
+
+        Raises:
+            HeadwayError: the server does not answer, or does not know the job any more.
+        """
+        return None if self.done() else self._chance(self.job)
 
     def ask_to_cancel(self) -> None:
         """Ask the server, and end with its answer if the job was still open."""

@@ -28,7 +28,7 @@ from headway.files import KEPT_SCHEME, File, Input, Output
 from headway.given import task_file, task_file_of
 from headway.model.job import JobId, Kind
 from headway.times import Span
-from headway.wire import Command, Steps, Work
+from headway.wire import ChanceReport, Command, Steps, Work
 
 Given = str | os.PathLike[str] | Input | TaskFile
 """A file for a program."""
@@ -242,8 +242,13 @@ class Flow(Waiter):
     failed.
     """
 
-    def __init__(self, workflow: Workflow, cancel: Callable[[JobId], bool]) -> None:
-        super().__init__(workflow.name, len(workflow.tasks), cancel)
+    def __init__(
+        self,
+        workflow: Workflow,
+        cancel: Callable[[JobId], bool],
+        chance: Callable[[JobId], ChanceReport | None] = lambda job: None,
+    ) -> None:
+        super().__init__(workflow.name, len(workflow.tasks), cancel, chance)
         self.names = workflow.names()
         self._numbers = {id(task): number for number, task in enumerate(workflow.tasks)}
         self._given = tuple(workflow.tasks)

@@ -53,13 +53,19 @@ class Record:
         known: NDArray[np.bool_] = np.all(np.isfinite(ordered), axis=1)
         if not known.any():
             return ordered
-        levels = (np.arange(ordered.shape[1]) + 0.5) / ordered.shape[1]
-        found = ordered.copy()
-        found[known] = self._calibration.correct(ordered[known], levels)
+        found = self.moved(ordered)
         if not self._told or at >= self._told[-1].at + EVERY:
             rows = np.flatnonzero(known)
             told, moved = (_quantiles(table[rows]) for table in (ordered, found))
             self._told.append(_Told(at, tuple(jobs[row] for row in rows.tolist()), told, moved))
+        return found
+
+    def moved(self, ordered: Floats) -> Floats:
+        """Quantiles at levels that are spread evenly, corrected by the record; rows with an inf stay."""
+        known: NDArray[np.bool_] = np.all(np.isfinite(ordered), axis=1)
+        levels = (np.arange(ordered.shape[1]) + 0.5) / ordered.shape[1]
+        found = ordered.copy()
+        found[known] = self._calibration.correct(ordered[known], levels)
         return found
 
     def learn(self, came: Mapping[JobId, Instant], now: Instant) -> None:
@@ -101,6 +107,19 @@ class Chances:
     def open_jobs(self) -> set[JobId]:
         """Of which it must still be told when they started and ended."""
         return self._starts.open_jobs | self._ends.open_jobs
+
+    def of_one(self, found: Futures, job: JobId, due: Instant) -> tuple[Floats, Chance]:
+        """When one job ends, in order, one value for each future, in seconds from the instant of the state on, and its
+        chances. Nothing is learnt from what comes of them: they are of a state that may never be.
+        """
+        column = found.jobs.index(job)
+        rows = []
+        for record, drawn in ((self._starts, found.start[:, column]), (self._ends, found.end[:, column])):
+            ordered = np.sort(_reached(drawn))[None, :]
+            rows.append(record.moved(ordered)[0])
+        start, end = rows
+        on_time = None if due >= NEVER else float(np.mean(end <= (due - found.at) / SECOND))
+        return end, Chance(bounds_of(start, found.at), bounds_of(end, found.at), on_time, len(end))
 
     def of(self, found: Futures, due: Mapping[JobId, Instant]) -> dict[JobId, Chance]:
         """The chances of each job; those without a due date are left out of `due`, or due never."""

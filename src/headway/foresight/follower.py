@@ -14,7 +14,7 @@ from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.foresight.chances import Chances
-from headway.foresight.futures import Futures, draw_futures, futures_for
+from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
 from headway.foresight.present import RunTimesKnown
 from headway.live.store.checks import mean_run_time
 from headway.live.store.decisions import event_of, replay
@@ -26,7 +26,7 @@ from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted
 from headway.model.forecast import CANNOT, Chance, Forecast
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId, Kind
+from headway.model.job import AnyJob, JobId, Kind
 from headway.model.snapshot import PolicySource
 from headway.sim.forecast import forecast
 
@@ -193,6 +193,14 @@ class Follower:
         found = self.futures(state)
         due = {job.spec.id: job.due if job.due is not None else job.spec.due for job in state.jobs}
         return self._chances.of(found, {job: NEVER if by is None else by for job, by in due.items()})
+
+    def knows(self, job: AnyJob) -> bool:
+        """Whether anything tells how long the tasks of a job run."""
+        return self.run_times.knows(job)
+
+    def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
+        """When a job of a state that may never be ends, see `Chances.of_one`."""
+        return self._chances.of_one(self.futures(state), job, due)
 
     def futures(self, state: StateRecord) -> Futures:
         """Futures of a state, with run times as they have been learnt."""

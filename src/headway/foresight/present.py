@@ -74,9 +74,9 @@ def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> 
 class RunTimesKnown:
     """How long tasks run, by the last jobs like theirs that had ended; a `RunTimesOf`.
 
-    With an estimate, what earlier jobs took of theirs says how long: those of the same user and name, of the same user,
-    of all, as far as there are any; else `PRIOR`. Without, only jobs of the same user and name say anything: what is
-    known of them is times, not shares of an estimate that nobody gave.
+    With an estimate, what earlier jobs of the same user and name took of theirs says how long. With few of these, so do
+    others of the user, and of all, beside `PRIOR`: other programs may be estimated in other ways. Without, only jobs of
+    the same user and name say anything: what is known of them is times, not shares of an estimate.
 
     Args:
         default: the core's estimate of a task whose job has none.
@@ -94,18 +94,23 @@ class RunTimesKnown:
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
         """The run time of a task of a job."""
-        similar: list[float] = []
-        for like in _likes(spec):
-            if len(similar) < FEW:
-                similar += self._seen.get(like, ())
+        same, *others = _likes(spec) or (NOTHING,)
+        similar = list(self._seen.get(same, ()))
         if len(similar) < FEW and spec.estimate:
             similar += PRIOR
+            for like in others:
+                if len(similar) < 2 * FEW:
+                    similar += list(self._seen.get(like, ()))[-FEW:]
         estimate = (spec.estimate or self._default) / SECOND
         return Shares(estimate, tuple(sorted(similar))) if similar else Exactly(estimate)
 
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of a job: an estimate, or the past."""
         return bool(spec.estimate) or any(len(self._seen.get(like, ())) >= LEAST for like in _likes(spec))
+
+
+NOTHING: Final = ("", "", "")
+"""What no job is like."""
 
 
 def _likes(spec: AnyJob) -> tuple[tuple[str, ...], ...]:

@@ -38,7 +38,7 @@ from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
-from headway.live.forecasts import Ask, Forecasts
+from headway.live.forecasts import Advise, Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
 from headway.live.leases import PART, Leases
@@ -60,7 +60,7 @@ from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
-from headway.model.actions import SwitchOff, SwitchOn
+from headway.model.actions import JobStatus, SwitchOff, SwitchOn
 from headway.model.events import (
     Event,
     Incident,
@@ -118,7 +118,7 @@ class Driver:
         asking: how a decider is asked.
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
-        forecast: makes forecasts, see `forecasts`; None: there are none.
+        forecast, advise: make forecasts and give advice, see `forecasts`; None: there are none.
         door: where instances of services find this server; or why it has no services.
         sites: what the engine is made of.
 
@@ -147,6 +147,7 @@ class Driver:
         asking: consultant.Asking = ask,
         restate: Sequence[str] | None = None,
         forecast: Ask | None = None,
+        advise: Advise | None = None,
         door: Door | str = NO_DOOR,
         sites: Sites = HERE,
     ) -> None:
@@ -185,7 +186,7 @@ class Driver:
             journal.disk.free_on,
         )
         self.retention = Retention(self, journal, engine, clock, settings.keep, self.room)
-        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast)
+        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast, advise)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease
@@ -592,6 +593,19 @@ class Driver:
     def services_named(self, name: str) -> tuple[JobId, ...]:
         """The open services of this name that are not cancelled."""
         return self._ledger.services.get(name, ())
+
+    @property
+    def last_job(self) -> JobId:
+        """The highest number that a job was given."""
+        return self._ledger.job
+
+    def end_of(self, job: JobId) -> JobStatus | None:
+        """How a job has ended; None: it has not.
+
+        Raises:
+            NoSuchJob: no job with this id was accepted.
+        """
+        return self._ledger.end_of(job)
 
     def held_by(self, user: str) -> tuple[int, int, int]:
         """How many open jobs a user has, and how many tasks these have, with what is about to be accepted; and how many

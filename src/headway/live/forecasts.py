@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,9 +27,9 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, NoForecast
 from headway.live.aside import aside, gives_threads
 from headway.live.troubles import said
-from headway.model.forecast import CANNOT, Expected, Forecast
+from headway.model.forecast import CANNOT, Advice, Expected, Forecast
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId
+from headway.model.job import AnyJob, JobId
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +48,15 @@ PATIENCE_LIST: Final = 0.3
 FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
+NONE: Final = "this server makes no forecasts"
+
 STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
 
 
-class Question(msgspec.Struct, array_like=True, frozen=True):
+class Question(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
     """What is expected of the open jobs.
 
     Attributes:
@@ -65,7 +68,27 @@ class Question(msgspec.Struct, array_like=True, frozen=True):
     at: Instant
 
 
+class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice"):
+    """Which due date can be kept.
+
+    Attributes:
+        event, at: as of `Question`.
+        sure: with which probability, between 0 and 1.
+        job: the terms of a job that could be submitted; None: it is about an open one.
+        number: the id of that one; None: it is about `job`.
+    """
+
+    event: int
+    at: Instant
+    sure: float
+    job: AnyJob | None = None
+    number: JobId | None = None
+
+
 Told = Callable[[Forecast], None]
+
+Advise = Callable[[AdviceQuestion], Advice]
+"""Gives advice; called in a thread."""
 
 Ask = Callable[[Question, Told], Forecast]
 """Makes a forecast; called in a thread, one call at a time. It tells the second argument what is expected by the
@@ -99,6 +122,7 @@ class Forecasts:
         recorded: the number of the last event.
         now: what time it is.
         ask: makes forecasts; None: there are none.
+        advise: gives advice; None: there is none.
     """
 
     def __init__(
@@ -107,17 +131,39 @@ class Forecasts:
         recorded: Callable[[], int],
         now: Callable[[], Instant],
         ask: Ask | None,
+        advise: Advise | None = None,
     ) -> None:
         self._core = core
         self._recorded = recorded
         self._now = now
         self._ask = ask
+        self._advise = advise
         self._last = Outlook()
         self._event = self._whole = -1
         self._of: Scheduler | None = None
         self._made = self._took = self._began = 0.0
         self._making: asyncio.Task[None] | None = None
         self._soon: asyncio.Future[None] | None = None
+
+    async def advice(self, sure: float, job: AnyJob | JobId) -> Advice:
+        """Which due date can be kept.
+
+        Args:
+            sure: with which probability, between 0 and 1.
+            job: the terms of a job that could be submitted, or the id of an open one.
+        """
+        lack = self._lack()
+        if self._advise is None or lack:
+            return Advice(sure, lack=lack or NONE)
+        about = {"number": job} if isinstance(job, int) else {"job": job}
+        question = AdviceQuestion(self._recorded(), self._now(), sure, **about)
+        if not gives_threads():
+            return Advice(sure, lack="the system gives no thread for it")
+        try:
+            return await aside(partial(self._advise, question))
+        except (HeadwayError, OSError) as error:
+            log.warning("no advice was given: %s", said(error))
+            return Advice(sure, lack=f"{CANNOT}: {error}")
 
     async def outlook(self, job: JobId | None = None, *, exact: bool = False, patience: float | None = None) -> Outlook:
         """What is expected now, or was expected a moment ago.
@@ -160,7 +206,7 @@ class Forecasts:
         """Why nothing can be forecast now."""
         state = self._core().state
         if self._ask is None:
-            return "this server makes no forecasts"
+            return NONE
         if len(state.jobs) > JOBS_MAX:
             return (
                 f"{len(state.jobs):,} jobs are open, and forecasts are made for up to {JOBS_MAX:,}; "
@@ -243,6 +289,11 @@ class ForecastProcess:
             told(_forecast.decode(next(answers)))
             return _forecast.decode(next(answers))
 
+    def advise(self, question: AdviceQuestion) -> Advice:
+        """What is advised. Raises as a call."""
+        with self._lock:
+            return _advice.decode(next(self._answers(msgspec.msgpack.encode(question), 1)))
+
     def _answers(self, body: bytes, count: int) -> Iterator[bytes]:
         """So many answers to a question."""
         process = self._process
@@ -316,6 +367,7 @@ class ForecastProcess:
 
 
 _forecast: Final = msgspec.msgpack.Decoder(Forecast)
+_advice: Final = msgspec.msgpack.Decoder(Advice)
 _LENGTH: Final = 8
 
 

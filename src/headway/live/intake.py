@@ -362,7 +362,7 @@ def look_at(
     for place, job in enumerate(submission.jobs):
         if place and place % CHECKED_AT_ONCE == 0:
             yield None
-        look = partial(_spec_of, job, first + place, place, now, caller)
+        look = partial(spec_of, job, first + place, f"jobs[{place}]", now, caller)
         body = b""
         if _is_aside(job):
             looked = yield partial(_look_at_large, job, look, fit(), estimate_default)
@@ -397,17 +397,20 @@ def look_at(
     return CheckedSubmission(specs, client, works, submission.blobs, functions, uploads, replaces, key, answer, large)
 
 
-def _spec_of(job: wire.NewJob, number: JobId, place: int, now: Instant, caller: str) -> JobSpec:
-    """A job of a submission as the core learns of it, with its work checked.
+def spec_of(job: wire.NewJob, number: JobId, field: str, now: Instant, caller: str) -> JobSpec:
+    """A job as the core learns of it, with its work checked.
+
+    Args:
+        field: what it is called in what was sent.
 
     Raises:
         InvalidInput: there is something wrong with it.
     """
-    wire.check_work(job, field=f"jobs[{place}].work")
+    wire.check_work(job, field=f"{field}.work")
     try:
         return job.spec(number, now, caller)
     except InvalidInput as flaw:
-        raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
+        raise InvalidInput(f"{field}.{flaw.field}", flaw.value, flaw.allowed) from None
 
 
 def _look_at_large(

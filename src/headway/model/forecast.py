@@ -116,6 +116,26 @@ class Forecast:
     event: int = 0
 
 
+@value
+class Advice:
+    """Which due date of a job can be kept.
+
+    Attributes:
+        sure: the probability that was asked for, between 0 and 1.
+        due: the earliest due date that is kept with it; None: that is not known.
+        chance: when the job starts and ends, and with which probability it keeps the due date that it has.
+        slots: how many more slots would keep that date with the probability asked for; None: they are not needed, or no
+            number up to as many as there are would do.
+        lack: why no date is known; empty: it is.
+    """
+
+    sure: float
+    due: Instant | None = None
+    chance: Chance | None = None
+    slots: int | None = None
+    lack: str = ""
+
+
 def is_at_risk(made: Instant, end: Instant, due: Instant) -> bool:
     """Whether a job that is expected to end in time would be late if all took a little longer, see `RISK`."""
     return end + (end - made) // RISK > due

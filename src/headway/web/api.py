@@ -55,7 +55,7 @@ from headway.errors import (
     Unavailable,
     did_you_mean,
 )
-from headway.live import ended, output, reports, requests, retry, served, tasks
+from headway.live import advising, ended, output, reports, requests, retry, served, tasks
 from headway.live.aside import aside, gives_threads
 from headway.live.changes import check_change
 from headway.live.checker import Checker
@@ -222,6 +222,8 @@ class Api:
             wire.CANCEL_TASKS: self._cancel_tasks,
             wire.RETRY: self._retry,
             wire.EXPLAIN: self._explain,
+            wire.ADVISE: self._advise,
+            wire.ADVISE_OPEN: self._advise_open,
             wire.OUTPUT: self._output,
             wire.RESULTS: self._results,
             wire.CLEAR: self._clear,
@@ -473,6 +475,12 @@ class Api:
     async def _explain(self, asked: Asked) -> wire.Explanation:
         patience = _within("wait", asked.query.get("wait", PATIENCE), 0.0, WAIT_MAX)
         return await reports.explanation(self._driver, asked.job, patience)
+
+    async def _advise(self, asked: Asked) -> wire.Advice:
+        return await advising.on_new(self._driver, asked.body, asked.caller.name)
+
+    async def _advise_open(self, asked: Asked) -> wire.Advice:
+        return await advising.on_open(self._driver, asked.job, asked.query.get("sure", advising.SURE))
 
     async def _results(self, asked: Asked) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, CUT_MAX)

@@ -37,6 +37,7 @@ from headway.wire.base import (
     optional_microseconds,
 )
 from headway.wire.jobs import (
+    Advice,
     AttemptReport,
     AwaitedReport,
     BoundsReport,
@@ -100,6 +101,8 @@ from headway.wire.roles import Right, Role
 from headway.wire.routes import (
     ACKNOWLEDGE,
     ADD_NODE,
+    ADVISE,
+    ADVISE_OPEN,
     AUDIT,
     CANCEL,
     CANCEL_TASKS,
@@ -156,6 +159,7 @@ from headway.wire.services import (
     settings_of,
 )
 from headway.wire.work import (
+    AdviceWanted,
     Calls,
     Command,
     Commands,

@@ -52,6 +52,25 @@ class ChanceReport(Answer, frozen=True):
     futures: int
 
 
+class Advice(Answer, frozen=True):
+    """Which due date of a job can be kept.
+
+    Attributes:
+        sure: the probability that was asked for.
+        due: the earliest due date that is kept with it; None: that is not known.
+        chance: when the job starts and ends; and with which probability it keeps the due date that it has, if any.
+        slots: how many more slots would keep that date with the probability asked for; None: none are needed, or no
+            number up to as many as there are would do.
+        lack: why no date is known; empty: one is.
+    """
+
+    sure: float
+    due: float | None = None
+    chance: ChanceReport | None = None
+    slots: int | None = None
+    lack: str = ""
+
+
 class JobReport(Answer, frozen=True):
     """A job and how far it is.
 

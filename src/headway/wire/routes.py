@@ -8,8 +8,21 @@ from msgspec import Meta
 
 from headway.model.actions import JobStatus
 from headway.wire.access import Audit, MadeToken, Myself, NewToken, TokenList
-from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, LONGEST_SECONDS, WAIT_MAX, Done, Health, Limit, Number, Route
+from headway.wire.base import (
+    ANSWER_MAX,
+    API,
+    JOBS_MAX,
+    LONGEST_SECONDS,
+    WAIT_MAX,
+    Done,
+    Health,
+    Limit,
+    Number,
+    Probability,
+    Route,
+)
 from headway.wire.jobs import (
+    Advice,
     Costs,
     Explanation,
     JobChange,
@@ -39,7 +52,7 @@ from headway.wire.operation import (
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
 from headway.wire.roles import ADMINISTERS, ANYBODY, LOOK, OPERATES, OWN, SUBMITS
 from headway.wire.services import ServiceList, ServiceReport
-from headway.wire.work import Submission, Submitted
+from headway.wire.work import AdviceWanted, Submission, Submitted
 
 Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value for known in JobStatus)]})]
 """Of jobs, as one may ask for them."""
@@ -115,6 +128,24 @@ EXPLAIN: Final = Route(
         ),
     ),
     summary="Why a job waits.",
+    right=LOOK,
+)
+ADVISE: Final = Route(
+    "advise",
+    "POST",
+    f"{API}/advice",
+    Advice,
+    AdviceWanted,
+    summary="Which due date would be kept if a job were submitted now.",
+    right=SUBMITS,
+)
+ADVISE_OPEN: Final = Route(
+    "advise_open",
+    "GET",
+    f"{API}/jobs/{{job}}/advice",
+    Advice,
+    query=(("sure", Probability, "with which probability it is to be kept; default 0.9"),),
+    summary="Which due date of an open job can be kept.",
     right=LOOK,
 )
 OUTPUT: Final = Route(
@@ -372,7 +403,8 @@ HEALTH: Final = Route(
 )
 OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.", right=LOOK)
 ROUTES: Final = (
-    *(SUBMIT, JOBS, JOB, TASKS, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
+    *(SUBMIT, JOBS, JOB, TASKS, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, ADVISE, ADVISE_OPEN, OUTPUT),
+    *(RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, SWITCH_NODE_OFF, SWITCH_NODE_ON, POLICY, CHOOSE),
     *(SERVICES, SERVICE, REQUEST),

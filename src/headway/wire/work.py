@@ -37,6 +37,7 @@ from headway.wire.base import (
     Least1,
     Number,
     Numeral,
+    Probability,
     Request,
     Sent,
     Share,
@@ -282,6 +283,17 @@ class NewJob(Request, frozen=True):
             for number, task in enumerate(self.plan)
         ]
         return {"graph": tuple(graph)}
+
+
+class AdviceWanted(Request, frozen=True):
+    """Which due date would be kept if this job were submitted now.
+
+    Attributes:
+        sure: with which probability.
+    """
+
+    job: NewJob
+    sure: Probability = 0.9
 
 
 class Submission(Request, frozen=True):

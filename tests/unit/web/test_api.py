@@ -369,6 +369,7 @@ def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
         for route, body, query in [
             (wire.JOB, None, ""),
             (wire.EXPLAIN, None, ""),
+            (wire.ADVISE_OPEN, None, ""),
             (wire.CHANGE, wire.JobChange(priority=1.0), ""),
             (wire.CANCEL, wire.JobsNamed((1, 7)), ""),
             (wire.CANCEL_TASKS, wire.TasksNamed((0,)), ""),

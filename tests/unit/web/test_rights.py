@@ -46,13 +46,25 @@ RIGHTS: dict[wire.Route, tuple[Role | None, str]] = {
     wire.HEALTH: (None, ""),
     **dict.fromkeys(
         (
-            *(wire.JOBS, wire.JOB, wire.TASKS, wire.EXPLAIN, wire.MESSAGES, wire.NODES, wire.POLICY, wire.METRICS),
+            *(
+                wire.JOBS,
+                wire.JOB,
+                wire.TASKS,
+                wire.EXPLAIN,
+                wire.ADVISE_OPEN,
+                wire.MESSAGES,
+                wire.NODES,
+                wire.POLICY,
+                wire.METRICS,
+            ),
             *(wire.CHECKER, wire.INCIDENTS, wire.ENERGY, wire.PENALTIES, wire.SERVICES, wire.SERVICE),
             *(wire.STATISTICS, wire.PROMETHEUS, wire.OPENAPI, wire.MYSELF),
         ),
         (VIEWER, ""),
     ),
-    **dict.fromkeys((wire.SUBMIT, wire.UPLOAD, wire.UPLOADED, wire.DOWNLOAD, wire.REQUEST), (SUBMITTER, "")),
+    **dict.fromkeys(
+        (wire.SUBMIT, wire.ADVISE, wire.UPLOAD, wire.UPLOADED, wire.DOWNLOAD, wire.REQUEST), (SUBMITTER, "")
+    ),
     **dict.fromkeys(
         (
             *(wire.CHANGE, wire.CANCEL, wire.CANCEL_TASKS, wire.RETRY, wire.OUTPUT, wire.RESULTS, wire.CLEAR),
@@ -161,6 +173,7 @@ def bodies(job: int) -> dict[wire.Route, Any]:
     named = wire.JobsNamed((job,))
     return {
         wire.SUBMIT: submission(),
+        wire.ADVISE: wire.AdviceWanted(new_job()),
         wire.CHANGE: wire.JobChange(priority=1.0),
         wire.CANCEL: named,
         wire.CANCEL_TASKS: wire.TasksNamed((0,)),

@@ -1,0 +1,151 @@
+"""Due dates that can be kept: when a job ends with some probability, and what would make an earlier date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.foresight.futures import Floats
+from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
+from headway.model.forecast import Advice, Chance
+from headway.model.instant import NEVER, SECOND, Instant
+from headway.model.job import AnyJob, JobId
+from headway.model.node import NodeSpec
+from headway.model.snapshot import PolicySource
+
+UNKNOWN: Final = (
+    "neither an estimate nor earlier jobs of its user and name tell how long its tasks run, or those of a job before it"
+)
+TOO_FAR: Final = "it ends later than is looked ahead, or no known event gives it the slots that it needs"
+
+MORE_NODE: Final = "more"
+"""The name of the node with the slots that would help, unless a node has it."""
+
+
+class Foresees(Protocol):
+    """Knows what may become of a state; a `Follower` does."""
+
+    def knows(self, job: AnyJob) -> bool:
+        """Whether anything tells how long the tasks of a job run."""
+        ...
+
+    def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
+        """When a job of a state ends, in order, one value for each future, in seconds from now on; and its chances."""
+        ...
+
+
+class Adviser:
+    """Answers what a due date is worth, for a job that is open or that could be submitted now.
+
+    Args:
+        follower: what may become of a state.
+        policies: finds a policy by its text.
+    """
+
+    def __init__(self, follower: Foresees, policies: PolicySource) -> None:
+        self._follower = follower
+        self._policies = policies
+
+    def of(self, state: StateRecord, job: AnyJob | JobId, sure: float) -> Advice:
+        """What is advised.
+
+        Args:
+            state: now.
+            job: the terms of a job, or the id of an open one.
+            sure: the probability that a due date is to be met with, between 0 and 1.
+
+        Raises:
+            HeadwayError: there is no such policy.
+        """
+        if not isinstance(job, int):
+            spec, due = job, job.due
+        else:
+            record = next((one for one in state.jobs if one.spec.id == job), None)
+            if record is None:
+                return Advice(sure, lack=f"job {job} has ended")
+            spec, due = record.spec, record.spec.due if record.due is None else record.due
+        wanted = NEVER if due is None else due
+        if not self._known(state, spec):
+            return Advice(sure, lack=UNKNOWN)
+        ends, chance = self._ends(state, job, wanted)
+        kept = self._kept(ends, sure, state.now)
+        if kept is None:
+            return Advice(sure, chance=chance, lack=TOO_FAR)
+        sooner = self._kept(self._ends(state, job, kept)[0], sure, state.now)
+        if sooner is not None and sooner < kept and self._is_kept(state, job, sooner, sure):
+            kept = sooner  # with a due date, it goes before others
+        slots = None
+        if wanted < NEVER and chance.on_time is not None and chance.on_time < sure:
+            slots = self._slots(state, job, wanted, sure)
+        return Advice(sure, kept, chance, slots)
+
+    def _known(self, state: StateRecord, spec: AnyJob) -> bool:
+        """Whether anything tells how long the job runs, and what it must wait for."""
+        knows = self._follower.knows
+        before = set(spec.after)
+        return knows(spec) and all(knows(one.spec) for one in state.jobs if one.spec.id in before)
+
+    def _with(self, state: StateRecord, events: Sequence[Event]) -> StateRecord:
+        core = Scheduler.restore(state, self._policies)
+        for event in events:
+            core.handle(event)
+        return replace(core.dump(), now=state.now)
+
+    def _ends(
+        self, state: StateRecord, job: AnyJob | JobId, due: Instant, more: Sequence[Event] = ()
+    ) -> tuple[Floats, Chance]:
+        """When the job ends, in order, one for each future, in seconds from now on; and its chances."""
+        event: Event
+        if isinstance(job, int):
+            number, event = job, JobChanged(state.now, job, due=due)
+        else:
+            number = max((one.spec.id for one in state.jobs), default=0) + 1
+            there = {one.spec.id for one in state.jobs}
+            after = tuple(one for one in job.after if one in there)
+            event = JobSubmitted(state.now, replace(job, id=number, due=None if due >= NEVER else due, after=after))
+        return self._follower.outlook_on(self._with(state, (*more, event)), number, due)
+
+    def _kept(self, ends: Floats, sure: float, now: Instant) -> Instant | None:
+        """The first full second by which the job has ended with that probability; None: later than was looked ahead."""
+        at = float(np.quantile(ends, sure, method="higher"))
+        return None if np.isinf(at) else -(-(now + round(at * SECOND)) // SECOND) * SECOND
+
+    def _is_kept(
+        self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float, more: Sequence[Event] = ()
+    ) -> bool:
+        ends, _ = self._ends(state, job, due, more)
+        return bool(np.mean(ends <= (due - state.now) / SECOND) >= sure)
+
+    def _slots(self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float) -> int | None:
+        """How many more slots, on a node like the largest one, would make the due date; None: no number up to as many
+        as there are.
+        """
+        nodes = [node.spec for node in state.nodes]
+        if not nodes:
+            return None
+        like = max(nodes, key=lambda node: (node.slots, node.speed))
+        name = MORE_NODE
+        while name in {node.name for node in nodes}:
+            name += "-"
+
+        def enough(slots: int) -> bool:
+            joined = NodeJoined(
+                state.now, NodeSpec(name, slots=slots, speed=like.speed, kind=like.kind, site=like.site)
+            )
+            return self._is_kept(state, job, due, sure, (joined,))
+
+        slots, most = 1, sum(node.slots for node in nodes)
+        while not enough(slots):
+            if slots >= most:
+                return None
+            slots = min(2 * slots, most)
+        low = slots // 2
+        while slots - low > max(1, slots // 8):  # to an eighth: more would not be sure either
+            middle = (low + slots) // 2
+            low, slots = (low, middle) if enough(middle) else (middle, slots)
+        return slots

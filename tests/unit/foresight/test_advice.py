@@ -1,0 +1,118 @@
+"""Which due date can be kept: by hand, where run times are known; and where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headway.core.record import StateRecord
+from headway.foresight.advice import TOO_FAR, UNKNOWN, Adviser
+from headway.foresight.chances import Chances
+from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
+from headway.model.forecast import Chance
+from headway.model.instant import SECOND, Instant
+from headway.model.job import AnyJob, JobId
+from headway.policies.registry import find
+from headway.testing import job
+
+from .test_futures import Evenly
+from .test_whatif import RUN_TIMES, three
+
+
+class Told:
+    """Foresees with run times as they are told; of job 9 nothing is known."""
+
+    def __init__(self, *, evenly: bool = False) -> None:
+        self._evenly = evenly
+
+    def knows(self, job: AnyJob) -> bool:
+        return job.name != "unknown"
+
+    def _run_time(self, job: AnyJob, task: int) -> RunTime:
+        seconds = RUN_TIMES.get(job.id, 7.0)
+        return Evenly(0, 2 * seconds) if self._evenly and job.id == 3 else Exactly(seconds)
+
+    def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
+        return Chances().of_one(draw_futures(state, find, self._run_time, count=20), job, due)
+
+
+def by_due_date() -> StateRecord:
+    """The same jobs, from now on under edf."""
+    return replace(three(), policy="edf")
+
+
+def adviser(*, evenly: bool = False) -> Adviser:
+    return Adviser(Told(evenly=evenly), find)
+
+
+def test_a_due_date_that_is_missed_is_kept_later_or_with_one_more_slot() -> None:
+    """Under fcfs job 2 is the last of three, and ends at 35; with another slot at 15, and it is due at 16."""
+    found = adviser().of(three(), 2, 0.9)
+    assert found.chance is not None
+    assert (found.chance.on_time, found.due, found.slots) == (0, 35 * SECOND, 1)
+
+
+def test_a_due_date_that_is_kept_needs_nothing() -> None:
+    found = adviser().of(by_due_date(), 2, 0.9)
+    assert found.chance is not None
+    assert (found.chance.on_time, found.due, found.slots) == (1, 15 * SECOND, None)
+
+
+def test_a_job_that_could_be_submitted_goes_last_or_as_its_date_lets_it() -> None:
+    assert adviser().of(three(), job(1, estimate=7), 0.9).due == 42 * SECOND
+    # Under edf it goes last without a due date, at 42; due then it still does; job 1 is due at 40.
+    assert adviser().of(by_due_date(), job(1, estimate=7), 0.9).due == 42 * SECOND
+    urgent = adviser().of(by_due_date(), job(1, estimate=7, due=30), 0.9)
+    assert urgent.chance is not None
+    assert (urgent.chance.on_time, urgent.due) == (1, 22 * SECOND)
+
+
+@pytest.mark.parametrize("sure", [0.5, 0.8, 0.95])
+def test_the_surer_the_later(sure: float) -> None:
+    """It starts at 35 and runs 0 to 14 s, all alike: a quantile of these."""
+    found = adviser(evenly=True).of(three(), job(3, estimate=7), sure)
+    assert found.due is not None
+    assert found.due / SECOND == pytest.approx(35 + 14 * sure, abs=1.8)
+
+
+def test_nothing_is_changed() -> None:
+    state = three()
+    before = replace(state)
+    adviser().of(state, 2, 0.9)
+    assert state == before
+
+
+def test_what_is_not_known_is_not_promised() -> None:
+    unknown = replace(job(1), name="unknown")
+    assert adviser().of(three(), unknown, 0.9).lack == UNKNOWN
+    state = three()
+    first = replace(state.jobs[0], spec=replace(state.jobs[0].spec, name="unknown"))
+    after = replace(job(1, estimate=7), after=(first.spec.id,))
+    assert adviser().of(replace(state, jobs=(first, *state.jobs[1:])), after, 0.9).lack == UNKNOWN
+    assert "has ended" in adviser().of(state, 77, 0.9).lack
+
+
+def test_what_never_starts_has_no_date() -> None:
+    state = three()
+    nodes = tuple(replace(node, draining=True) for node in state.nodes)
+    found = adviser().of(replace(state, nodes=nodes), 2, 0.9)
+    assert (found.due, found.lack) == (None, TOO_FAR)
+    assert found.chance is not None
+    assert (found.chance.end, found.chance.on_time) == (None, 0)
+
+
+def test_corrected_chances_are_those_of_the_corrected_ends() -> None:
+    """Bounds of twenty forecasts, which told that all ends in 10 s, while it took 100: later ones are moved there."""
+    chances = Chances()
+    state = three()
+    for number in range(20):
+        at = number * 3600 * SECOND
+        drawn = draw_futures(state, find, lambda job, task: Exactly(10.0), count=4)
+        told = replace(drawn, at=at, end=np.full_like(drawn.end, 10.0))
+        chances.of(told, {})
+        chances.learn({}, dict.fromkeys(drawn.jobs, at + 100 * SECOND), at + 3000 * SECOND)
+    ends, chance = chances.of_one(replace(drawn, end=np.full_like(drawn.end, 10.0)), 1, drawn.at + 50 * SECOND)
+    assert ends == pytest.approx([100.0] * 4, rel=0.1)
+    assert chance.on_time == 0

@@ -1,0 +1,59 @@
+"""What earlier jobs tell of run times: those like a job, and not others of another kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headway.foresight.futures import Exactly, RunTime
+from headway.foresight.learning import OWN
+from headway.foresight.present import RunTimesKnown, with_told
+from headway.model.instant import SECOND
+from headway.model.job import AnyJob
+from headway.testing import job
+
+DEFAULT = 600 * SECOND
+
+
+def like(name: str = "", estimate: float | None = None, user: str = "ann") -> AnyJob:
+    return replace(job(1, estimate=estimate), name=name, user=user)
+
+
+def bounds(run_time: RunTime) -> tuple[float, float]:
+    return run_time.quantile(0.05), run_time.quantile(0.95)
+
+
+def test_calls_without_estimate_tell_nothing_of_jobs_with_one() -> None:
+    known = RunTimesKnown(DEFAULT)
+    for _ in range(10_000):
+        known.learn(like("noop"), 600)
+    low, high = bounds(known(like("long", 60), 0))
+    assert 20 < low < 60 < high < 140
+    assert known(like("noop"), 0).quantile(0.9) < 0.001
+
+
+def test_jobs_of_one_name_tell_of_that_name_and_others_only_a_little() -> None:
+    known = RunTimesKnown(DEFAULT)
+    for _ in range(OWN):
+        known.learn(like("short", 100), 5 * SECOND)
+    assert bounds(known(like("short", 100), 0)) == (5, 5)
+    low, high = bounds(known(like("other", 100), 0))
+    assert low == 5
+    assert high > 100
+
+
+def test_nothing_is_known_of_a_job_without_estimate_and_past() -> None:
+    known = RunTimesKnown(DEFAULT)
+    for took in (3, 4):
+        known.learn(like("seen"), took * SECOND)
+    assert [known.knows(like(name)) for name in ("seen", "")] == [False, False]
+    known.learn(like("seen"), 5 * SECOND)
+    assert known.knows(like("seen"))
+    assert not known.knows(like("seen", user="bob"))
+    assert not known.knows(like("other"))
+    assert known.knows(like("other", 9))
+    assert bounds(known(like(""), 0)) == (600, 600)
+
+
+def test_what_is_told_is_known() -> None:
+    known = with_told(RunTimesKnown(DEFAULT), {1: 7 * SECOND})
+    assert known(like("x", 60), 0) == Exactly(7.0)
