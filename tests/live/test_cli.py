@@ -306,7 +306,8 @@ class TestWillItBeOnTime:
         words = ("submit", "--due", "10s", "--estimate", "60s", "--tasks", 10)
         late = self.promised(headway, *words, "--", "sleep", "60")
         number = int(late.out)
-        said = r"Job \d+ is expected to end in [45] min \d\d s, about [45] min \d\d s after its due date: it will be late\."
+        span = r"[45] min \d\d s"
+        said = rf"Job \d+ is expected to end in {span}, about {span} after its due date: it will be late\."
         assert re.match(said, late.err), late.err
         (job,) = json.loads(headway("jobs", "--status", "open", "--json").out)
         assert (job["id"], job["outlook"]) == (number, "late")

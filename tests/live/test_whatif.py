@@ -45,7 +45,7 @@ def test_beside_a_server(tmp_path: Path) -> None:
         found = answer(tmp_path / "data", "--policy", "edf")
         late = {job["job"]: job["on_time"] for job in found["now"]["jobs"]}
         then = {job["job"]: job for job in found["then"]["jobs"]}
-        assert (late[short], then[short]["on_time"]) == (0, 1)
+        assert late[short] < 0.5 < then[short]["on_time"]
         assert late[first] is None
         assert then[short]["end"]["high"] < then[long]["end"]["low"]
         assert [job.priority for job in client.jobs()] == [job.priority for job in before]
