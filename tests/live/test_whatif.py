@@ -47,7 +47,7 @@ def test_beside_a_server(tmp_path: Path) -> None:
         then = {job["job"]: job for job in found["then"]["jobs"]}
         assert late[short] < 0.5 < then[short]["on_time"]
         assert late[first] is None
-        assert then[short]["end"]["high"] < then[long]["end"]["low"]
+        assert then[short]["end"]["median"] < then[long]["end"]["median"]
         assert [job.priority for job in client.jobs()] == [job.priority for job in before]
         assert client.policy() == "fcfs"
         found = answer(tmp_path / "data", "--policy", "edf", "--apply")
