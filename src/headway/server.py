@@ -28,6 +28,7 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import LOCAL, SiteSpec
 from headway.engines.sites import Sites
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
+from headway.live.alerts import Alerts, AlertSettings
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
@@ -39,7 +40,7 @@ from headway.live.services import Door
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import CERTIFICATE, ENGINE, PAIR, PORT, SITES, TOKEN, TOKENS, URL
+from headway.live.store.layout import ALERT_SECRET, CERTIFICATE, ENGINE, PAIR, PORT, SITES, TOKEN, TOKENS, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
@@ -95,6 +96,7 @@ class Settings:
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
         quotas: what bounds users.
+        alerts: whom to tell before a job is late; None: nobody.
         tls: the files with certificate and key for HTTPS; empty: the server makes them itself; None: HTTP.
     """
 
@@ -112,6 +114,7 @@ class Settings:
     sites: tuple[SiteSpec, ...] | None = None
     quotas: Quotas = field(default_factory=Quotas)
     tls: tuple[Path, Path] | tuple[()] | None = None
+    alerts: AlertSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         checker, delay = Checker(driver, clock, collectors.installed(), sites.pids), LoopDelay()
         refusals = Refusals(journal.refusals, driver.tally.refused, driver.now)
         url_file, no_more_files = settings.data / URL, _nothing
+        alerts: Alerts | None = None
+        if settings.alerts is not None:
+            alerts = Alerts(driver, settings.alerts, token_of(settings.data / ALERT_SECRET))
         try:
             named = None if settings.nodes is None else [_warm(node, sites) for node in settings.nodes]
             first = [] if sites.others else [_warm(node, sites) for node in uniform_cluster(os.cpu_count() or 1)]
@@ -250,6 +256,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 driver.incident("port_changed", url, moved)
             serving = asyncio.create_task(server.serve([listener]))
             delay.start()
+            if alerts is not None:
+                alerts.start()
             meter.rapl.start()
             if settings.check_every is None:
                 checker.start()
@@ -272,6 +280,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 no_more_files()
                 checker.stop()
                 delay.stop()
+                if alerts is not None:
+                    alerts.stop()
                 meter.rapl.stop()
                 forecaster.stop()
                 refusals.write()

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import ipaddress
 import os
-import socket
-import ssl
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-import httptools
 import msgspec
 
 from headway.advice.language import PLAN, read_plan, write_question
+from headway.advice.posting import NoReply, post
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import PlanRecord
-from headway.wire import JSON, ErrorBody
-
-ANSWER_MAX: Final = 16 << 20
-"""The largest answer in bytes."""
+from headway.wire import ErrorBody
 
 TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
 """The environment variable with the token of the operator's decider, if it demands one."""
-
-_READ: Final = 1 << 16
-
-# Not the event loop's own pool: to end that, asyncio needs a further thread.
-_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,102 +96,13 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: 
     address = address_of(url)
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
     try:
-        return read_plan(await _exchange(address, question, token), snapshot)
-    except (OSError, ssl.SSLError, UnicodeError) as error:
-        raise NoAdvice(f"it does not answer: {str(error) or type(error).__name__}") from error
-
-
-async def _exchange(address: Address, body: bytes, token: str) -> bytes:
-    """Post a question and return the content of the answer if its status is 200.
-
-    Raises:
-        NoAdvice: the answer has another status, is not HTTP, is too large, or breaks off.
-        OSError: the connection cannot be made, or breaks.
-    """
-    host = await _resolved(address)
-    server_name = address.host if address.secure else None
-    reader, writer = await asyncio.open_connection(
-        host, address.port, ssl=address.secure or None, server_hostname=server_name
-    )
-    try:
-        writer.write(_head(address, len(body), token) + body)
-        reply = _Reply()
-        parser = httptools.HttpResponseParser(reply)
-        left = ANSWER_MAX
-        while not reply.whole and (part := await reader.read(_READ)):
-            left -= len(part)
-            if left < 0:
-                raise NoAdvice(f"its answer has more than {ANSWER_MAX} bytes")
-            parser.feed_data(part)
-        if not reply.whole and (reply.sized or not reply.begun):
-            raise NoAdvice("its answer breaks off")
-    except httptools.HttpParserError as error:
-        raise NoAdvice(f"its answer is no HTTP: {error}") from error
-    finally:
-        writer.close()
-    status = parser.get_status_code()
-    if status != 200:
-        raise NoAdvice(f"it answers with status {status}{_said(bytes(reply.content))}")
-    return bytes(reply.content)
-
-
-async def _resolved(address: Address) -> str:
-    """The numeric address of a host.
-
-    The event loop could look it up too, but uvloop ends the process if it gets no thread for that.
-
-    Raises:
-        NoAdvice: the system gives no thread.
-        OSError: there is no such host.
-    """
-    with contextlib.suppress(ValueError):
-        return str(ipaddress.ip_address(address.host))
-    look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
-    try:
-        found = await asyncio.get_running_loop().run_in_executor(_pool, look_up)
-    except RuntimeError as error:
-        raise NoAdvice(f"its host cannot be looked up: {error}") from error
-    return str(found[0][4][0])
-
-
-def _head(address: Address, length: int, token: str) -> bytes:
-    """The head of the request."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    lines = [
-        f"POST {address.target} HTTP/1.1",
-        f"Host: {host}:{address.port}",
-        f"Content-Type: {JSON}",
-        f"Accept: {JSON}",
-        f"Content-Length: {length}",
-        "Connection: close",
-    ]
-    if token:
-        lines.append(f"Authorization: Bearer {token}")
-    return "\r\n".join((*lines, "", "")).encode("ascii")
-
-
-class _Reply:
-    """What the parser finds."""
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.begun = self.sized = self.whole = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Record whether the answer says how long it is."""
-        self.sized = self.sized or name.lower() in (b"content-length", b"transfer-encoding")
-
-    def on_headers_complete(self) -> None:
-        """The content follows."""
-        self.begun = True
-
-    def on_body(self, part: bytes) -> None:
-        """A part of the content."""
-        self.content += part
-
-    def on_message_complete(self) -> None:
-        """The answer has ended."""
-        self.whole = True
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        answer = await post(address.secure, address.host, address.port, address.target, question, headers)
+    except NoReply as error:
+        raise NoAdvice(str(error.args[0])) from error
+    if answer.status != 200:
+        raise NoAdvice(f"it answers with status {answer.status}{_said(answer.content)}")
+    return read_plan(answer.content, snapshot)
 
 
 def _said(content: bytes) -> str:

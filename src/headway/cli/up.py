@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +17,7 @@ from headway.errors import HeadwayError, InvalidInput
 
 if TYPE_CHECKING:
     from headway.engines.registry import SiteSpec
+    from headway.live.alerts import AlertSettings
     from headway.server import Running
 
 
@@ -183,6 +186,13 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="File with its key; default: the same file.")
 @click.option("--tls-self-signed", is_flag=True, help="Speak HTTPS with a certificate that the server makes itself.")
+@click.option("--alert-url", metavar="URL", help="Post an alert there before a job is late, once a job.")
+@click.option("--alert-command", metavar="COMMAND", help="Run this for each alert, with the alert on its input.")
+@click.option(
+    "--alert-below",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Alert when a job is on time with less than this probability; default 0.5.",
+)
 @click.option("--quotas", type=click.Path(dir_okay=False), help="TOML file that says how much users may have at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the server is.")
 def up(
@@ -222,6 +232,9 @@ def up(
     tls_cert: str | None,
     tls_key: str | None,
     tls_self_signed: bool,
+    alert_url: str | None,
+    alert_command: str | None,
+    alert_below: float | None,
     quotas: str | None,
     as_json: bool,
 ) -> None:
@@ -266,6 +279,7 @@ def up(
         span_in(keep_uploads, "--keep-uploads"),
     )
 
+    alerted = alerts_of(alert_url, alert_command, alert_below)
     tls = tls_of(tls_cert, tls_key, self_signed=tls_self_signed)
 
     # Loaded only now: this takes longest, and wrong options are refused without it.
@@ -324,6 +338,7 @@ def up(
         sites=sites if chosen else None,
         quotas=read_quotas(Path(quotas)) if quotas else Quotas(),
         tls=tls,
+        alerts=alerted,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
@@ -344,6 +359,29 @@ def tls_of(cert: str | None, key: str | None, *, self_signed: bool) -> tuple[Pat
     if key and not cert:
         raise HeadwayError("--tls-key was given without --tls-cert", "Name the certificate that the key belongs to.")
     return (Path(cert), Path(key or cert)) if cert else None
+
+
+def alerts_of(url: str | None, command: str | None, below: float | None) -> AlertSettings | None:
+    """Whom to tell before a job is late; None: nobody, and it is not looked for.
+
+    Raises:
+        HeadwayError: an option is not allowed.
+    """
+    if url is None and command is None and below is None:
+        return None
+    from headway.live.alerts import BELOW, AlertSettings
+
+    try:
+        words = tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise InvalidInput("--alert-command", command, f"words as a shell reads them ({error})") from None
+    if command is not None and (not words or shutil.which(words[0]) is None):
+        raise InvalidInput("--alert-command", command, "a program that can be run, and its arguments")
+    try:
+        return AlertSettings(url or "", words, BELOW if below is None else below)
+    except InvalidInput as wrong:
+        option = f"--{wrong.field.replace('_', '-')}"
+        raise InvalidInput(option, wrong.value, wrong.allowed, hint=wrong.hint) from None
 
 
 def log_to_stderr() -> None:

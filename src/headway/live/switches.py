@@ -13,10 +13,7 @@ After a crash of this process the next start does again what was under way, so c
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
@@ -24,6 +21,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.switching import settings_for
 from headway.engines import base
 from headway.errors import HeadwayError, Unavailable, in_short
+from headway.live.commands import CommandFailed, run_command
 from headway.live.store.journal import NotNow
 from headway.live.troubles import said
 from headway.model.actions import SwitchOff, SwitchOn
@@ -36,15 +34,6 @@ log = logging.getLogger(__name__)
 
 RECORD_AGAIN: Final = 1.0
 """Seconds after which it is tried again to record what has happened, while the journal takes nothing."""
-
-PRINTED_MAX: Final = 64 << 10
-"""Bytes of what a command prints that are kept: its last ones."""
-
-PRINTED_LINES: Final = 20
-"""So many of its last lines are logged."""
-
-LINE_MAX: Final = 300
-"""Characters of its last line in an incident."""
 
 
 class NotSwitched(HeadwayError):
@@ -132,9 +121,9 @@ class Switches:
         settings = self._settings(node)
         try:
             await self._within(settings.limit, self._engine.leave(name), "ended")
-            if not action.by_hand:
-                await run_command(settings.off_command, name, settings.limit)
-        except NotSwitched as error:
+            if settings.off_command and not action.by_hand:
+                await run_command((*settings.off_command, name), name, settings.limit)
+        except (NotSwitched, CommandFailed) as error:
             detail, serves = str(error.args[0]), not action.by_hand
             if serves:
                 try:
@@ -154,13 +143,13 @@ class Switches:
         try:
             if action.by_hand:  # whatever there was
                 await self._within(settings.limit, self._engine.leave(name), "ended")
-            else:
-                await run_command(settings.on_command, name, settings.limit)
+            elif settings.on_command:
+                await run_command((*settings.on_command, name), name, settings.limit)
             node = self._node(name)
             if node is None:
                 return
             await self._within(settings.limit, self._engine.join(node.spec), "started")
-        except NotSwitched as error:
+        except (NotSwitched, CommandFailed) as error:
             await self._failed(action, str(error.args[0]), serves=False)
             return
         if self._node(name) is None:  # it has left meanwhile
@@ -224,76 +213,3 @@ class Switches:
                 await asyncio.sleep(RECORD_AGAIN)
             else:
                 return
-
-
-async def run_command(command: Sequence[str], name: str, limit: Duration) -> None:
-    """Run a command with a node's name as its last argument, and wait until it has ended; no command is no error.
-
-    It has a session of its own, which is killed with it. What it prints is logged.
-
-    Raises:
-        NotSwitched: it cannot be started, ends with another exit code than 0, or takes longer than the limit.
-    """
-    if not command:
-        return
-    try:
-        child = await _start((*command, name))
-    except (OSError, ValueError) as error:
-        raise NotSwitched(f"{command[0]} cannot be run: {error}") from error
-    assert child.stdout is not None
-    printed = bytearray()
-
-    async def read() -> None:
-        assert child.stdout is not None
-        while part := await child.stdout.read(PRINTED_MAX):
-            printed.extend(part)
-            del printed[:-PRINTED_MAX]
-
-    reading = asyncio.create_task(read())
-    code: int | None = None
-    try:
-        async with asyncio.timeout(to_seconds(limit)):
-            code = await child.wait()
-            await asyncio.wait((reading,), timeout=1.0)  # what it has left running may keep the pipe open
-    except TimeoutError:
-        pass
-    finally:
-        if code is None:
-            await _kill(child)
-        reading.cancel()
-    lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
-    told = lines if code == 0 else lines[:-1]  # else the last one is told with what is wrong
-    for line in told[-PRINTED_LINES:]:
-        log.info("%s %s: %s", command[0], name, line)
-    last = f": {lines[-1][-LINE_MAX:]}" if lines else ""
-    if code is None:
-        raise NotSwitched(f"{command[0]} has not ended within {to_seconds(limit):g} s{last}")
-    if code:
-        raise NotSwitched(f"{command[0]} ended with exit code {code}{last}")
-
-
-async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
-    """Start a command. If that is cancelled, nothing of it is left running."""
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await asyncio.wait((starting,))
-        if starting.exception() is None:
-            await _kill(starting.result())
-        raise
-
-
-async def _kill(child: asyncio.subprocess.Process) -> None:
-    """End a command with all that it has started in its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    await child.wait()

@@ -13,7 +13,15 @@ from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobSpec
 
 INCIDENTS: Final = (
-    *("acknowledge_refused", "advice_refused", "checker_chosen", "checkpoint_unreadable", "client_lost"),
+    *(
+        "acknowledge_refused",
+        "advice_refused",
+        "alert_not_told",
+        "likely_late",
+        "checker_chosen",
+        "checkpoint_unreadable",
+        "client_lost",
+    ),
     *(
         "clock_stepped",
         "collector_failed",

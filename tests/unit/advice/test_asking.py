@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headway.advice.asking import ANSWER_MAX, TOKEN, Asking, address_of, ask
+from headway.advice.asking import TOKEN, Asking, address_of, ask
+from headway.advice.posting import ANSWER_MAX
 from headway.core.record import JobRecord, NodeRecord, StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import AllocationRecord, PlanRecord, Promise, Reason, Waiting

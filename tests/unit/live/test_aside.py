@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.advice import asking
+from headway.advice import posting
 from headway.advice.asking import ask
 from headway.core.scheduler import Scheduler
 from headway.errors import NoAdvice
@@ -25,7 +25,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    for pools in (module, asking):  # new pools: those of earlier tests have threads
+    for pools in (module, posting):  # new pools: those of earlier tests have threads
         monkeypatch.setattr(pools, "_pool", ThreadPoolExecutor(2))
     monkeypatch.setattr(threading.Thread, "start", start)
 

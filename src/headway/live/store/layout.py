@@ -8,6 +8,9 @@ from typing import Final
 TOKEN: Final = "token"
 """The token that callers must show."""
 
+ALERT_SECRET: Final = "alert-secret"
+"""The secret with which alerts are signed."""
+
 TOKENS: Final = "tokens.json"
 """The tokens of users, as hashes."""
 

@@ -1,0 +1,234 @@
+"""Tells before a job is late, once a job: what would help, to a webhook, to a command, and as an incident.
+
+Every `EVERY` seconds, if jobs with due dates are open, forecasts say with which probability each is on time. Of one for
+which that falls below a bound, the operator is told, and whoever holds the webhook. One that does not answer delays
+only the alerts after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headway.advice.posting import NoReply, post
+from headway.errors import HeadwayError, InvalidInput
+from headway.live.advising import SURE
+from headway.live.commands import CommandFailed, run_command
+from headway.live.driver import Driver
+from headway.live.forecasts import Outlook
+from headway.live.prospects import of_open, seconds
+from headway.live.troubles import said
+from headway.model.forecast import Advice
+from headway.model.instant import NEVER, SECOND, Duration, to_seconds
+from headway.model.job import JobId, Kind
+from headway.times import clock_text
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 30.0
+"""Seconds between two looks at the open jobs."""
+
+BELOW: Final = 0.5
+"""It is told of a job that is on time with less than this probability, unless another is named."""
+
+LIKELY_LATE: Final = "likely_late"
+"""The kind of the incident."""
+
+SIGNATURE: Final = "X-Headway-Signature"
+"""The header with the HMAC-SHA256 of the body under the secret, as `sha256=HEX`."""
+
+LIMIT: Final[Duration] = 10 * SECOND
+"""A webhook, or a command, has failed after so long."""
+
+PAUSES: Final = (2.0, 10.0)
+"""Seconds after which a webhook that failed is tried again."""
+
+REMEMBERED: Final = 10_000
+"""So many of the last incidents say at a start of which jobs it was told."""
+
+AT_ONCE: Final = 20
+"""Of so many jobs it is told in one look; of the others in later ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings:
+    """Whom to tell, and when.
+
+    Attributes:
+        url: where alerts are posted; empty: nowhere.
+        command: gets each as JSON on its input; empty: there is none.
+        below: it is told of a job that is on time with less than this probability, above 0 and at most 1.
+
+    Raises:
+        InvalidInput: one of them is not allowed.
+    """
+
+    url: str = ""
+    command: tuple[str, ...] = ()
+    below: float = BELOW
+
+    def __post_init__(self) -> None:
+        if not 0 < self.below <= 1:
+            raise InvalidInput("alert_below", self.below, "a probability above 0 and at most 1")
+        if self.url:
+            place_of(self.url)
+
+
+def place_of(url: str) -> tuple[bool, str, int, str]:
+    """The parts of a webhook's URL: whether it is over TLS, host, port, path with the query.
+
+    Raises:
+        InvalidInput: it is no such URL.
+
+    >>> place_of("https://there/hook?x=1")
+    (True, 'there', 443, '/hook?x=1')
+    """
+    allowed = "http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidInput("alert_url", url, allowed) from None
+    known = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.fragment
+    if not known or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidInput("alert_url", url, allowed)
+    secure = parts.scheme == "https"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return secure, parts.hostname or "", port or (443 if secure else 80), target
+
+
+class Alerts:
+    """Looks at the open jobs from time to time.
+
+    Args:
+        secret: with which what is posted is signed.
+        pauses: as `PAUSES`.
+    """
+
+    def __init__(self, driver: Driver, settings: AlertSettings, secret: str, pauses: Sequence[float] = PAUSES) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._secret = secret
+        self._pauses = pauses
+        self._told: set[JobId] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look from now on, in the running event loop."""
+        for _, incident in self._driver.journal.incidents(REMEMBERED):
+            word, _, number = incident.subject.partition(" ")
+            if incident.kind == LIKELY_LATE and word == "job" and number.isdecimal():
+                self._told.add(int(number))
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await self.look()
+            except Exception as error:  # whatever it is, jobs and later looks do not depend on it
+                known = isinstance(error, HeadwayError)
+                log.warning("no look for late jobs: %s", said(error), exc_info=None if known else error)
+
+    async def look(self) -> None:
+        """Look once, and tell of what is likely to be late."""
+        driver = self._driver
+        self._told &= driver.open.keys()
+        if not any(job.due < NEVER and job.id not in self._told for job in driver.core.state.jobs.values()):
+            return
+        outlook = await driver.forecasts.outlook(exact=True)
+        now, late = driver.now(), []
+        for view in list(driver.core.state.jobs.values()):
+            if view.id in self._told or view.kind is Kind.SERVICE or view.cancelled or view.due >= NEVER:
+                continue
+            found = of_open(view, outlook, now)
+            on_time = None if found.chance is None else found.chance.on_time
+            if found.outlook == "late" if on_time is None else on_time < self._settings.below:
+                late.append((view.id, on_time))
+        for job, on_time in late[:AT_ONCE]:
+            await self._alert(job, on_time, outlook)
+
+    async def _alert(self, job: JobId, on_time: float | None, outlook: Outlook) -> None:
+        driver = self._driver
+        advice = await driver.forecasts.advice(SURE, job)
+        view = driver.core.state.jobs.get(job)
+        if view is None:
+            return  # it has ended meanwhile
+        self._told.add(job)
+        now = driver.now()
+        told = {
+            "alert": LIKELY_LATE,
+            "job": job,
+            "name": view.spec.name,
+            "user": view.spec.user,
+            "at": to_seconds(now),
+            "due": to_seconds(view.due),
+            "on_time": on_time,
+            "expected_end": seconds(of_open(view, outlook, now).expected_end),
+            "helps": {"sure": SURE, "due": seconds(advice.due), "slots": advice.slots},
+        }
+        driver.incident("likely_late", f"job {job}", in_words(on_time, view.due, advice))
+        await self._tell(told)
+
+    async def _tell(self, told: dict[str, Any]) -> None:
+        body, failed = msgspec.json.encode(told), []
+        if self._settings.url:
+            try:
+                await self._post(body)
+            except NoReply as error:
+                failed.append(f"{self._settings.url}: {error.args[0]}")
+        if self._settings.command:
+            try:
+                await run_command(self._settings.command, f"job {told['job']}", LIMIT, body)
+            except CommandFailed as error:
+                failed.append(str(error.args[0]))
+        if failed:
+            self._driver.incident("alert_not_told", f"job {told['job']}", "; ".join(failed))
+
+    async def _post(self, body: bytes) -> None:
+        """Post an alert, and try that again.
+
+        Raises:
+            NoReply: nobody has taken it.
+        """
+        secure, host, port, target = place_of(self._settings.url)
+        signature = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
+        for pause in (*self._pauses, None):
+            try:
+                async with asyncio.timeout(to_seconds(LIMIT)):
+                    answer = await post(secure, host, port, target, body, {SIGNATURE: f"sha256={signature}"})
+                if answer.status < 300:
+                    return
+                error = NoReply(f"it answers with status {answer.status}")
+            except NoReply as none:
+                error = none
+            except TimeoutError:
+                error = NoReply(f"it has not answered within {to_seconds(LIMIT):g} s")
+            if pause is None:
+                raise error
+            await asyncio.sleep(pause)
+
+
+def in_words(on_time: float | None, due: int, advice: Advice) -> str:
+    """What an incident says of a job that is likely to be late."""
+    known = "by its estimates it is late" if on_time is None else f"it is on time with {100 * on_time:.0f} %"
+    ways = []
+    if advice.due is not None:
+        ways.append(f"a due date at {clock_text(to_seconds(advice.due))}")
+    if advice.slots is not None:
+        ways.append(f"{advice.slots} more slots" if advice.slots > 1 else "one more slot")
+    helps = f"; it would be with {100 * advice.sure:.0f} %, with {' or '.join(ways)}" if ways else ""
+    return f"due at {clock_text(to_seconds(due))}, {known}{helps}"

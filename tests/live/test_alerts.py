@@ -1,0 +1,254 @@
+"""Alerts before a job is late: of which jobs, how often, what they say, and what a bad receiver costs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.errors import InvalidInput
+from headway.live import alerts
+from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings, place_of
+from headway.live.driver import Driver
+from headway.live.forecasts import AdviceQuestion, Question, Told
+from headway.live.settings import DriverSettings
+from headway.live.store.journal import Journal
+from headway.model.forecast import Advice, Bounds, Chance, Expected, Forecast
+from headway.model.instant import SECOND
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+from ..waiting import becomes
+
+SECRET = "s3cret"
+NOT_TOLD = "alert_not_told"
+
+
+class Foretold:
+    """Forecasts with the chances that a test gives by job; advice is always the same."""
+
+    def __init__(self, **chances: float | None) -> None:
+        self.chances = {int(name[1:]): chance for name, chance in chances.items()}
+        self.asked = 0
+
+    def __call__(self, question: Question, told: Told) -> Forecast:
+        self.asked += 1
+        end = Bounds(*[40 * SECOND] * 5)
+        made = tuple(
+            Expected(job, None, 40 * SECOND, chance=None if on_time is None else Chance(None, end, on_time, 40))
+            for job, on_time in self.chances.items()
+        )
+        return Forecast(question.at, None, 0, made, event=question.event)
+
+    def advise(self, question: AdviceQuestion) -> Advice:
+        return Advice(question.sure, 50 * SECOND, None, 3)
+
+
+class Webhook:
+    """Takes what is posted, and answers as it is told; None: never."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers = list(answers)
+        self.bodies: list[bytes] = []
+        self.signatures: list[str] = []
+        self.open = 0
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        self.bodies.append(await reader.readexactly(int(fields["Content-Length"])))
+        self.signatures.append(fields[alerts.SIGNATURE])
+        status = self.answers.pop(0) if self.answers else 200
+        if status is None:
+            await reader.read()  # until the caller has gone
+        else:
+            writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+        await writer.wait_closed()
+        self.open -= 1
+
+
+@asynccontextmanager
+async def driver(folder: Path, foretold: Foretold) -> AsyncIterator[Driver]:
+    with closing(Journal(folder)) as journal:
+        live = Driver(
+            *(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="edf")),
+            forecast=foretold,
+            advise=foretold.advise,
+        )
+        await live.start((node("a", slots=2),))
+        try:
+            yield live
+        finally:
+            await live.stop()
+
+
+@asynccontextmanager
+async def heard(webhook: Webhook) -> AsyncIterator[str]:
+    server = await asyncio.start_server(webhook.take, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+        await becomes(lambda: not webhook.open)
+    finally:
+        server.close()
+
+
+def incidents(live: Driver, kind: str) -> list[str]:
+    return [f"{one.subject}: {one.detail}" for _, one in live.journal.incidents(100) if one.kind == kind]
+
+
+async def submitted(live: Driver, *due: float | None) -> None:
+    await live.submit("me", submission(*(new_job(name=f"j{date}", estimate=9.0, due=date) for date in due)))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_it_is_told_once_of_each_job_that_is_likely_late(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        foretold, webhook = Foretold(j1=0.4, j2=0.6, j3=None, j4=None), Webhook()
+        async with driver(tmp_path, foretold) as live, heard(webhook) as url:
+            await submitted(live, 30.0, 30.0, 30.0, None)
+            looking = Alerts(live, AlertSettings(url), SECRET)
+            await looking.look()
+            bodies: list[dict[str, Any]] = [json.loads(body) for body in webhook.bodies]
+            assert [(body["job"], body["on_time"]) for body in bodies] == [(1, 0.4), (3, None)], "3: by its estimate"
+            assert bodies[0] == {
+                "alert": "likely_late",
+                "job": 1,
+                "name": "j30.0",
+                "user": "me",
+                "at": 5,
+                "due": 30,
+                "on_time": 0.4,
+                "expected_end": 40,
+                "helps": {"sure": 0.9, "due": 50, "slots": 3},
+            }
+            for body, signature in zip(webhook.bodies, webhook.signatures, strict=True):
+                known = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+                assert signature == f"sha256={known}"
+            foretold.chances[2] = 0.1
+            await live.change(4, wire.JobChange(priority=2.0), by="me")
+            await looking.look()
+            await looking.look()
+            assert [json.loads(body)["job"] for body in webhook.bodies] == [1, 3, 2]
+            await becomes(lambda: len(incidents(live, LIKELY_LATE)) == 3)
+            assert (
+                "job 1: due at 1970-01-01 00:00:30, it is on time with 40 %; it would be with 90 %, with"
+                in (incidents(live, LIKELY_LATE)[0])
+            )
+            assert incidents(live, NOT_TOLD) == []
+
+    run(scenario)
+
+
+def test_after_a_restart_it_is_not_told_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for told in (1, 0):
+            webhook = Webhook()
+            async with driver(tmp_path, Foretold(j1=0.1)) as live, heard(webhook) as url:
+                if told:
+                    await submitted(live, 30.0)
+                looking = Alerts(live, AlertSettings(url), SECRET)
+                looking.start()
+                await looking.look()
+                looking.stop()
+                assert len(webhook.bodies) == told
+                await becomes(lambda: len(incidents(live, LIKELY_LATE)) == 1)
+
+    run(scenario)
+
+
+def test_where_nothing_is_due_no_forecast_is_made(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        foretold = Foretold(j1=0.1)
+        async with driver(tmp_path, foretold) as live:
+            await submitted(live, None)
+            await Alerts(live, AlertSettings(), SECRET).look()
+            assert foretold.asked == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answers", "posts", "said"),
+    [
+        ((500, 302, 200), 3, []),
+        ((500, 500, 404), 3, ["answers with status 404"]),
+        ((None, None, None), 3, ["has not answered within 0.05 s"]),
+    ],
+)
+def test_a_webhook_that_fails_or_hangs_is_tried_three_times_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[int | None, ...], posts: int, said: list[str]
+) -> None:
+    if None in answers:
+        monkeypatch.setattr(alerts, "LIMIT", SECOND // 20)
+
+    async def scenario() -> None:
+        webhook = Webhook(*answers)
+        async with driver(tmp_path, Foretold(j1=0.1)) as live, heard(webhook) as url:
+            await submitted(live, 30.0)
+            await Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)).look()
+            assert len(webhook.bodies) == posts
+            await becomes(lambda: len(incidents(live, NOT_TOLD)) == len(said))
+            assert all(text in incidents(live, NOT_TOLD)[0] for text in said)
+
+    run(scenario)
+
+
+def test_a_webhook_that_is_not_there_is_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Foretold(j1=0.1)) as live:
+            await submitted(live, 30.0)
+            with socket.socket() as taken:  # nobody listens there, and nobody else gets the port
+                taken.bind(("127.0.0.1", 0))
+                url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+                await Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)).look()
+            await becomes(lambda: any("does not answer" in text for text in incidents(live, NOT_TOLD)))
+
+    run(scenario)
+
+
+def test_a_command_gets_the_alert_on_its_input(tmp_path: Path) -> None:
+    kept = tmp_path / "alert.json"
+    writes = f"import sys; open({str(kept)!r}, 'w').write(sys.stdin.read())"
+
+    async def scenario() -> None:
+        async with driver(tmp_path / "data", Foretold(j1=0.1)) as live:
+            await submitted(live, 30.0)
+            await Alerts(live, AlertSettings(command=(sys.executable, "-c", writes)), SECRET).look()
+            assert msgspec.json.decode(kept.read_bytes())["job"] == 1
+            await submitted(live, 31.0)
+            live.forecasts._ask = Foretold(j2=0.1)
+            failing = AlertSettings(command=(sys.executable, "-c", "raise SystemExit('no room')"))
+            await Alerts(live, failing, SECRET).look()
+            await becomes(lambda: any("exit code 1: no room" in text for text in incidents(live, NOT_TOLD)))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("below", [0.0, -1.0, 1.1, float("nan")])
+def test_what_is_no_probability_is_refused(below: float) -> None:
+    with pytest.raises(InvalidInput, match="alert_below"):
+        AlertSettings(below=below)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://there/", "there", "http://", "http://u:p@there/", "http://there:99999/", "http://there/ x"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="alert_url"):
+        place_of(url)
