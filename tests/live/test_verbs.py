@@ -120,7 +120,7 @@ def test_tasks_that_are_done_failed_and_cancelled_are_said_apart(headway: Any, t
 
 def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:
     well = succeeded(headway)
-    runs = held(headway, tmp_path, "--due", "1h")
+    runs = held(headway, tmp_path, "--due", "1h", "--name", "of which nothing is known")
     ran = headway("change", runs, "--priority", 7, "--due", "2h")
     assert (ran.status, ran.out) == (0, "Changed.\n")
     assert ran.err.startswith(f"Whether job {runs} will be on time is not known: there is no estimate for its tasks.")

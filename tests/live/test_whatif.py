@@ -36,40 +36,43 @@ def answer(folder: Path, *options: str) -> Any:
 def test_beside_a_server(tmp_path: Path) -> None:
     up = Up(tmp_path, ONE_NODE.replace("slots = 2", "slots = 1"))
     up.start("--policy", "fcfs")
-    with Client(data=tmp_path / "data") as client:
-        first, long, short = (
-            client.submit(Job("one", [Task.command("sleep", str(seconds))], estimate=seconds, due=due)).job
-            for seconds, due in ((600, None), (600, None), (60, "15m"))
-        )
-        before = client.jobs()
-        found = answer(tmp_path / "data", "--policy", "edf")
-        late = {job["job"]: job["on_time"] for job in found["now"]["jobs"]}
-        then = {job["job"]: job for job in found["then"]["jobs"]}
-        assert late[short] < 0.5 < then[short]["on_time"]
-        assert late[first] is None
-        assert then[short]["end"]["median"] < then[long]["end"]["median"]
-        assert [job.priority for job in client.jobs()] == [job.priority for job in before]
-        assert client.policy() == "fcfs"
-        found = answer(tmp_path / "data", "--policy", "edf", "--apply")
-        assert found["changes"] == ["policy edf"]
-        assert client.policy() == "edf"
-        picture = tmp_path / "ends.svg"
-        ran = whatif(tmp_path / "data", "--add-node", "b,slots=2", "--out", str(picture))
-        assert ran.returncode == 0, ran.stderr
-        assert "all have ended in" in ran.stdout
-        assert picture.read_text("utf-8").startswith("<?xml")
-        for wrong, said in (
-            (("--remove-node", "x"), "a node of the cluster"),
-            (("--first", "99"), "the id of an open job"),
-            (("--add-node", "b,slots=many"), "slots of --add-node is 'many'"),
-            (("--at", "2020-01-01 12:00", "--first", str(short)), "where the journal begins"),
-            (("--load", "0"), "more than 0"),
-            (("--load", "2"), "fewer than two have ended"),
-            (("--policy", "edv"), "edf"),
-            ((), "--policy"),
-            (("--load", "2", "--apply"), "--apply cannot do --load"),
-        ):
-            ran = whatif(tmp_path / "data", *wrong)
-            assert ran.returncode in {1, 2}, ran.stdout
-            assert said in ran.stderr, wrong
-            assert "Traceback" not in ran.stderr
+    try:
+        with Client(data=tmp_path / "data") as client:
+            first, long, short = (
+                client.submit(Job("one", [Task.command("sleep", str(seconds))], estimate=seconds, due=due)).job
+                for seconds, due in ((600, None), (600, None), (60, "15m"))
+            )
+            before = client.jobs()
+            found = answer(tmp_path / "data", "--policy", "edf")
+            late = {job["job"]: job["on_time"] for job in found["now"]["jobs"]}
+            then = {job["job"]: job for job in found["then"]["jobs"]}
+            assert late[short] < 0.5 < then[short]["on_time"]
+            assert late[first] is None
+            assert then[short]["end"]["median"] < then[long]["end"]["median"]
+            assert [job.priority for job in client.jobs()] == [job.priority for job in before]
+            assert client.policy() == "fcfs"
+            found = answer(tmp_path / "data", "--policy", "edf", "--apply")
+            assert found["changes"] == ["policy edf"]
+            assert client.policy() == "edf"
+            picture = tmp_path / "ends.svg"
+            ran = whatif(tmp_path / "data", "--add-node", "b,slots=2", "--out", str(picture))
+            assert ran.returncode == 0, ran.stderr
+            assert "all have ended in" in ran.stdout
+            assert picture.read_text("utf-8").startswith("<?xml")
+            for wrong, said in (
+                (("--remove-node", "x"), "a node of the cluster"),
+                (("--first", "99"), "the id of an open job"),
+                (("--add-node", "b,slots=many"), "slots of --add-node is 'many'"),
+                (("--at", "2020-01-01 12:00", "--first", str(short)), "where the journal begins"),
+                (("--load", "0"), "more than 0"),
+                (("--load", "2"), "fewer than two have ended"),
+                (("--policy", "edv"), "edf"),
+                ((), "--policy"),
+                (("--load", "2", "--apply"), "--apply cannot do --load"),
+            ):
+                ran = whatif(tmp_path / "data", *wrong)
+                assert ran.returncode in {1, 2}, ran.stdout
+                assert said in ran.stderr, wrong
+                assert "Traceback" not in ran.stderr
+    finally:
+        up.stop()

@@ -78,6 +78,8 @@ POLICIES = [
     "easy",
     "easy:per_instant=true",
     "easy:depth=3,order=weighted",
+    "easy:backfill=shortest",
+    "easy:depth=2,backfill=widest",
     "conservative",
     "edf",
     "edf:per_instant=false",

@@ -6,13 +6,13 @@ Bags and workflows may stand in the same queues: each of their ready tasks count
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import Kind
+from headway.model.job import JobId, Kind
 from headway.model.kept_profile import KeptProfile, Place
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
@@ -34,8 +34,8 @@ class Easy:
     """EASY backfilling: a later job may start early if that does not delay the first ones that wait.
 
     After each event jobs start from the head of the queue while they fit. The first `depth` that cannot start are
-    promised a start, as early as what runs and the other promises leave by estimates. Of the rest, in order, what fits
-    now starts if it delays no promise.
+    promised a start, as early as what runs and the other promises leave by estimates. Of the rest, in order of
+    `backfill`, what fits now starts if it delays no promise.
 
     A promise lasts as long as the job is among the first `depth` of the queue. While estimates are right, it never gets
     later: when slots become free early, each job in order moves to the earliest start that the promises of all others
@@ -49,28 +49,46 @@ class Easy:
         order: release, shortest, widest, weighted, due or priority.
         depth: how many jobs are promised a start. 0: none (greedy), 1: EASY, inf: all (conservative).
         per_instant: one pass for all events of an instant, instead of one after each event.
+        backfill: the order of those behind the promised ones, one of the same; empty: as `order`.
 
     Raises:
-        InvalidInput: the depth is negative or not a whole number, or there is no such order.
+        InvalidInput: the depth is negative or not a whole number, there is no such order, or none is behind.
 
     Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, in the wording of MEASY14; many promises: Mu'alem and
     Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
-    backfilling", IEEE TPDS 12(6), 2001.
+    backfilling", IEEE TPDS 12(6), 2001; backfilling the shortest first: Tsafrir, Etsion and Feitelson, "Backfilling
+    using system-generated predictions rather than user runtime estimates", IEEE TPDS 18(6), 2007.
     """
 
     order: str = "release"
     depth: float = 1.0
     per_instant: bool = False
+    backfill: str = ""
 
     def __post_init__(self) -> None:
         if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):
             raise InvalidInput("depth", self.depth, "0, 1, 2, ... or inf", hint="1 is EASY, inf is conservative.")
         check_order(self.order)
+        if self.backfill:
+            check_order(self.backfill, "backfill")
+            if self.depth == math.inf:
+                raise InvalidInput("backfill", self.backfill, "none with depth=inf: all jobs are promised a start")
 
     @property
     def task_rounds(self) -> bool:
         """No: if a slot continues with the next task of its job, no round is needed."""
         return False
+
+    def _behind(
+        self, view: Snapshot, queue: Queue, begin: int | list[JobView]
+    ) -> tuple[Queue, int | list[JobView], Collection[JobId]]:
+        """The queue to backfill from, where in it to begin, and which of its jobs are not to be looked at."""
+        if not self.backfill or self.backfill == self.order:
+            return queue, begin, ()
+        behind = view.waiting if self.backfill == "release" else view.waiting_by(ORDERS[self.backfill])
+        if isinstance(begin, list):
+            return behind, begin, ()
+        return behind, 0, {job.id for job in queue[:begin]}
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
@@ -110,7 +128,7 @@ class Easy:
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
         if free or plan.recording:
-            backfill(view, plan, queue, begin, free, shadow, room)
+            backfill(view, plan, *self._behind(view, queue, begin), free, shadow, room)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -165,7 +183,8 @@ class Easy:
         if len(view.promised) > len(kept):
             withdraw(view, plan, [*front, *blocked])
         if (newcomers is None or len(front) < len(queue)) and (free or plan.recording):
-            backfill(view, plan, queue, looked if newcomers is None else newcomers, free, profile)
+            begin_behind = looked if newcomers is None else newcomers
+            backfill(view, plan, *self._behind(view, queue, begin_behind), free, profile)
         return plan
 
 
@@ -294,6 +313,7 @@ def backfill(
     plan: Plan,
     queue: Queue,
     begin: int | list[JobView],
+    passed: Collection[JobId],
     free: Slots,
     beside: tuple[Instant, int] | Profile,
     room: int | None = None,
@@ -302,6 +322,7 @@ def backfill(
 
     Args:
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
+        passed: jobs that are not looked at, because they have started, or are promised a start.
         beside: the shadow time and the extra slots of one promise, or what is left by many.
         room: how many slots are free, if that is known.
     """
@@ -321,6 +342,8 @@ def backfill(
         steps = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
         candidates = view.fitting(queue, steps, begin)
     for job in candidates:
+        if passed and job.id in passed:
+            continue
         width = job.width
         if width > room:
             if recording:

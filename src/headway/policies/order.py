@@ -73,7 +73,7 @@ ORDERS: Final[dict[str, Key]] = {
 """The orders that users can name."""
 
 
-def check_order(name: str) -> None:
+def check_order(name: str, field: str = "order") -> None:
     """Raise `InvalidInput` unless it names an order."""
     if name not in ORDERS:
-        raise InvalidInput("order", name, ", ".join(ORDERS), hint=did_you_mean(name, ORDERS))
+        raise InvalidInput(field, name, ", ".join(ORDERS), hint=did_you_mean(name, ORDERS))

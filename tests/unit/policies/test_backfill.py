@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
+from headway import NodeSpec, simulate, workload_of
 from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
 from headway.model.events import JobSubmitted, NodeDown, NodeJoined, NodeUp, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec
@@ -66,3 +71,72 @@ def test_a_job_wider_than_what_is_up_never_fits_and_has_no_promise_until_it_does
     scheduler.handle(Woke(3 * SECOND))
     assert scheduler.state.jobs[1].promise == 7 * SECOND
     scheduler.check()
+
+
+def by_hand(jobs: list[tuple[int, int, int, int]], slots: int, key: Callable[[int], tuple[int, int]]) -> list[int]:
+    """When each job starts under EASY, by a loop that looks at everything anew after each event.
+
+    Args:
+        jobs: release, width, run time, estimate; in order of release.
+        key: the order in which those behind the head are looked at.
+    """
+    starts: dict[int, int] = {}
+    ended: set[int] = set()
+    come = 0
+    while len(ended) < len(jobs):
+        ends = {
+            starts[number] + jobs[number][2]: number for number in sorted(starts, reverse=True) if number not in ended
+        }
+        now = min([*ends, *(jobs[number][0] for number in range(come, min(come + 1, len(jobs))))])
+        if now in ends:
+            ended.add(ends[now])
+        else:
+            come += 1
+        queue = [number for number in range(come) if number not in starts]
+        free = slots - sum(jobs[number][1] for number in starts if number not in ended)
+        while queue and jobs[queue[0]][1] <= free:
+            starts[queue[0]] = now
+            free -= jobs[queue.pop(0)][1]
+        if not queue:
+            continue
+        left = sorted((max(now, starts[one] + jobs[one][3]), jobs[one][1]) for one in starts if one not in ended)
+        available, shadow = free, now
+        for end, width in left:
+            if available >= jobs[queue[0]][1] and end > shadow:
+                break
+            available, shadow = available + width, end
+        extra = available - jobs[queue[0]][1]
+        for number in sorted(queue[1:], key=key):
+            _, width, _, estimate = jobs[number]
+            if width <= free and (now + estimate <= shadow or width <= extra):
+                extra -= width if now + estimate > shadow else 0
+                free -= width
+                starts[number] = now
+    return [starts[number] for number in range(len(jobs))]
+
+
+@pytest.mark.parametrize("backfill", ["", "release", "shortest", "widest"])
+@pytest.mark.parametrize("seed", range(10))
+def test_jobs_behind_the_head_go_in_the_order_of_backfill(seed: int, backfill: str) -> None:
+    rng = np.random.default_rng(seed)
+    count = 150  # so that the queue gets long
+    release = np.cumsum(rng.integers(1, 20, count)).tolist()
+    width, runtime = rng.integers(1, 9, count).tolist(), rng.integers(1, 200, count).tolist()
+    estimate = [took + int(rng.integers(0, 100)) for took in runtime]
+    jobs = list(zip(release, width, runtime, estimate, strict=True))
+    keys: dict[str, Callable[[int], tuple[int, int]]] = {
+        "shortest": lambda number: (estimate[number], number),
+        "widest": lambda number: (-width[number], number),
+    }
+    log = workload_of(kind=[1] * count, release=release, width=width, runtime=runtime, estimate=estimate)
+    found = simulate(log, [NodeSpec("n", slots=10)], f"easy:backfill={backfill}" if backfill else "easy")
+    assert found.seconds("start").astype(int).tolist() == by_hand(
+        jobs, 10, keys.get(backfill, lambda number: (release[number], number))
+    )
+
+
+def test_an_order_of_backfilling_that_is_none_or_has_no_use_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"backfill of policy easy is 'short'; allowed: release, shortest"):
+        registry.find("easy:backfill=short")
+    with pytest.raises(InvalidInput, match="none with depth=inf"):
+        registry.find("easy:depth=inf,backfill=shortest")
