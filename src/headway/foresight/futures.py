@@ -259,8 +259,12 @@ class _Drawn:
             found = self._known[place] = self._run_times(self._specs[job], task)
         speed = min(nodes[slot].spec.speed for slot in numbers(slots))
         level = self._levels[job]
-        if place in self._first:  # it is known that it has run for so long
-            self._first.discard(place)
-            has_run = found.below(self._ran[place] * speed)
-            level = has_run + level * (1 - has_run)
-        return max(1, round(found.quantile(level) / speed * SECOND))
+        if place not in self._first:
+            return max(1, round(found.quantile(level) / speed * SECOND))
+        self._first.discard(place)  # it is known that it has run for so long
+        ran = self._ran[place] * speed
+        has_run = found.below(ran)
+        took = found.quantile(has_run + level * (1 - has_run))
+        if took < ran:  # longer than anything that is known: it may run for as long again
+            took = ran * (1 + level)
+        return max(1, round(took / speed * SECOND))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
-from headway.errors import InvalidInput
+from headway.errors import HeadwayError, InvalidInput
 from headway.foresight.futures import Exactly, draw_futures
 from headway.foresight.learning import RunTimesOfLog
 from headway.foresight.trial import trial
@@ -55,6 +57,32 @@ def test_what_has_run_for_a_while_runs_longer_than_that() -> None:
     assert left.max() < 100.001
     assert left.mean() == pytest.approx(50, abs=5)  # evenly from 100 to 200, of which 100 have passed
     assert (found.start[:, 1] == left).all()
+
+
+def test_what_has_run_longer_than_anything_known_goes_on() -> None:
+    found = draw_futures(state(), find, lambda job, task: Evenly(0, 50), count=40, seed=1)
+    left = found.end[:, 0]  # it has run for 100 s
+    assert (left > 0).all()
+    assert left.max() < 100.001
+    assert left.mean() == pytest.approx(50, abs=5)
+
+
+def test_it_does_not_matter_how_many_processes_draw() -> None:
+    alone, shared = (
+        draw_futures(state(), find, lambda job, task: Evenly(0, 500), count=7, seed=2, processes=number)
+        for number in (1, 3)
+    )
+    assert (alone.end == shared.end).all()
+    assert np.array_equal(alone.start, shared.start, equal_nan=True)
+
+
+def test_a_process_that_is_killed_while_it_draws_is_said() -> None:
+    def killed(job: object, task: int) -> Exactly:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    with pytest.raises(HeadwayError, match="status -9"):
+        draw_futures(state(), find, killed, count=4, processes=2)
 
 
 def test_the_seed_fixes_all_draws() -> None:
