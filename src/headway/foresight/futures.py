@@ -209,7 +209,8 @@ def _part(
     draw: Callable[[range], tuple[Floats, Floats]], numbers: range, reading: Connection, writing: Connection
 ) -> None:
     reading.close()
-    writing.send(draw(numbers))
+    with contextlib.suppress(BrokenPipeError):  # who wanted them was killed
+        writing.send(draw(numbers))
 
 
 def _levels(count: int, jobs: Sequence[JobId], seed: int) -> Floats:
