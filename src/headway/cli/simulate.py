@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, get_args
 
 import click
@@ -89,6 +89,13 @@ QUIET_SECONDS: Final = 0.5
     help="Standard deviation of the logarithm of a random factor on run times; 0: none.",
 )
 @click.option(
+    "--estimates",
+    type=click.Choice(["user", "exact"]),
+    default="user",
+    show_default=True,
+    help="What policies know of run times. user: the estimates of the file; exact: the run times themselves.",
+)
+@click.option(
     "--batches", type=int, help=f"Show means with 95 % intervals from this many batches of jobs; default {BATCHES}."
 )
 @click.option(
@@ -112,6 +119,7 @@ def simulate(
     migration_cost: str,
     kill_cost: str,
     noise: float,
+    estimates: str,
     batches: int | None,
     warm_up: float | None,
     out: str | None,
@@ -149,6 +157,8 @@ def simulate(
         kill_cost=seconds_in(kill_cost, "--kill-cost"),
     )
     workload = trace.read(held)
+    if estimates == "exact":
+        workload = replace(workload, estimate=np.maximum(workload.runtime, 1))  # 0 would be none
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     if hint := without_due_dates(workload, policies):

@@ -575,3 +575,20 @@ def test_batches_that_cannot_be_are_said_before_anything_runs(
     ran = headway("simulate", queue, "--slots", 1, *words)
     assert ran.status == 2
     assert said in ran.err
+
+
+def test_run_times_that_are_known_are_the_estimates(headway: Any, tmp_path: Path) -> None:
+    """Job 1 has one of two slots for 10 s; job 2 wants both. Job 3 could go before it, but says that it takes longer."""
+    log = tmp_path / "log.swf"
+    rows = (
+        "1 0 -1 10 1 -1 -1 1 10",
+        "2 1 -1 5 2 -1 -1 2 5",
+        "3 2 -1 4 1 -1 -1 1 100",
+    )
+    log.write_text("".join(f"{row}{' -1' * 9}\n" for row in rows))
+    starts = {}
+    for estimates in ("user", "exact"):
+        out = tmp_path / f"{estimates}.csv"
+        headway("simulate", str(log), "--slots", "2", "--estimates", estimates, "--schedule", str(out))
+        starts[estimates] = [float(row["start"]) for row in schedule(out)]
+    assert starts == {"user": [0, 10, 15], "exact": [0, 10, 2]}
