@@ -578,7 +578,7 @@ def test_batches_that_cannot_be_are_said_before_anything_runs(
 
 
 def test_run_times_that_are_known_are_the_estimates(headway: Any, tmp_path: Path) -> None:
-    """Job 1 has one of two slots for 10 s; job 2 wants both. Job 3 could go before it, but says that it takes longer."""
+    """Job 1 has one of two slots for 10 s; job 2 wants both. Job 3 could go before it, but says it takes longer."""
     log = tmp_path / "log.swf"
     rows = (
         "1 0 -1 10 1 -1 -1 1 10",
