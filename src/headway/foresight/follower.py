@@ -15,7 +15,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
-from headway.foresight.present import RunTimesKnown
+from headway.foresight.learning import RunTimesKnown
 from headway.live.store.checks import mean_run_time
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of

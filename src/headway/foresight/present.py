@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.foresight.futures import Exactly, RunTime, RunTimesOf
-from headway.foresight.learning import FEW, OWN, PRIOR, Shares
+from headway.foresight.futures import Exactly, RunTimesOf
+from headway.foresight.learning import RunTimesKnown
 from headway.live.store.decisions import event_of
 from headway.live.store.history import Told, reading
 from headway.model.instant import SECOND, Duration, Instant
-from headway.model.job import AnyJob, JobId, JobSpec
+from headway.model.job import JobId, JobSpec
 from headway.model.schedule import Schedule
 from headway.model.snapshot import PolicySource
 from headway.times import clock_text
-
-LEAST: Final = 3
-"""So many jobs without an estimate say how long others like them run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,55 +64,6 @@ def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> 
     state = told.core.dump()
     now = state.now if at is None else at
     return Present(replace(state, now=now), told.schedule(until=now), told.specs)
-
-
-class RunTimesKnown:
-    """How long tasks run, by the last jobs like theirs that had ended; a `RunTimesOf`.
-
-    With an estimate, what earlier jobs of the same user and name took of theirs says how long. With few of these, so do
-    others of the user, and of all, beside `PRIOR`: other programs may be estimated in other ways. Without, only jobs of
-    the same user and name say anything: what is known of them is times, not shares of an estimate.
-
-    Args:
-        default: the core's estimate of a task whose job has none.
-    """
-
-    def __init__(self, default: Duration) -> None:
-        self._default = default
-        self._seen: dict[tuple[str, ...], deque[float]] = defaultdict(lambda: deque(maxlen=OWN))
-
-    def learn(self, spec: AnyJob, took: Duration) -> None:
-        """A job has ended, whose tasks ran so long in the mean."""
-        if took > 0:
-            for like in _likes(spec):
-                self._seen[like].append(took / (spec.estimate or self._default))
-
-    def __call__(self, spec: AnyJob, task: int) -> RunTime:
-        """The run time of a task of a job."""
-        same, *others = _likes(spec) or (NOTHING,)
-        similar = list(self._seen.get(same, ()))
-        if len(similar) < FEW and spec.estimate:
-            similar += PRIOR
-            for like in others:
-                if len(similar) < 2 * FEW:
-                    similar += list(self._seen.get(like, ()))[-FEW:]
-        estimate = (spec.estimate or self._default) / SECOND
-        return Shares(estimate, tuple(sorted(similar))) if similar else Exactly(estimate)
-
-    def knows(self, spec: AnyJob) -> bool:
-        """Whether anything is known of the run times of a job: an estimate, or the past."""
-        return bool(spec.estimate) or any(len(self._seen.get(like, ())) >= LEAST for like in _likes(spec))
-
-
-NOTHING: Final = ("", "", "")
-"""What no job is like."""
-
-
-def _likes(spec: AnyJob) -> tuple[tuple[str, ...], ...]:
-    """To what a job belongs, the narrowest first."""
-    if spec.estimate:
-        return (spec.user, spec.name), (spec.user,), ()
-    return ((spec.user, spec.name, "without"),) if spec.name else ()
 
 
 def run_times_known(now: Present) -> RunTimesKnown:

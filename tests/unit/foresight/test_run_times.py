@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from headway import workload_of
 from headway.foresight.futures import Exactly, RunTime
-from headway.foresight.learning import OWN
-from headway.foresight.present import RunTimesKnown, with_told
+from headway.foresight.learning import OWN, RunTimesKnown, RunTimesOfLog
+from headway.foresight.present import with_told
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob
 from headway.testing import job
@@ -29,6 +33,16 @@ def test_calls_without_estimate_tell_nothing_of_jobs_with_one() -> None:
     low, high = bounds(known(like("long", 60), 0))
     assert 20 < low < 60 < high < 140
     assert known(like("noop"), 0).quantile(0.9) < 0.001
+
+
+def test_nor_do_those_of_a_log() -> None:
+    """Of one user: 10,000 jobs of 600 microseconds without an estimate, then one of about a minute."""
+    log = workload_of(release=[0] * 10_001, runtime=[0.0006] * 10_000 + [60], estimate=[np.nan] * 10_000 + [60])
+    known = RunTimesOfLog(log)
+    for position in range(10_000):
+        known.learn(position)
+    assert known.expected(10_000).quantile(0.5) > 30
+    assert known.expected(0).quantile(0.9) == pytest.approx(0.0006)
 
 
 def test_jobs_of_one_name_tell_of_that_name_and_others_only_a_little() -> None:
