@@ -19,9 +19,9 @@ import pytest
 from headway import wire
 from headway.errors import InvalidInput
 from headway.live import alerts
-from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings, place_of
+from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings
 from headway.live.driver import Driver
-from headway.live.forecasts import AdviceQuestion, Question, Told
+from headway.live.forecasts import AdviceQuestion, Question, Tell
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.forecast import Advice, Bounds, Chance, Expected, Forecast
@@ -42,7 +42,7 @@ class Foretold:
         self.chances = {int(name[1:]): chance for name, chance in chances.items()}
         self.asked = 0
 
-    def __call__(self, question: Question, told: Told) -> Forecast:
+    def __call__(self, question: Question, told: Tell) -> Forecast:
         self.asked += 1
         end = Bounds(*[40 * SECOND] * 5)
         made = tuple(
@@ -251,4 +251,4 @@ def test_what_is_no_probability_is_refused(below: float) -> None:
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="alert_url"):
-        place_of(url)
+        AlertSettings(url)

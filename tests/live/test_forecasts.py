@@ -21,11 +21,21 @@ from headway.errors import HeadwayError, InvalidInput, NoForecast, NoSuchJob
 from headway.foresight.follower import Follower
 from headway.live import advising, forecasts, reports
 from headway.live.driver import Driver
-from headway.live.forecasts import JOBS_MAX, Advise, Ask, ForecastProcess, Question, Told, read_frame, write_frame
+from headway.live.forecasts import (
+    JOBS_MAX,
+    AdviceQuestion,
+    Advise,
+    Ask,
+    ForecastProcess,
+    Question,
+    Tell,
+    read_frame,
+    write_frame,
+)
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
-from headway.model.forecast import Forecast
+from headway.model.forecast import Advice, Forecast
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
@@ -59,7 +69,7 @@ class Counted:
         self.sure.set()
         self._folder = folder
 
-    def __call__(self, question: Question, told: Told) -> Forecast:
+    def __call__(self, question: Question, told: Tell) -> Forecast:
         self.gate.wait()
         self.made += 1
         with closing(Follower(self._folder, find)) as follower:
@@ -230,7 +240,7 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
 def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind: type[Exception]) -> None:
     tries: list[Question] = []
 
-    def fails(question: Question, told: Told) -> Forecast:
+    def fails(question: Question, told: Tell) -> Forecast:
         tries.append(question)
         raise kind("the process is gone")
 
@@ -488,5 +498,29 @@ def test_no_advice_is_given_about_what_would_not_be_accepted(tmp_path: Path) -> 
                     await advising.on_new(live, wire.AdviceWanted(wrong), "me")
             with pytest.raises(NoSuchJob):
                 await advising.on_open(live, 3, 0.9)
+
+    run(scenario)
+
+
+def test_advice_is_given_to_one_after_the_other_and_nobody_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks takes a thread that the server needs for other things: not more than one of them."""
+    monkeypatch.setattr(forecasts, "PATIENCE_ADVICE", 0.2)
+    gate, inside = threading.Event(), list[int]()
+
+    def advise(question: AdviceQuestion) -> Advice:
+        inside.append(1)
+        gate.wait()
+        return Advice(question.sure, 9)
+
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted(tmp_path), advise=advise) as live:
+            asked = [asyncio.create_task(live.forecasts.advice(0.9, 1)) for _ in range(6)]
+            assert {"takes too long" in (await one).lack for one in asked} == {True}
+            assert len(inside) == 1
+            monkeypatch.setattr(forecasts, "PATIENCE_ADVICE", LIMIT)
+            gate.set()
+            assert (await live.forecasts.advice(0.9, 1)).due == 9
 
     run(scenario)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
 from headway.advice.language import PLAN, read_plan, write_question
-from headway.advice.posting import NoReply, post
+from headway.advice.posting import NoReply, Place, place_in, post
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import PlanRecord
@@ -25,15 +25,11 @@ class Address:
     """The parts of a decider's URL.
 
     Attributes:
-        target: path on its host to which questions are posted.
+        place: where questions are posted.
         policy: the policy to ask for; empty: the one that the snapshot names.
     """
 
-    url: str
-    secure: bool
-    host: str
-    port: int
-    target: str
+    place: Place
     policy: str
 
 
@@ -47,18 +43,15 @@ def address_of(url: str) -> Address:
     'easy:order=due'
     """
     allowed = "http://HOST:PORT or https://HOST:PORT, with ?policy=NAME[:KEY=VALUE,...] for another policy"
+    place = place_in(url, "decider", allowed)
     try:
-        parts = urlsplit(url)
-        port, query = parts.port, parse_qs(parts.query, strict_parsing=bool(parts.query))
+        query = parse_qs(place.query, strict_parsing=bool(place.query))
     except ValueError:
         raise InvalidInput("decider", url, allowed) from None
-    known = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.fragment
-    if not known or query.keys() - {"policy"} or not url.isascii() or not url.isprintable() or " " in url:
+    if query.keys() - {"policy"}:
         raise InvalidInput("decider", url, allowed)
-    secure = parts.scheme == "https"
-    target = parts.path.rstrip("/") + PLAN.path
-    policy = query.get("policy", [""])[-1]
-    return Address(url, secure, parts.hostname or "", port or (443 if secure else 80), target, policy)
+    asked = replace(place, path=place.path.rstrip("/") + PLAN.path, query="")
+    return Address(asked, query.get("policy", [""])[-1])
 
 
 class Asking:
@@ -70,17 +63,12 @@ class Asking:
     """
 
     def __init__(self, own: str = "") -> None:
-        self._own = _place(address_of(own)) if own else None
+        self._own = address_of(own).place if own else None
 
     async def __call__(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
         """The plan of the decider at a URL, see `ask`."""
-        is_own = _place(address_of(url)) == self._own
+        is_own = address_of(url).place == self._own
         return await ask(url, snapshot, explain=explain, token=os.environ.get(TOKEN, "") if is_own else "")
-
-
-def _place(address: Address) -> tuple[bool, str, int, str]:
-    """The address without the policy."""
-    return address.secure, address.host, address.port, address.target
 
 
 async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: str = "") -> PlanRecord:
@@ -97,7 +85,7 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: 
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        answer = await post(address.secure, address.host, address.port, address.target, question, headers)
+        answer = await post(address.place, question, headers)
     except NoReply as error:
         raise NoAdvice(str(error.args[0])) from error
     if answer.status != 200:

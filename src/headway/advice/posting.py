@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 import httptools
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
 from headway.wire import JSON
 
 ANSWER_MAX: Final = 16 << 20
@@ -32,6 +33,48 @@ class NoReply(HeadwayError):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is posted: the parts of a URL.
+
+    Attributes:
+        secure: whether over TLS.
+        path, query: as in the URL; the path may be empty.
+    """
+
+    secure: bool
+    host: str
+    port: int
+    path: str
+    query: str
+
+    @property
+    def target(self) -> str:
+        """What is asked for there."""
+        return (self.path or "/") + (f"?{self.query}" if self.query else "")
+
+
+def place_in(url: str, field: str, allowed: str) -> Place:
+    """The parts of `http://HOST[:PORT][/PATH][?QUERY]`.
+
+    Raises:
+        InvalidInput: it is not such a URL.
+
+    >>> place_in("https://there/hook?x=1", "url", "a URL")
+    Place(secure=True, host='there', port=443, path='/hook', query='x=1')
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidInput(field, url, allowed) from None
+    known = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.fragment
+    if not known or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidInput(field, url, allowed)
+    secure = parts.scheme == "https"
+    return Place(secure, parts.hostname or "", port or (443 if secure else 80), parts.path, parts.query)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """An answer."""
 
@@ -39,29 +82,26 @@ class Answer:
     content: bytes
 
 
-async def post(
-    secure: bool, host: str, port: int, target: str, body: bytes, headers: Mapping[str, str] | None = None
-) -> Answer:
+async def post(place: Place, body: bytes, headers: Mapping[str, str]) -> Answer:
     """Post JSON, and return the answer. A redirection is an answer like others.
 
     Args:
-        secure: whether over TLS.
-        target: the path, with the query.
-        headers: more of them.
+        headers: besides those that say what the body is.
 
     Raises:
         NoReply: the connection cannot be made, or breaks; or the answer is not HTTP, is too large, or breaks off.
     """
     try:
-        return await _exchange(secure, host, port, _head(host, port, target, len(body), headers or {}) + body)
+        return await _exchange(place, _head(place, len(body), headers) + body)
     except (OSError, ssl.SSLError, UnicodeError) as error:
         raise NoReply(f"it does not answer: {str(error) or type(error).__name__}") from error
 
 
-async def _exchange(secure: bool, host: str, port: int, request: bytes) -> Answer:
-    place = await _resolved(host, port)
+async def _exchange(place: Place, request: bytes) -> Answer:
+    address = await _resolved(place.host, place.port)
+    server_name = place.host if place.secure else None
     reader, writer = await asyncio.open_connection(
-        place, port, ssl=secure or None, server_hostname=host if secure else None
+        address, place.port, ssl=place.secure or None, server_hostname=server_name
     )
     try:
         writer.write(request)
@@ -101,11 +141,12 @@ async def _resolved(host: str, port: int) -> str:
     return str(found[0][4][0])
 
 
-def _head(host: str, port: int, target: str, length: int, headers: Mapping[str, str]) -> bytes:
+def _head(place: Place, length: int, headers: Mapping[str, str]) -> bytes:
     """The head of the request."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
     lines = [
-        f"POST {target} HTTP/1.1",
-        f"Host: {f'[{host}]' if ':' in host else host}:{port}",
+        f"POST {place.target} HTTP/1.1",
+        f"Host: {host}:{place.port}",
         f"Content-Type: {JSON}",
         f"Accept: {JSON}",
         f"Content-Length: {length}",

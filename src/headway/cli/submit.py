@@ -37,6 +37,9 @@ TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
 
 
+AS_GIVEN: Final = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+"""Words after the program are its own."""
+
 TERMS: Final = (
     click.option("--name", default="", help="For people; default the program."),
     click.option(
@@ -141,18 +144,16 @@ def terms_of_a_job(command: Command) -> Command:
     return command
 
 
-@click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+PROBABILITY: Final = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+@click.command(cls=WithFiles, context_settings=AS_GIVEN)
 @terms_of_a_job
-@click.option(
-    "--sure",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=SURE,
-    help=f"The probability with which --due auto is kept; default {SURE:g}.",
-)
+@click.option("--sure", type=PROBABILITY, default=SURE, help=f"How surely --due auto is kept; default {SURE:g}.")
 @click.option(
     "--only-if",
     metavar="P",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=PROBABILITY,
     help="Submit nothing unless the due date is kept with at least this probability.",
 )
 @click.option(
@@ -175,14 +176,9 @@ def submit(reach: Reach, sure: float, only_if: float | None, wait: bool, as_json
         return submitted(client, made(client), wish, wait=wait, as_json=as_json)
 
 
-@click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(cls=WithFiles, context_settings=AS_GIVEN)
 @terms_of_a_job
-@click.option(
-    "--sure",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=SURE,
-    help=f"The probability with which a due date is to be kept; default {SURE:g}.",
-)
+@click.option("--sure", type=PROBABILITY, default=SURE, help=f"How surely a due date is to be kept; default {SURE:g}.")
 @click.option("--job", "number", metavar="ID", type=int, help="An open job, instead of one to be submitted.")
 @as_json
 @asks_server

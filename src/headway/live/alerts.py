@@ -14,11 +14,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from headway.advice.posting import NoReply, post
+from headway.advice.posting import NoReply, Place, place_in, post
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.advising import SURE
 from headway.live.commands import CommandFailed, run_command
@@ -79,30 +78,15 @@ class AlertSettings:
         if not 0 < self.below <= 1:
             raise InvalidInput("alert_below", self.below, "a probability above 0 and at most 1")
         if self.url:
-            place_of(self.url)
+            self.place()
 
+    def place(self) -> Place:
+        """Where alerts are posted.
 
-def place_of(url: str) -> tuple[bool, str, int, str]:
-    """The parts of a webhook's URL: whether it is over TLS, host, port, path with the query.
-
-    Raises:
-        InvalidInput: it is no such URL.
-
-    >>> place_of("https://there/hook?x=1")
-    (True, 'there', 443, '/hook?x=1')
-    """
-    allowed = "http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise InvalidInput("alert_url", url, allowed) from None
-    known = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.fragment
-    if not known or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidInput("alert_url", url, allowed)
-    secure = parts.scheme == "https"
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return secure, parts.hostname or "", port or (443 if secure else 80), target
+        Raises:
+            InvalidInput: the URL is none.
+        """
+        return place_in(self.url, "alert_url", "http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
 
 
 class Alerts:
@@ -202,14 +186,14 @@ class Alerts:
         """Post an alert, and try that again.
 
         Raises:
-            NoReply: nobody has taken it.
+            NoReply: the webhook has not answered with a status below 300.
         """
-        secure, host, port, target = place_of(self._settings.url)
+        place = self._settings.place()
         signature = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
         for pause in (*self._pauses, None):
             try:
                 async with asyncio.timeout(to_seconds(LIMIT)):
-                    answer = await post(secure, host, port, target, body, {SIGNATURE: f"sha256={signature}"})
+                    answer = await post(place, body, {SIGNATURE: f"sha256={signature}"})
                 if answer.status < 300:
                     return
                 error = NoReply(f"it answers with status {answer.status}")

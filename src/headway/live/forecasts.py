@@ -39,6 +39,9 @@ JOBS_MAX: Final = 5000
 PATIENCE: Final = 10.0
 """Seconds that a request for an exact forecast waits while it is made."""
 
+PATIENCE_ADVICE: Final = 45.0
+"""The same for advice, which is many simulations, and is given to one caller at a time."""
+
 PATIENCE_NEWS: Final = 2.0
 """The same for a request about a job with a due date of which nothing is known yet."""
 
@@ -49,6 +52,8 @@ FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
 NONE: Final = "this server makes no forecasts"
+
+OTHERS_ASK: Final = "it takes too long; ask again when fewer ask"
 
 STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 
@@ -85,12 +90,13 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
     number: JobId | None = None
 
 
-Told = Callable[[Forecast], None]
+Tell = Callable[[Forecast], None]
+"""Is told a forecast."""
 
 Advise = Callable[[AdviceQuestion], Advice]
 """Gives advice; called in a thread."""
 
-Ask = Callable[[Question, Told], Forecast]
+Ask = Callable[[Question, Tell], Forecast]
 """Makes a forecast; called in a thread, one call at a time. It tells the second argument what is expected by the
 estimates as soon as it knows that, and returns the same with how sure it is."""
 
@@ -144,6 +150,7 @@ class Forecasts:
         self._made = self._took = self._began = 0.0
         self._making: asyncio.Task[None] | None = None
         self._soon: asyncio.Future[None] | None = None
+        self._advising = asyncio.Lock()
 
     async def advice(self, sure: float, job: AnyJob | JobId) -> Advice:
         """Which due date can be kept.
@@ -156,14 +163,29 @@ class Forecasts:
         if self._advise is None or lack:
             return Advice(sure, lack=lack or NONE)
         about = {"number": job} if isinstance(job, int) else {"job": job}
-        question = AdviceQuestion(self._recorded(), self._now(), sure, **about)
         if not gives_threads():
             return Advice(sure, lack="the system gives no thread for it")
+        until = time.monotonic() + PATIENCE_ADVICE
         try:
-            return await aside(partial(self._advise, question))
+            async with asyncio.timeout(PATIENCE_ADVICE):
+                await self._advising.acquire()
+        except TimeoutError:
+            return Advice(sure, lack=OTHERS_ASK)
+        question = AdviceQuestion(self._recorded(), self._now(), sure, **about)
+        making = asyncio.ensure_future(aside(partial(self._advise, question)))
+        making.add_done_callback(self._advised)  # also if this caller has gone: the thread is taken until then
+        if not (await asyncio.wait((making,), timeout=until - time.monotonic()))[0]:
+            return Advice(sure, lack=OTHERS_ASK)
+        try:
+            return making.result()
         except (HeadwayError, OSError) as error:
             log.warning("no advice was given: %s", said(error))
             return Advice(sure, lack=f"{CANNOT}: {error}")
+
+    def _advised(self, making: asyncio.Future[Advice]) -> None:
+        self._advising.release()
+        if not making.cancelled():
+            making.exception()  # looked at, so that asyncio does not log it where nobody waits any more
 
     async def outlook(self, job: JobId | None = None, *, exact: bool = False, patience: float | None = None) -> Outlook:
         """What is expected now, or was expected a moment ago.
@@ -278,15 +300,15 @@ class ForecastProcess:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def __call__(self, question: Question, told: Told) -> Forecast:
-        """What is expected; `told` gets it without how sure it is, as soon as that is known.
+    def __call__(self, question: Question, tell: Tell) -> Forecast:
+        """What is expected; `tell` gets it without how sure it is, as soon as that is known.
 
         Raises:
             NoForecast: the process cannot be started, or does not answer.
         """
         with self._lock:
             answers = self._answers(msgspec.msgpack.encode(question), 2)
-            told(_forecast.decode(next(answers)))
+            tell(_forecast.decode(next(answers)))
             return _forecast.decode(next(answers))
 
     def advise(self, question: AdviceQuestion) -> Advice:
