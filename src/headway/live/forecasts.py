@@ -33,7 +33,7 @@ from headway.model.job import AnyJob, JobId
 
 log = logging.getLogger(__name__)
 
-JOBS_MAX: Final = 5000
+JOBS_MAX: Final = 3000
 """With more open jobs there is no forecast: to take in the answer would block the event loop too long."""
 
 PATIENCE: Final = 10.0
