@@ -44,6 +44,8 @@ CLIENTS = 3
 RECOVERY_SECONDS = 120.0
 CALM_SECONDS = 180.0
 DISK_MIB = 512
+TRACEBACK_LINES = 40
+"""So many lines of the log are shown from the beginning of a traceback on."""
 
 
 @dataclass(slots=True)
@@ -248,9 +250,19 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
         served.kill()
         agents = served.agents()
         signal_all([*served.below(agents), *agents], signal.SIGKILL)
-    if "Traceback" in served.log.read_text(errors="replace"):
-        outcome.odd.append("the server's log has a traceback")
+    outcome.odd += [f"the server's log has a traceback:\n{said}" for said in tracebacks(served.log)]
     return outcome
+
+
+def tracebacks(log: Path) -> list[str]:
+    """The tracebacks in a log, each with what came before it and after it."""
+    lines = log.read_text(errors="replace").splitlines()
+    found, shown = [], 0
+    for number, line in enumerate(lines):
+        if "Traceback" in line and number >= shown:
+            shown = number + TRACEBACK_LINES
+            found.append("\n".join(lines[max(0, number - 2) : shown]))
+    return found
 
 
 def keep_alive(served: Served, over: threading.Event) -> None:

@@ -8,6 +8,7 @@ both tails.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -190,10 +191,13 @@ def shared(draw: Callable[[range], tuple[Floats, Floats]], count: int, processes
     try:
         for process, pipe in parts:
             try:
-                found.append(pipe.recv())
+                part = pipe.recv()
             except EOFError:
                 process.join()
                 raise HeadwayError(f"a process that draws futures ended with status {process.exitcode}") from None
+            if isinstance(part, str):
+                raise HeadwayError(f"a process that draws futures raised {part}")
+            found.append(part)
     finally:
         for process, pipe in parts:
             pipe.close()
@@ -209,8 +213,13 @@ def _part(
     draw: Callable[[range], tuple[Floats, Floats]], numbers: range, reading: Connection, writing: Connection
 ) -> None:
     reading.close()
+    try:
+        part: tuple[Floats, Floats] | str = draw(numbers)
+    except Exception as error:  # noqa: BLE001  # whatever it is, maybe of a third party's policy: who asked tells of it
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        part = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
     with contextlib.suppress(BrokenPipeError):  # who wanted them was killed
-        writing.send(draw(numbers))
+        writing.send(part)
 
 
 def _levels(count: int, jobs: Sequence[JobId], seed: int) -> Floats:

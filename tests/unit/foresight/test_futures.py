@@ -85,6 +85,15 @@ def test_a_process_that_is_killed_while_it_draws_is_said() -> None:
         draw_futures(state(), find, killed, count=4, processes=2)
 
 
+def test_what_a_process_raises_while_it_draws_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    def unknown(job: object, task: int) -> Exactly:
+        raise KeyError("a program that nobody knows")
+
+    with pytest.raises(HeadwayError, match=r"raised KeyError: 'a program that nobody knows' \(.*test_futures.py, line "):
+        draw_futures(state(), find, unknown, count=4, processes=2)
+    assert capfd.readouterr().err == ""
+
+
 def test_the_seed_fixes_all_draws() -> None:
     one, same, other = (draw_futures(state(), find, lambda job, task: Evenly(0, 500), seed=seed) for seed in (1, 1, 2))
     assert (one.end == same.end).all()
