@@ -22,7 +22,7 @@ from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.model.instant import SECOND, Instant
+from headway.model.instant import LONGEST, SECOND, Instant
 from headway.model.job import AnyJob, JobId, Service
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
@@ -263,6 +263,8 @@ class _Drawn:
 
     def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> int:
         """How long an attempt runs in all."""
+        if job not in self._levels:
+            return LONGEST  # an instance of a service runs until it is asked to end
         place = job, task
         found = self._known.get(place)
         if found is None:

@@ -11,11 +11,14 @@ import pytest
 
 from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
 from headway.foresight.futures import Exactly, draw_futures
 from headway.foresight.learning import RunTimesOfLog
 from headway.foresight.trial import trial
+from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
+from headway.model.job import Bag, Service
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
 
@@ -67,6 +70,20 @@ def test_what_has_run_longer_than_anything_known_goes_on() -> None:
     assert left.mean() == pytest.approx(50, abs=5)
 
 
+def test_services_run_on_beside_the_jobs() -> None:
+    """Their instances go on, and start again, however long; the jobs have the slots that are left."""
+    core = Scheduler(find, "services:batch=fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 3)))
+    core.handle(JobSubmitted(0, Service(1, most=2, window=10 * SECOND, threshold=SECOND)))
+    core.handle(Woke(0))
+    core.handle(JobSubmitted(SECOND, Bag(2, SECOND, 100 * SECOND)))
+    core.handle(Woke(SECOND))
+    assert core.state.jobs[1].attempts
+    found = draw_futures(core.dump(), find, lambda job, task: Exactly(50.0), count=2)
+    assert found.jobs == (2,)
+    assert found.end.tolist() == [[50.0]] * 2
+
+
 def test_it_does_not_matter_how_many_processes_draw() -> None:
     alone, shared = (
         draw_futures(state(), find, lambda job, task: Evenly(0, 500), count=7, seed=2, processes=number)
@@ -87,9 +104,9 @@ def test_a_process_that_is_killed_while_it_draws_is_said() -> None:
 
 def test_what_a_process_raises_while_it_draws_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     def unknown(job: object, task: int) -> Exactly:
-        raise KeyError("a program that nobody knows")
+        raise KeyError("nobody knows")
 
-    with pytest.raises(HeadwayError, match=r"raised KeyError: 'a program that nobody knows' \(.*test_futures.py, line "):
+    with pytest.raises(HeadwayError, match=r"raised KeyError: 'nobody knows' \(.*test_futures.py, line "):
         draw_futures(state(), find, unknown, count=4, processes=2)
     assert capfd.readouterr().err == ""
 
