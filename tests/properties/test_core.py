@@ -808,7 +808,8 @@ class World:
             self.jobs[number] = spec
             self.waits[number] = set(spec.after) - self.concluded.keys()
             self.seen["after others"] += bool(self.waits[number])
-            self.feed(JobSubmitted(self.now, spec))
+            predicted = None if number % 3 else 1 + number % 4
+            self.feed(JobSubmitted(self.now, spec, predicted=predicted))
 
     def before_it(self) -> tuple[int, ...]:
         """The jobs that the next one comes after, also ended ones. In four lives of five there are none."""
@@ -859,6 +860,7 @@ class World:
         attempt = self.running[job, task].attempt if (job, task) in self.running else self.tries[job, task] + 1
         before, quiet = self.scheduler.dump(), not self.scheduler.state.round_due
         quiet = quiet and all(at > self.now for at in self.wakes)
+        quiet = quiet and all(at >= self.now for at, *_ in self.scheduler.state.predictions)  # they are corrected now
         self.feed(TaskEnded(self.now, job, task, attempt - 1, self.chance.choice(OUTCOMES)))
         after = self.scheduler.dump()
         assert after.ignored == before.ignored + 1

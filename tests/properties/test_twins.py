@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from headway.core.scheduler import Scheduler
+from headway.history import predictors
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload, workload_us
@@ -74,7 +75,29 @@ class Twin:
 Pass = Callable[[Twin], None]
 
 
-def run(jobs: list[Job], slots: int, decide: Pass, *, per_instant: bool = False) -> Twin:
+@dataclass
+class LastTwo:
+    """A job counts as long as the mean of the two that ended last, if its user says more, until it has run longer."""
+
+    took: list[int] = field(default_factory=list)
+    said: dict[int, int] = field(default_factory=dict)
+
+    def comes(self, job: Job) -> Job:
+        mean = max(1, sum(self.took[-2:]) // 2)
+        if len(self.took) < 2 or mean >= job.estimate:
+            return job
+        self.said[job.id] = job.estimate
+        return replace(job, estimate=mean)
+
+    def correct(self, twin: Twin) -> None:
+        for place, job in enumerate(twin.running):
+            if job.id in self.said and twin.expected_end(job) < twin.now:
+                twin.running[place] = replace(job, estimate=self.said.pop(job.id))
+
+
+def run(
+    jobs: list[Job], slots: int, decide: Pass, *, per_instant: bool = False, predicts: LastTwo | None = None
+) -> Twin:
     """Step from event to event until every job has ended."""
     twin, coming = Twin(slots), sorted(jobs, key=lambda job: (job.release, job.id))
     while coming or twin.running:
@@ -88,13 +111,17 @@ def run(jobs: list[Job], slots: int, decide: Pass, *, per_instant: bool = False)
                 twin.running.remove(job)
                 twin.end[job.id] = at
                 twin.came = None
+                if predicts is not None:
+                    predicts.took.append(job.runtime)
             elif coming and coming[0].release == at:
-                job = coming.pop(0)
+                job = coming.pop(0) if predicts is None else predicts.comes(coming.pop(0))
                 twin.queue.append(job)
                 if twin.came is not None:
                     twin.came.append(job)
             else:
                 break
+            if predicts is not None:
+                predicts.correct(twin)
             if not per_instant:
                 decide(twin)
                 twin.came = []
@@ -115,8 +142,8 @@ def strict(key: Callable[[Job], object]) -> Pass:
     return lambda twin: start_heads(twin, twin.in_order(key)) and None
 
 
-def easy(key: Callable[[Job], object]) -> Pass:
-    """EASY: a later job must not delay the head of the queue."""
+def easy(key: Callable[[Job], object], behind: Callable[[Job], object] | None = None) -> Pass:
+    """EASY: a later job must not delay the head of the queue. The later ones may have an order of their own."""
 
     def decide(twin: Twin) -> None:
         queue = start_heads(twin, twin.in_order(key))
@@ -128,7 +155,7 @@ def easy(key: Callable[[Job], object]) -> Pass:
             if then >= head.width:
                 break
         extra = then - head.width
-        for job in queue:
+        for job in queue if behind is None else sorted(queue, key=lambda job: (behind(job), job.release, job.id)):
             if job.width > twin.free:
                 continue
             if twin.now + job.estimate <= shadow:
@@ -267,19 +294,28 @@ def columns(jobs: list[Job]) -> Workload:
 find = cache(registry.find)  # policies remember nothing, so that one of each kind is enough
 
 
-def headway(jobs: list[Job], slots: int, policy: str, audit: Callable[[Scheduler], None] | None) -> Simulation:
+def headway(
+    jobs: list[Job],
+    slots: int,
+    policy: str,
+    audit: Callable[[Scheduler], None] | None,
+    predictor: predictors.Predictor | None = None,
+) -> Simulation:
     """Run the jobs through the core, on two nodes, so that not all slots are of the same node."""
     nodes = [NodeSpec("a", slots - slots // 2)] + [NodeSpec("b", slots // 2)] * (slots > 1)
-    simulation = Simulation(columns(jobs), nodes, find, policy, audit=audit)
+    simulation = Simulation(columns(jobs), nodes, find, policy, audit=audit, predictor=predictor)
     simulation.run()
     return simulation
 
 
-def compare(seeds: range, policy: str, decide: Pass, *, per_instant: bool = False, overruns: bool) -> None:
+def compare(
+    seeds: range, policy: str, decide: Pass, *, per_instant: bool = False, overruns: bool, predicted: bool = False
+) -> None:
     for seed in seeds:
         jobs, slots = draw(seed, overruns=overruns)
-        twin = run(jobs, slots, decide, per_instant=per_instant)
-        ours = headway(jobs, slots, policy, Scheduler.check if seed % 8 == 0 else None)
+        twin = run(jobs, slots, decide, per_instant=per_instant, predicts=LastTwo() if predicted else None)
+        predictor = predictors.LastTwo() if predicted else None
+        ours = headway(jobs, slots, policy, Scheduler.check if seed % 8 == 0 else None, predictor)
         expected = [(twin.start[job.id], twin.end[job.id]) for job in jobs]
         done = ours.schedule()
         assert list(zip(done.start.tolist(), done.end.tolist(), strict=True)) == expected, (
@@ -297,6 +333,7 @@ CASES = [
     ("easy:order=due", easy(due)),
     ("easy:order=priority", easy(priority)),
     ("easy:order=weighted", easy(weighted)),
+    ("easy:backfill=shortest", easy(release, shortest)),
     ("easy:depth=2", promising(2, release)),
     ("conservative", promising(inf, release)),
     ("fcfs:order=widest", strict(widest)),
@@ -319,6 +356,20 @@ def test_every_job_starts_when_the_twin_starts_it(policy: str, decide: Pass, ove
 @pytest.mark.parametrize(("policy", "decide"), ONCE, ids=[name for name, _ in ONCE])
 def test_one_pass_an_instant(policy: str, decide: Pass, overruns: bool) -> None:
     compare(range(80 if policy in OFTEN else 30), policy, decide, per_instant=True, overruns=overruns)
+
+
+@pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
+@pytest.mark.parametrize("per_instant", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "decide"),
+    [("easy", easy(release)), ("easy:backfill=shortest", easy(release, shortest)), ("sjf", strict(shortest))],
+    ids=["easy", "backfill", "sjf"],
+)
+def test_with_predictions_every_job_starts_when_the_twin_starts_it(
+    policy: str, decide: Pass, per_instant: bool, overruns: bool
+) -> None:
+    text = f"{policy}{',' if ':' in policy else ':'}per_instant=true" if per_instant else policy
+    compare(range(120), text, decide, per_instant=per_instant, overruns=overruns, predicted=True)
 
 
 @pytest.mark.slow

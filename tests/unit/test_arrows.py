@@ -47,8 +47,9 @@ ARROWS: dict[str, set[str]] = {
     "pictures": LEAF,
     "client": LEAF | {"certificates", "files", "given", "pool", "strict_json", "times", "wire"},
     "joblib": {"client"},
-    "sim": {"advice", "core", "model", "errors"},
-    "live": {"advice", "core", "files", "given", "model", "errors", "services", "times", "wire"},
+    "history": {"core", "errors", "model"},
+    "sim": {"advice", "core", "history", "model", "errors"},
+    "live": {"advice", "core", "files", "history", "given", "model", "errors", "services", "times", "wire"},
     "web": {"access", "advice", "live", "core", "model", "errors", "services", "times", "wire"},
     "server": LEAF
     | {"access", "advice", "certificates", "collectors", "config", "engines", "live", "policies", "private", "web"},

@@ -90,10 +90,11 @@ QUIET_SECONDS: Final = 0.5
 )
 @click.option(
     "--estimates",
-    type=click.Choice(["user", "exact"]),
+    type=click.Choice(["user", "last-two", "predicted", "exact"]),
     default="user",
     show_default=True,
-    help="What policies know of run times. user: the estimates of the file; exact: the run times themselves.",
+    help="What policies know of run times. user: the estimates of the file; last-two: the mean of the last two jobs of "
+    "the same user; predicted: a quantile of the last jobs that were alike; exact: the run times themselves.",
 )
 @click.option(
     "--batches", type=int, help=f"Show means with 95 % intervals from this many batches of jobs; default {BATCHES}."
@@ -187,6 +188,7 @@ def simulate(
                 progress=progress,
                 network=network,
                 switching=switching,
+                estimates="user" if estimates == "exact" else estimates,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}

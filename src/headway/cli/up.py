@@ -163,6 +163,14 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     show_default=True,
     help="Cancel an executor's calls when their client has been silent for this long; none: never.",
 )
+@click.option(
+    "--estimates",
+    type=click.Choice(["user", "last-two", "predicted"]),
+    default="user",
+    show_default=True,
+    help="What policies know of run times. user: what users say; last-two: the mean of the last two jobs of the same "
+    "user; predicted: a quantile of the last jobs that were alike.",
+)
 @click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
 @click.option(
     "--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="The largest upload in MiB."
@@ -223,6 +231,7 @@ def up(
     reserve: int | None,
     storage_max: int | None,
     call_lease: str,
+    estimates: str,
     accept_loss: bool,
     upload_max: int,
     task_output_max: int,
@@ -319,6 +328,7 @@ def up(
             keep=Keep(*kept, upload_max << 20),
             call_lease=call,
             bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
+            estimates=estimates,
         ),
         LocalSettings(
             lease=silence,

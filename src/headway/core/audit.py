@@ -159,6 +159,8 @@ def check_places(pool: Pool) -> None:
     for _, _, _, attempt in running:
         assert attempt.bounds is None or attempt.bounds == bounds(attempt.slots), "runs of an attempt"
         assert attempt.frees in (-1, (attempt.slots & pool.up).bit_count()), "what an attempt frees"
+    foreseen = {entry[:3] for entry in pool.state.predictions}
+    assert all(entry[:3] in foreseen for entry in running if entry[3].job.predicted), "predictions"
     if pool.profile is not None:
         promises = [(job.id, job.promise) for job in promised.values() if job.promise is not None]
         pool.profile.check(pool.now, pool.free.bit_count(), pool.expected_ends(), promises)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from headway.core import lifecycle
-from headway.core.views import more, without
+from headway.core.views import more, unpredict, without
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
 from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind
@@ -348,6 +348,8 @@ class Pool(Snapshot):
             self._leave_agenda(job, task)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
+            if job.predicted:
+                state.foresee(attempt)
             before = self.free
             given = self.given.get((job.id, task)) if self.given else None
             if given is not None and given.before is before and given.slots is slots:
@@ -395,6 +397,7 @@ class Pool(Snapshot):
         attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
         if attempt.tier is FOREGROUND:
             insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
+            self.state.foresee(attempt)
         self.arrived = None  # it ends later than expected
 
     def change_tiers(self, attempts: list[AttemptView]) -> None:
@@ -449,6 +452,7 @@ class Pool(Snapshot):
         is_whole = job.kind is RIGID and attempt.bounds is not None and slots & self.up == slots
         attempt.frees = job.width if is_whole else -1
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        self.state.foresee(attempt)
         self.busy |= slots
         before, taken = self.free, self.free & slots
         self.free = before ^ taken
@@ -484,6 +488,23 @@ class Pool(Snapshot):
         if job.outputs:
             begin = max(begin, self.inputs_at(job, task, self.slot_nodes[slots.bit_length() - 1].spec))
         return begin + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
+
+    def correct_prediction(self, job: JobView) -> None:
+        """An attempt has run for longer than predicted: the job's estimate is what the user said, and all know it."""
+        running = [attempt for attempt in job.attempts.values() if not attempt.queued and attempt.tier is FOREGROUND]
+        before = [self._expected_end(job, attempt.task, attempt.slots) for attempt in running]
+        indexes = self.indexes_of(job)
+        for index in indexes:
+            index.discard(job)
+        unpredict(job, self.state.estimate_default)
+        for index in indexes:
+            index.add(job)
+        for attempt, was in zip(running, before, strict=True):
+            self._leave_running(attempt)
+            attempt.expected_end += self._expected_end(job, attempt.task, attempt.slots) - was
+            insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        self.profile = self.layout = None
+        self.look_at_everything()
 
     def end(self, attempt: AttemptView, outcome: Outcome, *, struck: bool = False) -> None:
         """An attempt has ended: settle its task or make it ready again, then pass its slots on.
@@ -642,6 +663,7 @@ class Pool(Snapshot):
             job.times = {**job.times, node.node_class: here}
         here.add(took)
         job.observed.add(took if node.speed == 1.0 else min(round(took * node.speed), LONGEST))
+        job.predicted = False
         if job.observed.mean == job.estimate:
             return
         before = [(index, index.key(job)) for index in self.indexes_of(job)]
@@ -773,6 +795,7 @@ class Pool(Snapshot):
         attempt.start = attempt.since = attempt.saved = self.now
         attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        self.state.foresee(attempt)
         if self.owners.get(slot) is job:
             self._read_ahead(job, slot)
 

@@ -46,7 +46,7 @@ def on_job_submitted(state: State, event: JobSubmitted) -> bool:
     """A new job enters; an id that is already known is ignored."""
     if event.job.id in state.jobs:
         return False
-    state.enter(event.job)
+    state.enter(event.job, event.predicted)
     return True
 
 

@@ -147,6 +147,7 @@ class JobRecord:
     outputs: tuple[OutputRecord, ...] = ()
     planned: tuple[PlannedRecord, ...] = ()
     dealt_from: str = ""
+    predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +374,7 @@ def job_record(job: JobView) -> JobRecord:
         outputs=tuple(OutputRecord(task, *where, at) for task, (where, at) in sorted(job.outputs.items())),
         planned=tuple(PlannedRecord(task, *place) for task, place in sorted(job.planned.items())),
         dealt_from=job.dealt_from,
+        predicted=job.predicted,
     )
 
 
@@ -567,7 +569,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
     job.pool, job.goes_to, job.dealt_from = pool, goes_to, record.dealt_from
-    job.windows, job.cost = record.windows, record.cost
+    job.windows, job.cost, job.predicted = record.windows, record.cost, record.predicted
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:
         pool.meet(job.kind)

@@ -214,6 +214,8 @@ class Scheduler:
                 expiry = leases.next_expiry(state)  # between these events leases only grow longer
         if not taken:
             self.ignored += 1
+        if state.predictions and state.predictions[0][0] < state.now:
+            state.correct_predictions()
         if state.suspects or state.isolations:
             suspects.advance(state)
         if state.unsettled:

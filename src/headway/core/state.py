@@ -8,9 +8,9 @@ from heapq import heappop, heappush, merge
 from typing import Final
 
 from headway.core import lifecycle
-from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
+from headway.core.pool import FOREGROUND, SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
-from headway.core.views import view_of
+from headway.core.views import estimate_of, predict, view_of
 from headway.model.actions import Action, Conclude, JobStatus
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
@@ -75,6 +75,8 @@ class State(Pool):
             `headway.core.switching`.
         was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
         expected: what the job of the next event will be, if that was made before.
+        predictions: when attempts of jobs whose run times are predicted will have run for so long: a heap of
+            `(expected end, job, task, number)`. Entries may be out of date.
     """
 
     __slots__ = (
@@ -94,6 +96,7 @@ class State(Pool):
         "leased",
         "node_losses",
         "others",
+        "predictions",
         "release_queue",
         "rules",
         "services",
@@ -140,12 +143,19 @@ class State(Pool):
         self.heads: dict[JobId, JobView] = {}
         self.was_taken: Slots = UNKNOWN
         self.expected: JobView | None = None
+        self.predictions: list[tuple[Instant, JobId, int, int]] = []
 
-    def enter(self, spec: JobSpec) -> None:
-        """Add a submitted job to the system; it waits from its release date on."""
+    def enter(self, spec: JobSpec, predicted: Duration | None = None) -> None:
+        """Add a submitted job to the system; it waits from its release date on.
+
+        Args:
+            predicted: see `JobSubmitted`.
+        """
         expected, self.expected = self.expected, None
         is_made = expected is not None and expected.spec is spec
         job = expected if is_made and expected is not None else view_of(spec, self.estimate_default)
+        if predicted is not None:
+            predict(job, predicted)
         self.jobs[spec.id] = job
         job.pool = self
         if job.kind is SERVICE:
@@ -298,10 +308,42 @@ class State(Pool):
                 attempt.stepped = True
         for suspicion in self.suspicions.values():
             suspicion.waits += by
+        self.predictions.clear()
         for pool in self.each():
             pool.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in pool.running]
+            for _, _, _, attempt in pool.running:
+                self.foresee(attempt)
             pool.profile = pool.layout = None
             pool.look_at_everything()
+
+    # Predictions
+
+    def foresee(self, attempt: AttemptView) -> None:
+        """Look at an attempt again when it has run in the foreground for as long as predicted."""
+        if attempt.job.predicted:
+            heappush(self.predictions, (attempt.expected_end, attempt.job.id, attempt.task, attempt.number))
+
+    def time_said(self, job: JobView, task: int, slots: Slots) -> Duration:
+        """How long a task runs on these slots by what is told to users.
+
+        That is as `time_of`, but not a prediction: the policy may have asked for one that is mostly too short.
+        """
+        if not job.predicted:
+            return self.time_of(job, task, slots)
+        said = estimate_of(job.spec)
+        return self.run_time(job.sized(self.estimate_default if said is None else said, task), slots)
+
+    def correct_predictions(self) -> None:
+        """Where an attempt has run for longer than predicted, what the user said holds again."""
+        late = self.predictions
+        while late and late[0][0] < self.now:
+            expected_end, number, task, tried = heappop(late)
+            job = self.jobs.get(number)
+            attempt = None if job is None else job.attempts.get(task)
+            if attempt is None or attempt.number != tried or attempt.expected_end != expected_end:
+                continue
+            if attempt.job.predicted and attempt.tier is FOREGROUND and not attempt.queued:
+                pool_of(attempt.job).correct_prediction(attempt.job)
 
     # All pools
 

@@ -9,12 +9,8 @@ from headway.model.job import Bag, JobSpec, Service, Workflow
 from headway.model.snapshot import JobView, RunTimes
 
 
-def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
-    """A job as it is when it has just been submitted.
-
-    Args:
-        estimate_default: the assumed run time of a task without an estimate.
-    """
+def estimate_of(spec: JobSpec) -> Duration | None:
+    """What a job's terms say of the run time of its tasks; None: nothing."""
     estimate = spec.estimate
     if estimate is None and isinstance(spec, Workflow):
         estimate = sum(task.estimate for task in spec.graph) // len(spec.graph)
@@ -22,6 +18,16 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
         estimate = LONGEST  # an instance runs until it is asked to end
     if estimate is None and spec.profile:
         estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
+    return estimate
+
+
+def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
+    """A job as it is when it has just been submitted.
+
+    Args:
+        estimate_default: the assumed run time of a task without an estimate.
+    """
+    estimate = estimate_of(spec)
     job = JobView(spec, estimate_default if estimate is None else estimate)
     if isinstance(spec, Workflow):
         job.missing, job.followers = edges(spec)
@@ -32,6 +38,22 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
     if spec.profile:
         job.times = {node_class: RunTimes(run_time, count=1) for node_class, run_time in spec.profile}
     return job
+
+
+def predict(job: JobView, run_time: Duration) -> None:
+    """Let a prediction take the place of a job's estimate, if it is shorter and one can say how long its tasks run."""
+    if run_time < job.estimate and not (job.times or isinstance(job.spec, Workflow | Service)):
+        job.estimate, job.predicted = run_time, True
+        if job.observed is not None:
+            job.observed = RunTimes(run_time, count=1)
+
+
+def unpredict(job: JobView, estimate_default: Duration) -> None:
+    """Let a prediction that did not hold give way to what the job's terms say."""
+    said = estimate_of(job.spec)
+    job.estimate, job.predicted = estimate_default if said is None else said, False
+    if job.observed is not None:
+        job.observed = RunTimes(job.estimate, count=int(said is not None))
 
 
 def more(counts: Mapping[int, int], task: int, by: int = 1) -> Mapping[int, int]:

@@ -16,22 +16,17 @@ from headway.errors import HeadwayError
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
-from headway.live.store.checks import mean_run_time
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of
+from headway.live.store.past import past_run_times
 from headway.live.store.rows import Rows
 from headway.live.store.schema import FILE, connect_to_read
-from headway.live.store.specs import Specs
-from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted
 from headway.model.forecast import CANNOT, Chance, Forecast
 from headway.model.instant import NEVER, Instant
-from headway.model.job import AnyJob, JobId, Kind
+from headway.model.job import AnyJob, JobId
 from headway.model.snapshot import PolicySource
 from headway.sim.forecast import forecast
-
-PAST: Final = 2000
-"""The run times of so many jobs that ended last are learnt at the start."""
 
 PATIENCE: Final = 2.0
 """For so many seconds at most it waits for an event that is not on the disk yet."""
@@ -100,14 +95,9 @@ class Follower:
 
     def _learnt(self) -> RunTimesKnown:
         """What the jobs that ended last tell of run times."""
-        known, specs, past = RunTimesKnown(self.core.state.estimate_default), Specs(), []
-        rows = self._rows.of("jobs", "WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?", (PAST,))
-        for job, _, _, _, status, _, started, ended, _, _, spec, *_ in rows:
-            if status == JobStatus.SUCCEEDED.value and started is not None:
-                past.append((job, specs.of(spec), ended - started))
-        for job, terms, took in reversed(past):
-            if terms.kind is not Kind.SERVICE:
-                known.learn(terms, mean_run_time(self._db, job) or took)
+        known = RunTimesKnown(self.core.state.estimate_default)
+        for terms, took in past_run_times(self._db, self._rows):
+            known.learn(terms, took)
         return known
 
     def catch_up(self, event: int = 0) -> None:

@@ -164,6 +164,7 @@ class Driver:
             settings.snapshot_every,
             settings.keep.events,
             self._size_of,
+            settings.estimates,
         )
         self._collecting = Collecting()
         self._engine = engine

@@ -13,6 +13,8 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, NoSuchJob, in_short
+from headway.history.predictions import Predictions
+from headway.history.predictors import USER, predictor
 from headway.live import reconciling, work
 from headway.live.intake import TAKEN_AT_ONCE, CheckedSubmission, check_after, check_names
 from headway.live.store import checks
@@ -138,6 +140,7 @@ class Ledger:
         snapshot_every: how many events there are between two stored snapshots, at least.
         keep_events: how long events are kept for replay, see `Expiry.drop_snapshots`.
         size_of: the size of a file that tasks gave, by its name.
+        estimates: what policies know of run times, see `DriverSettings`.
 
     Attributes:
         core: the scheduler; what was fed to it may not be durable yet.
@@ -161,6 +164,7 @@ class Ledger:
         snapshot_every: int,
         keep_events: Duration | None = None,
         size_of: Callable[[str], int] = lambda name: 0,
+        estimates: str = USER,
     ) -> None:
         self.journal = journal
         self.open: dict[JobId, OpenJob] = {}
@@ -173,6 +177,8 @@ class Ledger:
         self.tasks_of: Counter[str] = Counter()
         self._keep_events = keep_events
         self._size_of = size_of
+        self._estimates = estimates
+        self._predictions: Predictions | None = None
         self._policies = policies
         self._policy = policy
         self._snapshot_every = snapshot_every
@@ -223,8 +229,11 @@ class Ledger:
         }
         self._started, self._taking = [job for job in started if job in self.open], range(0)
         self.leased, self.services = {}, {}
+        self._predictions = self._predictions_of_past()
         for job, kept in sorted(self.open.items()):
             kept.view = self.core.state.jobs.get(job)
+            if self._predictions is not None:
+                self._predictions.follow(kept.view)
             if kept.spec.kind is SERVICE and not (kept.view and kept.view.cancelled):
                 self._add_service(kept.spec)
             if kept.spec.leased and not (kept.view and kept.view.cancelled):
@@ -244,6 +253,15 @@ class Ledger:
                 "It was changed by hand, or this Headway decides differently from the one that wrote it."
                 f" `headway up --data {self.journal.folder} --accept-loss` ends these jobs and goes on.",
             )
+
+    def _predictions_of_past(self) -> Predictions | None:
+        """Predictions by what the journal tells of the past; None: the estimates of users count."""
+        made = predictor(self._estimates)
+        if made is None:
+            return None
+        for spec, took in self.journal.past_run_times():
+            made.learn(spec, took)
+        return Predictions(made)
 
     def _contradiction(self) -> list[JobId]:
         """The first few jobs that are open in the table but not in the core, or the other way round."""
@@ -359,11 +377,15 @@ class Ledger:
             ended: what a `TaskEnded` was made from; kept as the result if it settles the task.
             job: the job of a `JobSubmitted` as rows have it, where it was encoded before.
         """
-        batch, now = entry.batch, entry.now
+        batch, now, predictions = entry.batch, entry.now, self._predictions
         self.event += 1
         settled = False
         slots = () if ended is None else self._slots(ended)
+        if predictions is not None:
+            event = predictions.told(event, self.core)
         actions = self._handle(event)
+        if predictions is not None:
+            predictions.note(event, actions, self.core)
         batch.events.append(decided_row(self.event, now, event, self.core.decided, job))
         for action in actions:
             match action:

@@ -327,7 +327,7 @@ def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     job = attempt.job
     if job.kind is Kind.SERVICE or not job.is_estimated or attempt.tier is Tier.BACKGROUND:
         return None
-    run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
+    run_time = driver.core.state.time_said(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
 
 

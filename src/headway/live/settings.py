@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headway.engines import base
 from headway.errors import InvalidInput
+from headway.history.predictors import USER, predictor
 from headway.live.consultant import ANSWER_TIME
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
@@ -30,6 +31,7 @@ class DriverSettings:
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
         bounds: what may be used of the disk.
+        estimates: what policies know of run times, see `headway.history.predictors`: `user`, `last-two` or `predicted`.
 
     Raises:
         InvalidInput: one of them is not allowed.
@@ -45,8 +47,10 @@ class DriverSettings:
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
     bounds: Bounds = field(default_factory=Bounds)
+    estimates: str = USER
 
     def __post_init__(self) -> None:
+        predictor(self.estimates)
         if self.answer_time <= 0:
             raise InvalidInput("answer_time", to_seconds(self.answer_time), "more than 0 seconds")
         if self.call_lease is not None and self.call_lease < LEASE_LEAST:

@@ -22,11 +22,16 @@ from headway.model.window import Window
 
 @value
 class JobSubmitted:
-    """A job was accepted. Its `flaw` is None: it was checked before it was accepted."""
+    """A job was accepted. Its `flaw` is None: it was checked before it was accepted.
+
+    `predicted` is how long a task of it runs on a node of speed factor 1 by what earlier jobs tell, >= 1; None: nothing
+    was asked of them. It counts as the job's estimate, if it is shorter than that, until an attempt has run longer.
+    """
 
     at: Instant
     job: AnyJob
     by: str = ""
+    predicted: Duration | None = None
 
 
 @value

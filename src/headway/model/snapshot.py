@@ -215,7 +215,10 @@ class JobView:
             `NEVER` until then.
         after: jobs in the system that must have succeeded before it may start.
         estimate: expected run time of a task (of mean size) on a node of speed factor 1: what the user gave, else the
-            mean of a workflow's tasks, else the core's default; for a bag corrected by observed run times.
+            mean of a workflow's tasks, else the core's default; for a bag corrected by observed run times. A shorter
+            prediction takes its place, see `predicted`.
+        predicted: whether `estimate` is what was predicted when it was submitted, and holds: no attempt has run for
+            longer, and no run time has been observed.
         observed: run times of a bag's tasks on all nodes, converted to speed factor 1.
         times: the same by class of nodes, not converted; at first the job's profile.
         priority, due: as submitted or changed since; `due` is `NEVER` if there is none.
@@ -287,6 +290,7 @@ class JobView:
         "outputs",
         "planned",
         "pool",
+        "predicted",
         "priority",
         "promise",
         "ready",
@@ -317,6 +321,7 @@ class JobView:
         self.release = spec.release
         self.after: AbstractSet[JobId] = NONE
         self.estimate = estimate
+        self.predicted = False
         self.priority = spec.priority
         self.due: Instant = NEVER if spec.due is None else spec.due
         self.order = (spec.release, spec.id)
@@ -1071,6 +1076,15 @@ def serves_of(policy: Policy) -> frozenset[Kind]:
     A policy does not see jobs of other kinds. They wait, and their reason is `Reason.NOT_SERVED`.
     """
     return frozenset(getattr(policy, "serves", BATCH))
+
+
+QUANTILE: Final = 0.75
+"""How likely a task is to run for no longer than predicted, unless a policy asks for another probability."""
+
+
+def quantile_of(policy: Policy) -> float:
+    """The quantile of its run times that a policy takes for a prediction: its attribute `quantile`, else `QUANTILE`."""
+    return float(getattr(getattr(policy, "policy", policy), "quantile", QUANTILE))
 
 
 def is_top_level(policy: Policy) -> bool:

@@ -50,9 +50,13 @@ class Easy:
         depth: how many jobs are promised a start. 0: none (greedy), 1: EASY, inf: all (conservative).
         per_instant: one pass for all events of an instant, instead of one after each event.
         backfill: the order of those behind the promised ones, one of the same; empty: as `order`.
+        quantile: where run times are predicted (`--estimates`), which quantile of its run times is a job's estimate, 0
+            to 1. A low one is best here: what might be short is tried early, and what runs on counts as long as its
+            user said.
 
     Raises:
-        InvalidInput: the depth is negative or not a whole number, there is no such order, or none is behind.
+        InvalidInput: the depth is negative or not a whole number, there is no such order, none is behind, or the
+            quantile is out of range.
 
     Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, in the wording of MEASY14; many promises: Mu'alem and
     Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
@@ -64,10 +68,13 @@ class Easy:
     depth: float = 1.0
     per_instant: bool = False
     backfill: str = ""
+    quantile: float = 0.1
 
     def __post_init__(self) -> None:
         if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):
             raise InvalidInput("depth", self.depth, "0, 1, 2, ... or inf", hint="1 is EASY, inf is conservative.")
+        if not 0 <= self.quantile <= 1:
+            raise InvalidInput("quantile", self.quantile, "0 to 1")
         check_order(self.order)
         if self.backfill:
             check_order(self.backfill, "backfill")

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from headway import policy_files
 from headway.errors import HeadwayError, InvalidInput
+from headway.history.predictors import USER, predictor
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
 from headway.model.network import NO_NETWORK, Network
@@ -104,6 +105,7 @@ def run(
     services: Sequence[ServiceLoad] = (),
     network: Network = NO_NETWORK,
     switching: Sequence[Switching] = (),
+    estimates: str = USER,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
 
@@ -120,9 +122,11 @@ def run(
             `Schedule.services`.
         network: the lines between the nodes, see `read_network`; default: sending costs nothing.
         switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
+        estimates: `user`, those of the workload; `last-two` or `predicted`, predictions from the jobs that have ended,
+            see `headway.history.predictors`; a job for which there is none has its own estimate.
 
     Raises:
-        InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
+        InvalidInput: the policy, a parameter or the predictor is unknown, or a job can never run on this cluster.
         HeadwayError: what was given as a policy is not a policy.
         NoAdvice: the decider gives no plan.
     """
@@ -145,6 +149,7 @@ def run(
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
             network=network,
             switching=switching,
+            predictor=predictor(estimates),
         )
         return simulation.run(progress)
 

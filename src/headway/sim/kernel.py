@@ -18,6 +18,8 @@ import numpy as np
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
+from headway.history.predictions import Predictions
+from headway.history.predictors import Predictor
 from headway.model.actions import (
     Action,
     ChangeTier,
@@ -124,6 +126,7 @@ class Simulation:
         services: services beside the jobs, with ids that no job has.
         network: the lines between the nodes; default: sending costs nothing.
         switching: how the nodes are switched off and on; default: they stay on.
+        predictor: predicts run times when jobs come, and learns them when jobs end; None: users' estimates count alone.
 
     Attributes:
         served: the services.
@@ -154,12 +157,13 @@ class Simulation:
         services: Sequence[tuple[Service, Answering]] = (),
         network: Network = NO_NETWORK,
         switching: Sequence[Switching] = (),
+        predictor: Predictor | None = None,
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
         check_jobs(workload, quiet_nodes)
         check_outages(outages, quiet_nodes)
-        self._set_up(workload, world or World(), decider, audit, journal)
+        self._set_up(workload, world or World(), decider, audit, journal, predictor)
         self.scheduler = Scheduler(
             lambda text: self._time(policies(text)), policy, estimate_default=estimate_default, period=period
         )
@@ -285,6 +289,7 @@ class Simulation:
         decider: Decider | None,
         audit: Callable[[Scheduler], None] | None,
         journal: list[Event] | None,
+        predictor: Predictor | None = None,
     ) -> None:
         self._workload = workload
         self._world = world
@@ -305,6 +310,7 @@ class Simulation:
         self._due: dict[JobId, Instant] = {}
         self._priority: dict[JobId, float] = {}
         self._first: list[Event] = []
+        self._predictions = None if predictor is None else Predictions(predictor)
 
     def _time(self, policy: Policy) -> Policy:
         timed = TimedPolicy(policy)
@@ -453,13 +459,17 @@ class Simulation:
         return any(before in self.recorder.failed for before in job.after)
 
     def _feed(self, event: Event, advice_seconds: float = 0.0) -> None:
-        scheduler, machines = self.scheduler, self._machines
+        scheduler, machines, predictions = self.scheduler, self._machines, self._predictions
+        if predictions is not None:
+            event = predictions.told(event, scheduler)
         if self._journal is not None:
             self._journal.append(event)
         delay, thought = self._decision_time, self._timed[-1].seconds
         actions = scheduler.handle(event)
         if scheduler.failure is not None:
             raise scheduler.failure
+        if predictions is not None:
+            predictions.note(event, actions, scheduler)
         state = scheduler.state
         if delay is None:
             delay = round((self._timed[-1].seconds - thought + advice_seconds) * SECOND)

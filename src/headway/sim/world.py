@@ -158,7 +158,7 @@ class Estimates:
         if job in self._given:
             run_time = round(self._given[job] / min(nodes[slot].spec.speed for slot in numbers(slots)))
         else:
-            run_time = self._state.time_of(self._state.jobs[job], task, slots)
+            run_time = self._state.time_said(self._state.jobs[job], task, slots)
         return round(run_time * self._world.factor(job, task, attempt)) if self._world.noise else run_time
 
 

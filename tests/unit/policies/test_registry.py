@@ -93,6 +93,8 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
             "depth of policy easy is 1.5; allowed: 0, 1, 2, ... or inf",
             "1 is EASY, inf is conservative.",
         ),
+        ("easy:quantile=1.5", "quantile of policy easy is 1.5; allowed: 0 to 1", ""),
+        ("easy:quantile=nan", "quantile of policy easy is 'nan'; allowed: a number", ""),
         ("easy:depth=deep", "depth of policy easy is 'deep'; allowed: a number", ""),
         ("easy:per_instant=1", "per_instant of policy easy is '1'; allowed: true or false", ""),
         ("workload:period=soon", "period of policy workload is 'soon'; allowed: a number", ""),
@@ -119,7 +121,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
             *(("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("foresight", True)),
             ("per_instant", True),
         ],
-        "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False), ("backfill", "")],
+        "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False), ("backfill", ""), ("quantile", 0.1)],
         "edf": [("per_instant", True)],
         "fcfs": [("order", "release"), ("per_instant", False)],
         "heft": [

@@ -33,6 +33,7 @@ from headway.live.store.disk import Disk, Folder
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.messages import MessageRow, NewMessage, Page
+from headway.live.store.past import past_run_times
 from headway.live.store.refusals import RefusalTable
 from headway.live.store.retained import Retained
 from headway.live.store.rows import Rows, not_whole, refuse
@@ -42,7 +43,7 @@ from headway.live.store.schema import FORMAT as FORMAT
 from headway.live.store.specs import Specs
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
-from headway.model.instant import Instant
+from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.wire import TaskRange, TaskResult, Work
@@ -216,6 +217,10 @@ class Journal:
         before = self.noted("clean")
         self.note("clean", int(clean))
         return bool(before)
+
+    def past_run_times(self) -> Iterator[tuple[JobSpec, Duration]]:
+        """See `live.store.past`."""
+        return past_run_times(self._db, self._rows)
 
     def note(self, name: str, value: int) -> None:
         """Store a number under a name.
