@@ -66,7 +66,7 @@ async def served(folder: Path, estimates: str = "predicted") -> AsyncIterator[Se
             await driver.stop()
 
 
-@pytest.mark.parametrize(("estimates", "expected"), [("predicted", 12.0), ("last-two", 15.0), ("user", 100.0)])
+@pytest.mark.parametrize(("estimates", "expected"), [("predicted", 10.0), ("last-two", 15.0), ("user", 100.0)])
 def test_it_is_as_in_the_simulator(tmp_path: Path, estimates: str, expected: float) -> None:
     """Three jobs one after the other, then a fourth: the same prediction from the same past."""
     release = [0, 30, 40, 60]
@@ -108,7 +108,7 @@ def test_a_job_that_runs_longer_than_predicted_is_not_killed_and_counts_as_its_u
             live.clock.advance(50)
             other = await live.submit()
             assert live.estimate(job) == 100
-            assert live.estimate(other) == 12
+            assert live.estimate(other) == 10
             assert {key[0] for key in live.engine.running} == {job, other}
             told = reports.job_detail(live.driver, other, await reports.outlook_of(live.driver, other))
             assert told.job.estimate == 100, "what its user said"
@@ -127,10 +127,10 @@ def test_after_a_restart_it_knows_as_much_as_before(tmp_path: Path) -> None:
                 await live.run(took)
             running, waiting = await live.submit(), await live.submit(4)
         async with served(tmp_path) as live:
-            assert [live.estimate(job) for job in (running, waiting)] == [12, 12]
-            assert live.estimate(await live.submit()) == 12
+            assert [live.estimate(job) for job in (running, waiting)] == [10, 10]
+            assert live.estimate(await live.submit()) == 10
         async with served(tmp_path, "user") as live:
-            assert [live.estimate(job) for job in (running, waiting)] == [12, 12], "what was decided stays"
+            assert [live.estimate(job) for job in (running, waiting)] == [10, 10], "what was decided stays"
             assert live.estimate(await live.submit()) == 100
 
     asyncio.run(scenario())

@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "engines": LEAF | {"checkpoints", "files", "given", "sockets"},
     "collectors": LEAF,
     "services": {"errors", "model", "sockets", "strict_json"},
-    "foresight": {"core", "errors", "live", "model", "policy_files", "sim", "times"},
+    "foresight": {"core", "errors", "history", "live", "model", "policy_files", "sim", "times"},
     "traces": LEAF | {"times"},
     "workloads": LEAF | {"traces"},
     "metrics": LEAF,
@@ -56,7 +56,8 @@ ARROWS: dict[str, set[str]] = {
     "restate": {"core", "live", "policies"},
     "energies": {"live", "metrics", "model", "policies", "wire"},
     "forecaster": {"errors", "foresight", "live", "model", "policies", "wire"},
-    "reproduce": LEAF | {"sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
+    "reproduce": LEAF
+    | {"history", "sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
 }
 
 # The edge of the program may import any part. No part imports it.

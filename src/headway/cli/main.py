@@ -51,6 +51,11 @@ COMMANDS: Final = {
     "history": ("headway.cli.history", "Measure what a server has run, and write it to files."),
     "check": ("headway.cli.journal", "Check that a data directory or a backup is as it was written."),
     "simulate": ("headway.cli.simulate", "Run a log, table or workflows under one or more policies."),
+    "profile": ("headway.cli.profile", "Show what is known of a program from its past."),
+    "predict": (
+        "headway.cli.predict",
+        "Hold predicted run times of a log against what came.",
+    ),
     "forecast": (
         "headway.cli.forecast",
         "Hold forecasts of a log against what came.",

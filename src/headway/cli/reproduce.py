@@ -6,6 +6,7 @@ import click
 
 from headway.cli.reproduce_chang16 import chang16
 from headway.cli.reproduce_dn13 import dn13
+from headway.cli.reproduce_kim12 import kim12
 from headway.cli.reproduce_lin14 import lin14
 from headway.cli.reproduce_measy14 import measy14
 
@@ -19,3 +20,4 @@ reproduce.add_command(lin14)
 reproduce.add_command(measy14)
 reproduce.add_command(chang16)
 reproduce.add_command(dn13)
+reproduce.add_command(kim12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import sys
 import time
@@ -95,6 +96,13 @@ TERMS: Final = (
         multiple=True,
         help="Start only when this job has succeeded. If it fails or is cancelled, the new job is cancelled too. "
         "May be given many times.",
+    ),
+    click.option(
+        "--feature",
+        "features",
+        metavar="NAME=NUMBER",
+        multiple=True,
+        help="A number that describes it, such as mesh=1e6, for `headway profile`. May be given many times.",
     ),
     click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again."),
     click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one."),
@@ -226,6 +234,7 @@ def job_of(options: dict[str, Any]) -> Iterator[Callable[[Client], Job]]:
         text = options[name]
         option = f"--{name.replace('_', '-')}"
         options[name] = None if text is None or (name == "due" and text == AUTO) else read(text, option)
+    options["features"] = numbers_in(options["features"], "--feature")
     if workflow is not None:
         with flow_of(context, Path(workflow), {**options, "env": env}, command) as made:
             yield made
@@ -353,6 +362,25 @@ def shares_in(text: str, option: str) -> tuple[float, ...]:
         return tuple(map(float, text.split(",")))
     except ValueError:
         raise InvalidInput(option, text, "a number from 0 to 1, or one a process, as 0.5,0.9") from None
+
+
+def numbers_in(given: tuple[str, ...], option: str) -> dict[str, float]:
+    """Words `NAME=NUMBER` as numbers by name.
+
+    Raises:
+        InvalidInput: one has no `=`, what follows is no finite number, or a name comes twice.
+    """
+    found: dict[str, float] = {}
+    for word in given:
+        name, equals, text = word.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not equals or not name or not math.isfinite(value) or name in found:
+            raise InvalidInput(option, word, "NAME=NUMBER, each NAME once", hint="Such as mesh=1e6")
+        found[name] = value
+    return found
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

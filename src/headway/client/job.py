@@ -313,6 +313,8 @@ class Job:
         width: slots of a rigid job with one task, which then runs on each of them; None: one. Implies `together`.
         after: jobs of earlier submissions, by their ids or as their waiters, that must have succeeded before it starts.
             If one of them fails or is cancelled, so is this one.
+        features: numbers that describe it, by name, such as the size of a mesh: `headway profile` tells from earlier
+            jobs which of them matter, and how long similar ones ran.
     """
 
     def __init__(
@@ -343,6 +345,7 @@ class Job:
         together: bool = False,
         width: int | None = None,
         after: int | Submitted | Iterable[int | Submitted] = (),
+        features: Mapping[str, float] | None = None,
     ) -> None:
         self.name = name
         if not isinstance(tasks, Iterable):
@@ -358,6 +361,7 @@ class Job:
         self.retries = retries
         self.time_limit = time_limit
         self.memory_limit = memory_limit
+        self.features: dict[str, float] = dict(features or {})
         self.sizes = tuple(sizes)
         self.profile = dict(profile or {})
         self.preemptible = preemptible
@@ -575,6 +579,7 @@ def new_job(
         movable=job.movable,
         leased=leased,
         after=_ids(job.after),
+        features={name: number(value, f"features[{name!r}]") for name, value in job.features.items()},
     )
     try:
         wrong = flaw(new.spec(LATER, from_seconds(now), ""))

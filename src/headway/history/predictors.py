@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from headway.errors import InvalidInput
+from headway.history.similar import Similar
 from headway.model.instant import Duration
 from headway.model.job import JobSpec
-
-LAST: Final = 5
-"""So many last jobs that are alike tell how long the next one runs."""
-
-FEWEST: Final = 2
-"""With fewer, jobs that are less alike are asked."""
 
 
 class Predictor(Protocol):
@@ -51,46 +46,6 @@ class LastTwo:
         """The mean; the quantile does not matter."""
         last = self._last.get(job.user, ())
         return sum(last) // 2 if len(last) == 2 else None
-
-
-class Similar:
-    """A quantile of the run times of the last jobs that were most alike.
-
-    Most alike are those of the same user, name, width and estimate; then of the same user, name and estimate; then of
-    the same user and name; then of the same user.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[object, ...], deque[Duration]] = defaultdict(lambda: deque(maxlen=LAST))
-
-    def learn(self, job: JobSpec, took: Duration) -> None:
-        """The tasks of a job have run so long in the mean."""
-        for like in _likes(job):
-            self._last[like].append(took)
-
-    def run_time(self, job: JobSpec, quantile: float) -> Duration | None:
-        """The quantile, interpolated between the run times that are next to it."""
-        for like in _likes(job):
-            last = self._last.get(like, ())
-            if len(last) >= FEWEST:
-                return quantile_of(sorted(last), quantile)
-        return None
-
-
-def _likes(job: JobSpec) -> Iterator[tuple[object, ...]]:
-    """What jobs have in common, the narrowest first."""
-    yield job.user, job.name, job.estimate, job.width
-    yield job.user, job.name, job.estimate
-    yield job.user, job.name
-    yield (job.user,)
-
-
-def quantile_of(run_times: list[Duration], quantile: float) -> Duration:
-    """A quantile of rising run times."""
-    place = quantile * (len(run_times) - 1)
-    below = int(place)
-    above = min(below + 1, len(run_times) - 1)
-    return run_times[below] + round((run_times[above] - run_times[below]) * (place - below))
 
 
 PREDICTORS: Final[dict[str, Callable[[], Predictor]]] = {"last-two": LastTwo, "predicted": Similar}

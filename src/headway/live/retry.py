@@ -182,6 +182,7 @@ def again(
         retries=spec.retries,
         time_limit=_seconds(spec.time_limit),
         memory_limit=spec.memory_limit,
+        features=dict(spec.features),
         plan=tuple(
             wire.PlannedTask(
                 to_seconds(graph[task].estimate),

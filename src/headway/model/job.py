@@ -33,6 +33,9 @@ PENALTY_MAX: Final = 1e290
 NAME_MAX: Final = 1000
 """How long the name of a job, and of its user, may be, in characters."""
 
+FEATURES_MAX: Final = 64
+"""So many numbers describe a job at most."""
+
 BYTES_MAX: Final = 2**62
 """More memory than any node has, and more than any task sends; no limit may be higher."""
 
@@ -158,6 +161,8 @@ class JobSpec(_AnyJob):
         retry_of: the job whose failed tasks it runs again; None: of none. It changes nothing.
         numbers: of such a job the number that each of its tasks has for its work (`{i}`, HEADWAY_TASK), as in the job
             before; empty: its own.
+        features: numbers that describe it, by name, from which history tells how long it runs, such as the size of a
+            mesh; in order of their names. They change nothing else.
         kind: which form it has; it cannot be chosen.
     """
 
@@ -183,6 +188,7 @@ class JobSpec(_AnyJob):
     after: tuple[JobId, ...] = ()
     retry_of: JobId | None = None
     numbers: tuple[int, ...] = ()
+    features: tuple[tuple[str, float], ...] = ()
     kind: Kind = field(default=Kind.BAG, init=False)
 
     def penalty_of(self, late: Duration) -> float:
@@ -385,6 +391,7 @@ def flaw(job: JobSpec) -> str | None:
             f"more than 0, less than {BYTES_MAX}, or none",
         ),
         (len(job.numbers) in (0, job.tasks), "numbers", len(job.numbers), "one a task, or none"),
+        (len(job.features) <= FEATURES_MAX, "features", f"{len(job.features)} of them", f"at most {FEATURES_MAX}"),
     )
     of_service = _flaw_of_service(job) if isinstance(job, Service) else None
     wrong = of_service or misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
@@ -402,6 +409,11 @@ def flaw(job: JobSpec) -> str | None:
     for node_class, time in job.profile:
         if not 0 <= time < NEVER:
             return f"profile[{node_class}] is {to_seconds(time)!r}; allowed: 0 or more, {_TIME}"
+    for feature, amount in job.features:
+        if not 0 < len(feature) <= NAME_MAX:
+            return f"features has a name of {len(feature)} characters; allowed: 1 to {NAME_MAX}"
+        if not math.isfinite(amount):
+            return f"features[{feature}] is {amount!r}; allowed: a finite number"
     for place, number in enumerate(job.numbers):
         if not 0 <= number < COUNT_MAX:
             return f"numbers[{place}] is {number!r}; allowed: numbers of tasks, 0 or more"

@@ -68,7 +68,7 @@ class Easy:
     depth: float = 1.0
     per_instant: bool = False
     backfill: str = ""
-    quantile: float = 0.1
+    quantile: float = 0.2
 
     def __post_init__(self) -> None:
         if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):

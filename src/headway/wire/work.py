@@ -183,8 +183,9 @@ class NewJob(Request, frozen=True):
     would use, one for all or one each; `leased` means that only the client can fetch its results, so that it is
     cancelled when the client has been silent for a while; `after` names jobs that must have succeeded before it starts:
     if one fails or is cancelled, so is this one. `retry_of` is the job whose failed tasks it runs again, and `numbers`
-    what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number. `service` has
-    the terms of a service; its `work` is a `Handling`.
+    what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number. `features` are
+    numbers that describe it, for estimates from history. `service` has the terms of a service; its `work` is a
+    `Handling`.
     """
 
     work: Work
@@ -213,6 +214,7 @@ class NewJob(Request, frozen=True):
     after: tuple[Number, ...] = ()
     retry_of: Number | None = None
     numbers: tuple[Count, ...] = ()
+    features: dict[JobText, float] = msgspec.field(default_factory=dict)
     service: ServiceTerms | None = None
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
@@ -255,6 +257,7 @@ class NewJob(Request, frozen=True):
             after=tuple(dict.fromkeys(self.after)),
             retry_of=self.retry_of,
             numbers=self.numbers,
+            features=tuple(sorted(self.features.items())),
         )
 
     def _of_form(self, kind: Kind) -> dict[str, Any]:

@@ -304,3 +304,14 @@ def test_dn13_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path
     assert len(told["instances"]["runs"]) == 2 * 7
     assert [one["published"] for one in told["instances"]["statements"][:3]] == [0.8, 0.8, 0.2]
     assert {one["verdict"] for one in told["instances"]["statements"]} <= {"holds", "holds in part", "does not hold"}
+
+
+def test_kim12_prints_tables_and_writes_files(headway: Any, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    ran = headway("reproduce", "kim12", "estimates", "--samples", 1, "--out", tmp_path)
+    assert ran.status == 0
+    assert "How much each parameter is found to matter" in ran.out
+    assert {path.name for path in tmp_path.iterdir()} == {"influence.png", "estimates.csv", "tables.md"}
+    told = json.loads(headway("reproduce", "kim12", "--samples", 1, "--seed", 3, "--json").out)
+    (run,) = told["estimates"]["runs"]
+    assert (told["paper"], told["samples"], run["seed"]) == ("kim12", 1, 3)

@@ -9,8 +9,9 @@ import pytest
 
 from headway import workload_of
 from headway.foresight.futures import Exactly, RunTime
-from headway.foresight.learning import OWN, RunTimesKnown, RunTimesOfLog
+from headway.foresight.learning import RunTimesKnown, RunTimesOfLog
 from headway.foresight.present import with_told
+from headway.history.similar import LAST
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob
 from headway.testing import job
@@ -47,7 +48,7 @@ def test_nor_do_those_of_a_log() -> None:
 
 def test_jobs_of_one_name_tell_of_that_name_and_others_only_a_little() -> None:
     known = RunTimesKnown(DEFAULT)
-    for _ in range(OWN):
+    for _ in range(LAST):
         known.learn(like("short", 100), 5 * SECOND)
     assert bounds(known(like("short", 100), 0)) == (5, 5)
     low, high = bounds(known(like("other", 100), 0))

@@ -71,7 +71,7 @@ def test_each_policy_asks_for_its_quantile() -> None:
     run.submit(1, Rigid(2))
     run.feed(PolicyChosen(2, "deadline"))
     run.submit(2, Bag(3))
-    assert run.noting.asked == [0.3, 0.1, 0.75]
+    assert run.noting.asked == [0.3, 0.2, 0.75]
 
 
 def test_a_job_that_has_succeeded_tells_how_long_its_tasks_ran() -> None:

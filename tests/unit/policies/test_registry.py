@@ -121,7 +121,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
             *(("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("foresight", True)),
             ("per_instant", True),
         ],
-        "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False), ("backfill", ""), ("quantile", 0.1)],
+        "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False), ("backfill", ""), ("quantile", 0.2)],
         "edf": [("per_instant", True)],
         "fcfs": [("order", "release"), ("per_instant", False)],
         "heft": [

@@ -1,0 +1,166 @@
+"""What is known of a program from its past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headway.cli.show import counted, print_table, span
+from headway.cli.submit import numbers_in
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.metrics import to_json
+
+if TYPE_CHECKING:
+    from headway.foresight.programs import Program
+    from headway.history.factors import Factors
+    from headway.history.similar import Sample
+
+SHOWN: Final = 10
+"""Similar runs in the table; --json has all."""
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--user", help="Only jobs of this user.")
+@click.option(
+    "--feature",
+    "features",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    help="A feature of a run that is planned: which past runs were similar, and how long it will take.",
+)
+@click.option("--out", type=click.Path(dir_okay=False), help="Draw which features matter: .png, .svg or .pdf.")
+@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")
+def profile(
+    name: str | None, user: str | None, features: tuple[str, ...], out: str | None, data: str | None, as_json: bool
+) -> None:
+    """Show what is known of the programs that a server has run: how long, and which features matter.
+
+    A program is what the jobs of one name and user run. With NAME its run times are shown, and, for jobs that were
+    submitted with features (`submit --feature mesh=1e6`), how much each of these matters. Reads the journal of the last
+    2,000 jobs that have ended; the server may run. What is told of features needs scikit-learn.
+    """
+    from headway.client.address import data_directory
+    from headway.foresight.programs import programs
+
+    planned = numbers_in(features, "--feature")
+    if name is None and (planned or out):
+        raise HeadwayError("--feature and --out are about one program", "Name it: headway profile NAME.")
+    every = [one for one in programs(Path(data_directory(data))) if user in (None, one.user)]
+    if name is None:
+        _list(every, as_json=as_json)
+        return
+    found = [one for one in every if one.name == name]
+    if not found:
+        known = {one.name for one in every}
+        raise InvalidInput("name", name, "that of a job that has succeeded", hint=did_you_mean(name, known))
+    if len(found) > 1:
+        users = ", ".join(one.user for one in found)
+        raise HeadwayError(f"several users have jobs named {name}: {users}", "Say whose with --user.")
+    _tell(found[0], planned, out, as_json=as_json)
+
+
+def _list(programs: list[Program], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(to_json({"programs": [_object(one) for one in programs]}), nl=False)
+        return
+    if not programs:
+        click.echo("No job has succeeded yet.")
+        return
+    rows = [
+        (
+            *(one.name or "(no name)", one.user, f"{len(one.runs):,}", span(one.bounds[2])),
+            f"{span(one.bounds[0])} to {span(one.bounds[-1])}",
+            "" if one.asked is None else f"{one.asked:.1f} times",
+        )
+        for one in programs
+    ]
+    headings = ("program", "user", "runs", "median", "90 % of them", "estimate was")
+    print_table(headings, rows, right=headings[2:])
+
+
+def _tell(program: Program, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
+    from headway.foresight.programs import with_features
+    from headway.history.factors import Factors
+
+    described, took = with_features(program.runs)
+    factors = Factors(described, took) if described else None
+    if factors is None and (planned or out):
+        hint = f"Submit some with --feature NAME=NUMBER: {counted(len(program.runs), 'run')} have none."
+        raise HeadwayError(f"no job named {program.name} has features", hint)
+    similar = None if factors is None or not planned else factors.similar(planned)
+    sample = None if factors is None or not planned else factors.sample(planned)
+    if out is not None and factors is not None:
+        _draw(program, factors, out)
+    if as_json:
+        told = _object(program) | {"features": None if factors is None else _features(factors)}
+        if sample is not None and similar is not None:
+            told |= {"similar": [{"took": took[one], **described[one]} for one in similar], "expected": _bounds(sample)}
+        click.echo(to_json(told), nl=False)
+        return
+    low, _, middle, _, high = program.bounds
+    click.echo(
+        f"{counted(len(program.runs), 'job')} named {program.name} of {program.user or 'nobody'} ran for "
+        f"{span(middle)} in the median, nine in ten of them for {span(low)} to {span(high)}."
+    )
+    if program.asked is not None:
+        click.echo(f"Their estimates were {program.asked:.1f} times as long, in the median.")
+    if factors is None:
+        return
+    click.echo(f"\nHow much each feature matters, by {counted(len(took), 'run')}:")
+    rows = [
+        (name, f"{share:.0%}", *(f"{value:g}" for value in (min(of), max(of))))
+        for name, share in factors.influence.items()
+        for of in [[run[name] for run in described]]
+    ]
+    print_table(("feature", "influence", "least", "most"), rows, right=("influence", "least", "most"))
+    for left_out, why in factors.left_out.items():
+        click.echo(f"Nothing can be told of {left_out}: {why}.")
+    if sample is None or similar is None:
+        return
+    click.echo("\nThe most similar runs:")
+    names = factors.names
+    shown = [(span(took[one]), *(f"{described[one][name]:g}" for name in names)) for one in similar[:SHOWN]]
+    print_table(("ran", *names), shown, right=("ran", *names))
+    low, _, middle, _, high = _bounds(sample).values()
+    click.echo(f"It is expected to run for {span(middle)}, and with 90 % for {span(low)} to {span(high)}.")
+
+
+def _bounds(sample: Sample) -> dict[str, float]:
+    from headway.history.bounds import LEVELS
+
+    return {f"{level:g}": sample.quantile(level) for level in LEVELS}
+
+
+def _object(program: Program) -> dict[str, Any]:
+    return {
+        "program": program.name,
+        "user": program.user,
+        "runs": len(program.runs),
+        "run_time": _bounds(program.sample),
+        "estimate_ratio": program.asked,
+    }
+
+
+def _features(factors: Factors) -> dict[str, Any]:
+    return {
+        "influence": factors.influence,
+        "left_out": factors.left_out,
+        "components": [
+            {"explained": one.explained, "loadings": dict(one.loadings), "run_time": one.run_time}
+            for one in factors.components
+        ],
+    }
+
+
+def _draw(program: Program, factors: Factors, out: str) -> None:
+    from headway import pictures
+    from headway.pictures import Mean
+
+    if not factors.influence:
+        raise HeadwayError("there is nothing to draw", "The features are the same in all runs.")
+    told = {name: Mean(share, 0.0) for name, share in factors.influence.items()}
+    pictures.bars({program.name: told}, out, measure="influence on the run time")

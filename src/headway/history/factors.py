@@ -1,0 +1,168 @@
+"""Which parameters of a program matter, and the past runs that were like a new one: "profile factoring" of Kim12.
+
+A run is described by numbers: a mesh size, a Mach number, whatever the user names. Their values and the run times are
+replaced by their ranks, because a run time need not grow in a straight line. Principal component analysis of all of
+them finds the directions in which runs differ. How strongly a parameter and the run time go the same way in the
+directions that explain most of it is the parameter's influence. Past runs are similar whose parameters are near,
+each weighed by its influence; their run times are the estimate.
+
+Source: Kim12; Kim, Koh, Kim, "Profile analysis of scientific application using PCA for cloud computing", IEEE Seoul
+Section, 2011. reading: neither says how influences follow from components, or when runs are similar.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import HeadwayError
+from headway.history.similar import FADES, LAST, Sample, sample_of
+
+Floats = NDArray[np.float64]
+
+LEAST: Final = 5
+"""From fewer runs nothing can be told."""
+
+EXPLAINED: Final = 0.9
+"""The first components count, until they explain this share of all variance."""
+
+
+def check_learner() -> None:
+    """Refuse what needs scikit-learn where it is not installed.
+
+    Raises:
+        HeadwayError: it is not.
+    """
+    if find_spec("sklearn") is None:
+        raise HeadwayError("scikit-learn is not installed", 'Install it with pip install "headway[predict]".')
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A direction in which runs differ.
+
+    Attributes:
+        explained: its share of all variance.
+        loadings: how much of it each parameter has, by name.
+        run_time: how much the run time has.
+    """
+
+    explained: float
+    loadings: Mapping[str, float]
+    run_time: float
+
+
+class Factors:
+    """What past runs of a program tell.
+
+    Args:
+        runs: the parameters of each run, by name; in order of time.
+        took: how long each ran, in seconds.
+
+    Attributes:
+        names: the parameters that all runs have and in which they differ.
+        left_out: the others, and why.
+        components: all directions, those that explain most first.
+        influence: of each parameter, by name, the strongest first; in all they are 1, or 0 if none matters.
+
+    Raises:
+        HeadwayError: there are fewer than `LEAST` runs, or scikit-learn is not installed.
+    """
+
+    def __init__(self, runs: Sequence[Mapping[str, float]], took: Sequence[float]) -> None:
+        check_learner()
+        if len(runs) < LEAST:
+            raise HeadwayError(f"there are {len(runs)} runs; at least {LEAST} are needed to tell what matters")
+        self.left_out: dict[str, str] = {}
+        self._values: dict[str, Floats] = {}
+        for name in dict.fromkeys(name for run in runs for name in run):
+            missing = sum(name not in run for run in runs)
+            if missing:
+                self.left_out[name] = f"{missing} of {len(runs)} runs do not have it"
+                continue
+            values: Floats = np.array([run[name] for run in runs], dtype=np.float64)
+            if not np.isfinite(values).all():
+                self.left_out[name] = "it is not a number in all runs"
+            elif (values == values[0]).all():
+                self.left_out[name] = "it is the same in all runs"
+            else:
+                self._values[name] = values
+        self.names = tuple(self._values)
+        self._took: Floats = np.array(took, dtype=np.float64)
+        self._places = (
+            np.stack([_places(values, values) for values in self._values.values()], axis=1).reshape(len(runs), -1)
+            if self._values
+            else np.empty((len(runs), 0))
+        )
+        self.components = self._components()
+        self.influence = self._influence()
+
+    def _components(self) -> tuple[Component, ...]:
+        from sklearn.decomposition import PCA
+
+        table = np.column_stack([self._places, _places(self._took, self._took)])
+        spread = table.std(axis=0)
+        found = PCA().fit((table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+        return tuple(
+            Component(
+                float(share),
+                dict(zip(self.names, direction[:-1].tolist(), strict=True)),
+                float(direction[-1]),
+            )
+            for share, direction in zip(found.explained_variance_ratio_, found.components_, strict=True)
+            if share > 0
+        )
+
+    def _influence(self) -> dict[str, float]:
+        shared, whole = dict.fromkeys(self.names, 0.0), 0.0
+        for component in self.components:
+            if whole >= EXPLAINED:
+                break
+            whole += component.explained
+            for name, loading in component.loadings.items():
+                shared[name] += component.explained * loading * component.run_time
+        # What goes together by chance does so like one over the root of the number of runs: that much does not count.
+        chance = 1 / math.sqrt(len(self._took))
+        scale = len(self.names) + 1
+        strength = {name: max(0.0, abs(value) * scale - chance) for name, value in shared.items()}
+        total = sum(strength.values())
+        ordered = sorted(strength.items(), key=lambda item: (-item[1], item[0]))
+        return {name: value / total if total else 0.0 for name, value in ordered}
+
+    def similar(self, run: Mapping[str, float], count: int = LAST) -> list[int]:
+        """The numbers of the past runs whose parameters are nearest, the nearest first; of equally near ones the last.
+
+        Raises:
+            HeadwayError: a parameter is missing, or not a number.
+        """
+        place = []
+        for name, values in self._values.items():
+            if name not in run:
+                raise HeadwayError(f"feature {name} is missing; all earlier runs have it")
+            if not math.isfinite(run[name]):
+                raise HeadwayError(f"feature {name} is {run[name]}; allowed: a number")
+            place.append(float(_places(np.array([run[name]]), values)[0]))
+        weights = np.array([self.influence[name] for name in self.names])
+        apart = (
+            ((self._places - np.array(place)) ** 2 * weights).sum(axis=1) if self.names else np.zeros(len(self._took))
+        )
+        return sorted(range(len(apart)), key=lambda number: (apart[number], -number))[:count]
+
+    def sample(self, run: Mapping[str, float]) -> Sample:
+        """The run times of similar runs; the nearer, the more they count. Raises as `similar`."""
+        nearest = self.similar(run)
+        return sample_of([(float(self._took[number]), FADES**rank) for rank, number in enumerate(nearest)])
+
+
+def _places(values: Floats, among: Floats) -> Floats:
+    """Where values lie among others, from 0 to 1: the middle of their ranks there."""
+    ordered = np.sort(among)
+    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    found: Floats = (low + high) / (2 * len(ordered))
+    return found

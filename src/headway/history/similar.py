@@ -1,0 +1,147 @@
+"""How long the tasks of a job run, as a distribution: by the last jobs, of which those count most that are most alike.
+
+    the last 20 of the same user, name, estimate and width      weight 1, 0.85, 0.72, ... from the last one back
+    if these are fewer than 20: of any width                    half of that
+    if there are still fewer: of any estimate, as shares of it  half of that again
+    if there are still fewer: of any name of the user       half of that again
+    if there are still fewer: of all users                  half of that again
+
+Jobs without an estimate are compared with others of the same user and name that have none: what is known of them is
+times, not shares of an estimate.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headway.model.instant import SECOND, Duration
+from headway.model.job import JobSpec
+
+LAST: Final = 20
+"""So many last jobs of each likeness are remembered, and so many are enough."""
+
+FADES: Final = 0.85
+"""How much less each job counts than the one after it."""
+
+WIDER: Final = 0.5
+"""How much less jobs of a wider likeness count."""
+
+LEAST: Final = 3
+"""So many jobs without an estimate say how long others like them run."""
+
+PRIOR: Final = (0.4, 0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6, 2.2)
+"""Shares of an estimate that are expected before anything has ended: it is about right, sometimes half, or double."""
+
+PRIOR_WEIGHT: Final = 0.5
+"""How much all of these count together, beside all jobs."""
+
+FEW: Final = 8
+"""They count if fewer jobs of the same name are known: other programs may be estimated in other ways."""
+
+Like = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Run times in seconds, rising, and the level of each: the share of all the weight that lies below its middle.
+
+    Attributes:
+        seconds, levels: as many of either; levels lie between 0 and 1.
+    """
+
+    seconds: tuple[float, ...]
+    levels: tuple[float, ...]
+
+    def quantile(self, level: float) -> float:
+        """It runs at most so long with this probability."""
+        place = bisect_left(self.levels, level)
+        if place in (0, len(self.levels)):
+            return self.seconds[-1 if place else 0]
+        low, high = self.levels[place - 1], self.levels[place]
+        below, above = self.seconds[place - 1], self.seconds[place]
+        return below + (above - below) * (level - low) / (high - low)
+
+    def below(self, seconds: float) -> float:
+        """The probability that it runs at most so long."""
+        place = bisect_right(self.seconds, seconds)
+        if place in (0, len(self.seconds)):
+            return float(place > 0)
+        low, high = self.seconds[place - 1], self.seconds[place]
+        below, above = self.levels[place - 1], self.levels[place]
+        return below + (above - below) * (seconds - low) / (high - low)
+
+
+class Similar:
+    """What the jobs that have ended tell of others; see the module."""
+
+    def __init__(self) -> None:
+        self._last: dict[Like, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
+
+    def learn(self, job: JobSpec, took: Duration) -> None:
+        """The tasks of a job have run so long in the mean."""
+        for like, unit in _likes(job):
+            self._last[like].append(took / SECOND / unit)
+
+    def sample(self, job: JobSpec, *, guess: bool = True) -> Sample | None:
+        """The run times of a task of a job; None: nothing is known.
+
+        Args:
+            guess: where few jobs of its name are known, count `PRIOR` too.
+        """
+        found: list[tuple[float, float]] = []
+        weight, of_name = 1.0, 0
+        for like, unit in _likes(job):
+            if len(found) >= LAST:
+                break
+            last = self._last.get(like)
+            if last:
+                each = weight
+                for took in reversed(last):
+                    found.append((took * unit, each))
+                    each *= FADES
+                weight *= WIDER
+            if like[0] is SAME_NAME:
+                of_name = len(found)
+        if guess and job.estimate and of_name < FEW:
+            share = PRIOR_WEIGHT * max(1.0, sum(counts for _, counts in found)) / len(PRIOR)
+            found += [(job.estimate / SECOND * part, share) for part in PRIOR]
+        return sample_of(found) if found else None
+
+    def run_time(self, job: JobSpec, quantile: float) -> Duration | None:
+        """How long a task of a job runs at most, with this probability; None: nothing but its estimate is known."""
+        found = self.sample(job, guess=False)
+        return None if found is None else round(found.quantile(quantile) * SECOND)
+
+    def knows(self, job: JobSpec) -> bool:
+        """Whether anything is known of the run times of a job: an estimate, or the past."""
+        return bool(job.estimate) or any(len(self._last.get(like, ())) >= LEAST for like, _ in _likes(job))
+
+
+SAME_NAME: Final = "name"
+OTHERS: Final = "others"
+
+
+def _likes(job: JobSpec) -> Iterator[tuple[Like, float]]:
+    """What jobs have in common, the narrowest first, and what their run times are counted in, in seconds."""
+    user, name, estimate = job.user, job.name, job.estimate
+    yield (SAME_NAME, user, name, estimate, job.width), 1.0
+    yield (SAME_NAME, user, name, estimate), 1.0
+    if estimate:
+        unit = estimate / SECOND
+        yield (SAME_NAME, user, name), unit
+        yield (OTHERS, user), unit
+        yield (OTHERS,), unit
+
+
+def sample_of(weighted: list[tuple[float, float]]) -> Sample:
+    """A sample of run times in seconds, each with its weight."""
+    found = sorted(weighted)
+    whole, below, levels = sum(weight for _, weight in found), 0.0, []
+    for _, weight in found:
+        levels.append((below + weight / 2) / whole)
+        below += weight
+    return Sample(tuple(took for took, _ in found), tuple(levels))

@@ -1,0 +1,166 @@
+"""What a server's past tells of programs: features are kept with jobs, and `headway profile` reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway import Client, Job, Task
+from headway.cli.main import main
+from headway.errors import HeadwayError, InvalidInput
+from headway.foresight.programs import programs, with_features
+from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
+from headway.live.store.journal import Journal
+from headway.model.outcome import Outcome
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+RUNS = [(1.0, 3), (2.0, 5), (4.0, 9), (8.0, 17), (3.0, 7), (6.0, 13)]
+"""Mesh sizes, and how many seconds such runs take."""
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[Driver, FakeEngine, ManualClock]]:
+    engine, clock = FakeEngine(), ManualClock(5)
+    with closing(Journal(folder)) as journal:
+        driver = Driver(journal, engine, clock, find, DriverSettings(policy="easy"))
+        await driver.start((node("a", slots=1),))
+        try:
+            yield driver, engine, clock
+        finally:
+            await driver.stop()
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """A data directory whose server has run a program with features, and one without."""
+
+    async def scenario() -> None:
+        async with served(tmp_path) as (driver, engine, clock):
+
+            async def ran(seconds: float, outcome: Outcome = Outcome.SUCCEEDED, **terms: Any) -> None:
+                job = (await driver.submit("ann", submission(new_job(**terms)))).jobs[0]
+                clock.advance(seconds)
+                engine.end(job, outcome=outcome)
+                while job in driver.core.state.jobs:
+                    await asyncio.sleep(0)
+
+            for number, (mesh, seconds) in enumerate(RUNS):
+                features = {"mesh": mesh, "seed": float(number % 2)}
+                await ran(seconds, name="flow", estimate=60.0, features=features)
+            await ran(1000, Outcome.EXITED, name="flow", features={"mesh": 1.0, "seed": 0.0})
+            for seconds in (2, 4):
+                await ran(seconds, name="plain")
+
+    asyncio.run(scenario())
+    return tmp_path
+
+
+def profile(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["profile", *map(str, words)])
+    assert ended.value.code in (None, 0, 2)
+    return int(ended.value.code or 0), *capfd.readouterr()
+
+
+def test_a_program_is_the_jobs_of_a_name_and_user_that_succeeded(past: Path) -> None:
+    flow, plain = programs(past)
+    assert (flow.name, flow.user, [run.took for run in flow.runs]) == ("flow", "ann", [took for _, took in RUNS])
+    assert flow.bounds[2] == pytest.approx(8)
+    assert flow.asked == pytest.approx((60 / 7 + 60 / 9) / 2)
+    assert (plain.name, len(plain.runs), plain.asked) == ("plain", 2, None)
+    described, took = with_features(flow.runs)
+    assert [(run["mesh"], seconds) for run, seconds in zip(described, took, strict=True)] == RUNS
+
+
+def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = profile(capfd, "--data", past)
+    assert status == 0
+    first, second = (line.split() for line in out.splitlines()[2:])
+    assert (first[:3], second[:3]) == (["flow", "ann", "6"], ["plain", "ann", "2"])
+    told = json.loads(profile(capfd, "--data", past, "--json")[1])
+    assert [(one["program"], one["runs"]) for one in told["programs"]] == [("flow", 6), ("plain", 2)]
+
+
+def test_what_matters_is_told_and_what_a_planned_run_will_take(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    words = "flow", "--data", past, "--feature", "mesh=5", "--feature", "seed=0"
+    told = json.loads(profile(capfd, *words, "--json")[1])
+    assert next(iter(told["features"]["influence"])) == "mesh"
+    assert {one["mesh"] for one in told["similar"][:2]} == {4.0, 6.0}
+    assert 7 <= told["expected"]["0.5"] <= 13
+    status, out, _ = profile(capfd, *words, "--out", past / "what.png")
+    assert status == 0
+    assert "How much each feature matters, by 6 runs:" in out
+    assert "It is expected to run for" in out
+    assert (past / "what.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("flw",), "Did you mean flow?"),
+        (("plain", "--feature", "mesh=1"), "no job named plain has features"),
+        (("flow", "--feature", "mesh=1"), "feature seed is missing"),
+        (("--feature", "mesh=1"), "headway profile NAME"),
+        (("flow", "--feature", "mesh=large"), "allowed: NAME=NUMBER"),
+        (("flow", "--feature", "mesh=nan"), "allowed: NAME=NUMBER"),
+        (("flow", "--feature", "mesh=1", "--feature", "mesh=2"), "each NAME once"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(
+    past: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    status, _, err = profile(capfd, *words, "--data", past)
+    assert status == 2
+    assert said in err
+
+
+def test_without_a_journal_it_says_what_to_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, _, err = profile(capfd, "--data", tmp_path)
+    assert status == 2
+    assert "Name a data directory" in err
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        ({"mesh": float("nan")}, "features[mesh] is nan; allowed: a finite number"),
+        ({"mesh": "large"}, "features['mesh']"),
+        ({"": 1.0}, "features has a name of 0 characters"),
+        ({str(number): 1.0 for number in range(65)}, "features is '65 of them'; allowed: at most 64"),
+    ],
+)
+def test_features_that_are_no_numbers_are_refused(features: dict[str, Any], said: str) -> None:
+    from headway.client.job import new_job as made
+
+    with pytest.raises((HeadwayError, InvalidInput)) as refused:
+        made(Job("flow", [Task(print)], features=features), new_job().work, 1)
+    assert said in str(refused.value)
+
+
+def test_features_go_with_the_job(up: Any) -> None:
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("flow", [Task.command("true")], features={"mesh": 3.0}))
+        assert waiter.result(60)
+    assert any(dict(run.job.features) == {"mesh": 3.0} for one in programs(up.data) for run in one.runs)
+
+
+def test_a_retry_has_the_features_of_the_job_before(up: Any, tmp_path: Path) -> None:
+    with Client(data=up.data) as client:
+        there = tmp_path / "there"
+        first = client.submit(Job("twice", [Task.command("cat", str(there))], features={"mesh": 4.0}))
+        assert first.exception(60) is not None
+        there.write_text("now")
+        assert client.retry(first.job).result(60)
+    assert [dict(run.job.features) for one in programs(up.data) if one.name == "twice" for run in one.runs] == [
+        {"mesh": 4.0}
+    ]

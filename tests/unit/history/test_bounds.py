@@ -1,0 +1,65 @@
+"""Bounds on run times hold as often as they say, also where programs change."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headway.history.bounds import LEVELS, Bounds
+from headway.model.instant import SECOND
+from headway.model.job import JobSpec, Rigid
+
+HOUR = 3600
+
+
+def job(number: int, estimate: float | None = HOUR, user: str = "ann") -> JobSpec:
+    said = None if estimate is None else round(estimate * SECOND)
+    return Rigid(number, estimate=said, user=user, name="flow")
+
+
+def held(bounds: Bounds, took: list[float], estimate: float | None = HOUR) -> float:
+    """Jobs come one after the other, each when the one before has ended. Which share is within the bounds of 90 %?"""
+    within = []
+    for number, each in enumerate(took):
+        told = bounds.of(job(number, estimate))
+        if told is not None:
+            assert list(told) == sorted(told)
+            within.append(told[0] <= each <= told[-1])
+        bounds.learn(job(number, estimate), round(each * SECOND))
+    return sum(within) / len(within)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nine_in_ten_are_within(seed: int) -> None:
+    chance = Random(seed)
+    assert 0.88 <= held(Bounds(), [chance.lognormvariate(5, 1) for _ in range(3000)]) <= 0.92
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_also_where_a_program_changes_again_and_again(seed: int) -> None:
+    """Every forty jobs it takes another time, up to a hundred times as long."""
+    chance = Random(seed)
+    took = [chance.lognormvariate(mean, 0.1) for mean in (chance.uniform(2, 7) for _ in range(100)) for _ in range(40)]
+    assert 0.87 <= held(Bounds(), took) <= 0.92
+
+
+def test_where_jobs_are_cut_no_bound_exceeds_the_estimate() -> None:
+    for cut, most in ((True, 100.0), (False, 500.0)):
+        bounds = Bounds(cut=cut)
+        for number in range(30):
+            bounds.of(job(number, 100.0))
+            bounds.learn(job(number, 100.0), 500 * SECOND)
+        told = bounds.of(job(99, 100.0))
+        assert told is not None
+        assert told[-1] == pytest.approx(most, rel=0.5 if not cut else 0)
+
+
+def test_of_what_nothing_is_known_nothing_is_said() -> None:
+    assert Bounds().of(job(1, None)) is None
+
+
+def test_one_run_gives_bounds_around_it() -> None:
+    bounds = Bounds()
+    bounds.learn(job(1, None), 50 * SECOND)
+    assert bounds.of(job(2, None)) == (50,) * len(LEVELS)
