@@ -4,11 +4,16 @@ Jobs that come next differ from those before them more than these among themselv
 for fewer than 95 % of the jobs. Which level does is learnt on the way: after each job a level is moved up a little if
 the job ran longer than the bound, and down if it did not, such that both cancel out where the bound holds (adaptive
 conformal inference, Gibbs and Candes, NeurIPS 2021).
+
+Jobs that a user has submitted together share their fate: if a bound fails for one, it fails for all, long before
+anything is learnt from it. So bounds are wider the more jobs of the user are open.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate
+from math import log2
 from typing import Final
 
 from headway.history.similar import Sample, Similar
@@ -30,6 +35,9 @@ STRETCH: Final = 12.0
 SHRINK: Final = 3.0
 """The same below the first: 1 - 3 times what the level lacks to 0."""
 
+CROWD: Final = 0.12
+"""How far the outermost levels are moved outward each time the number of a user's open jobs doubles."""
+
 
 class Held:
     """One bound: where it was held against what came, its level is moved until it holds as often as it should.
@@ -41,13 +49,19 @@ class Held:
     def __init__(self, wanted: float) -> None:
         self._wanted = self._level = wanted
 
-    def bound(self, sample: Sample) -> float:
-        """A run time, in seconds."""
-        if self._level > 1:
-            return sample.seconds[-1] * (1 + STRETCH * (self._level - 1))
-        if self._level < 0:
-            return sample.seconds[0] * max(0.0, 1 + SHRINK * self._level)
-        return sample.quantile(self._level)
+    def bound(self, sample: Sample, together: int = 0) -> float:
+        """A run time, in seconds.
+
+        Args:
+            together: how many other bounds wait for what comes of them and share the fate of this one.
+        """
+        level = self._level + CROWD * (2 * self._wanted - 1) * log2(1 + together)
+        level = min(1 + REACH, max(-REACH, level))
+        if level > 1:
+            return sample.seconds[-1] * (1 + STRETCH * (level - 1))
+        if level < 0:
+            return sample.seconds[0] * max(0.0, 1 + SHRINK * level)
+        return sample.quantile(level)
 
     def learn(self, bound: float, took: float) -> None:
         """What came of a bound that was told."""
@@ -66,6 +80,7 @@ class Bounds:
         self._similar = Similar()
         self._held = [Held(level) for level in LEVELS]
         self._told: dict[JobId, tuple[float, ...]] = {}
+        self._open: Counter[str] = Counter()
         self._cut = cut
 
     def of(self, job: JobSpec) -> tuple[float, ...] | None:
@@ -74,12 +89,17 @@ class Bounds:
         if sample is None:
             return None
         most = job.estimate / SECOND if self._cut and job.estimate else float("inf")
-        told = tuple(accumulate((min(most, held.bound(sample)) for held in self._held), max))
+        together = self._open[job.user]
+        told = tuple(accumulate((min(most, held.bound(sample, together)) for held in self._held), max))
         self._told[job.id] = told
+        self._open[job.user] += 1
         return told
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
-        for held, bound in zip(self._held, self._told.pop(job.id, ()), strict=False):
-            held.learn(bound, took / SECOND)
+        told = self._told.pop(job.id, None)
+        if told is not None:
+            self._open[job.user] -= 1
+            for held, bound in zip(self._held, told, strict=True):
+                held.learn(bound, took / SECOND)
         self._similar.learn(job, took)

@@ -63,3 +63,23 @@ def test_one_run_gives_bounds_around_it() -> None:
     bounds = Bounds()
     bounds.learn(job(1, None), 50 * SECOND)
     assert bounds.of(job(2, None)) == (50,) * len(LEVELS)
+
+
+def test_where_many_jobs_of_a_user_are_open_bounds_are_wider() -> None:
+    bounds, chance = Bounds(), Random(1)
+    for number in range(40):
+        bounds.of(job(number))
+        bounds.learn(job(number), round(chance.uniform(10, 90) * SECOND))
+    told = [bounds.of(job(number)) for number in range(100, 132)]
+    alone = bounds.of(job(200, user="bob"))
+    assert alone is not None
+    first, last = told[0], told[-1]
+    assert first is not None
+    assert last is not None
+    assert last[0] < first[0] < first[-1] < last[-1]
+    assert last[2] == first[2], "the median stays"
+    for number in range(100, 132):
+        bounds.learn(job(number), 50 * SECOND)
+    again = bounds.of(job(300))
+    assert again is not None
+    assert again[-1] - again[0] < last[-1] - last[0]
