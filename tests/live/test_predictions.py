@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import InvalidInput
+from headway.foresight.rerun import past
 from headway.history.predictors import predictor
 from headway.live import reports
 from headway.live.driver import Driver
@@ -112,6 +113,9 @@ def test_a_job_that_runs_longer_than_predicted_is_not_killed_and_counts_as_its_u
             assert {key[0] for key in live.engine.running} == {job, other}
             told = reports.job_detail(live.driver, other, await reports.outlook_of(live.driver, other))
             assert told.job.estimate == 100, "what its user said"
+            assert told.predicted == 10
+            before = reports.job_detail(live.driver, job, await reports.outlook_of(live.driver, job))
+            assert before.predicted is None, "it has run for longer"
             (attempt,) = told.attempts
             assert attempt.expected_end == live.clock.now() / SECOND + 100
 
@@ -134,6 +138,19 @@ def test_after_a_restart_it_knows_as_much_as_before(tmp_path: Path) -> None:
             assert live.estimate(await live.submit()) == 100
 
     asyncio.run(scenario())
+
+
+def test_who_runs_the_past_again_is_told_that_run_times_were_predicted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as live:
+            for took in (*LASTED, 5):
+                await live.run(took)
+
+    asyncio.run(scenario())
+    assert (
+        "3 jobs came with predicted run times: other policies go by what their users said."
+        in past(tmp_path, find).left_out
+    )
 
 
 def test_there_must_be_such_a_predictor() -> None:

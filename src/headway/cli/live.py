@@ -171,6 +171,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         + (" each" if len(found.cpu) == 1 < found.width else ""),
         "movable": "it saves when it is asked to move" if found.movable else "",
         "estimate": "" if found.estimate is None else f"{span(found.estimate)} a task",
+        "predicted": "" if detail.predicted is None else f"policies count {span(detail.predicted)} a task",
         "due": f"{clock(found.due)}  {due(found)}".strip(),
         "outlook": outlook(found),
         "expected start" if found.started is None else "next task": expected(found.expected_start, found.assumes),

@@ -73,13 +73,15 @@ def past(folder: Path, policies: PolicySource) -> Past:
     seen: Counter[type[Event]] = Counter()
     changes: list[Event] = []
     late: list[NodeJoined] = []
+    predicted = 0
     with reading(folder) as beginning:
         told = Told(Scheduler.restore(beginning.state, policies), record=True)
         told.take_over()
         for kind, body in beginning.rows:
             event = event_of(kind, body)
-            if isinstance(event, JobSubmitted) and state is None:
-                state = told.core.dump()
+            if isinstance(event, JobSubmitted):
+                predicted += event.predicted is not None
+                state = told.core.dump() if state is None else state
             if state is not None:
                 seen[type(event)] += 1
                 if isinstance(event, NodeDown | NodeUp | NodeLeft | NodeJoined):
@@ -101,6 +103,8 @@ def past(folder: Path, policies: PolicySource) -> Past:
     notes = [f"{seen[kind]:,} times: {what}." for kind, what in LEFT_OUT.items() if seen[kind]]
     if workload.workflows:
         notes.append("Tasks of workflows: their run times count as their estimates.")
+    if predicted:
+        notes.append(f"{predicted:,} jobs came with predicted run times: other policies go by what their users said.")
     if unknown:
         notes.append(f"{unknown:,} jobs have not run or not ended, or are services: they are left out.")
     outages = _outages(changes, state.now, {event.node.name for event in joining})

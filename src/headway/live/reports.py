@@ -255,7 +255,8 @@ def _job_detail(driver: Driver, row: JobRow, outlook: Outlook) -> wire.JobDetail
     attempts = tuple(attempt_report(driver, attempt) for attempt in running_of(view))
     times = tuple(map(_times, checks.run_times(view, 0)))
     held, done = numbers(view.slots), (times, to_seconds(view.lost), view.kills, view.moves)
-    return wire.JobDetail(report, attempts, slot_names(driver, held), seconds(view.promise), *done)
+    predicted = to_seconds(view.estimate) if view.predicted else None
+    return wire.JobDetail(report, attempts, slot_names(driver, held), seconds(view.promise), *done, predicted=predicted)
 
 
 def _predecessors(driver: Driver, spec: JobSpec) -> tuple[wire.Predecessor, ...]:

@@ -298,6 +298,7 @@ class JobDetail(Answer, frozen=True):
             first, then others.
         failed: the numbers of the tasks that failed, the first thousand.
         retry_of: the job whose failed tasks it runs again.
+        predicted: as how long policies count a task, while it is open and that is predicted; None: as its user said.
         cursor: messages about what happens to it after this report have greater numbers.
     """
 
@@ -315,6 +316,7 @@ class JobDetail(Answer, frozen=True):
     ended: tuple[TaskReport, ...] = ()
     failed: tuple[int, ...] = ()
     retry_of: JobId | None = None
+    predicted: float | None = None
 
 
 class JobList(Answer, frozen=True):
