@@ -115,6 +115,10 @@ class Client:
     let_go: set[JobId] = field(default_factory=set)
 
 
+ESTIMATES = ("user", "predicted", "last-two")
+"""What policies know of run times; they are taken in turn, by policy and by how often states are stored."""
+
+
 class Rates:
     """How likely what is, by a seed: no two runs are alike, and some have none of a fault."""
 
@@ -139,6 +143,7 @@ class Rates:
         self.snapshot_every = random.choice((20, 100, 10_000))
         self.policy = random.choice(POLICIES)
         self.acknowledged = random.choice((5 * SECOND, 86_400 * SECOND))
+        self.estimates = ESTIMATES[(POLICIES.index(self.policy) + self.snapshot_every) % len(ESTIMATES)]
 
 
 class World:
@@ -289,6 +294,7 @@ class World:
                 policy=self.rates.policy if journal.is_new else None,
                 snapshot_every=self.rates.snapshot_every,
                 keep=Keep(acknowledged=self.rates.acknowledged),
+                estimates=self.rates.estimates,
             ),
             asking=self._ask,
         )
