@@ -14,7 +14,8 @@ import pytest
 from headway import Client, Job, Task
 from headway.cli.main import main
 from headway.errors import HeadwayError, InvalidInput
-from headway.foresight.programs import programs, with_features
+from headway.foresight.programs import programs
+from headway.history import factors
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
@@ -76,8 +77,8 @@ def test_a_program_is_the_jobs_of_a_name_and_user_that_succeeded(past: Path) -> 
     assert flow.bounds[2] == pytest.approx(8)
     assert flow.asked == pytest.approx((60 / 7 + 60 / 9) / 2)
     assert (plain.name, len(plain.runs), plain.asked) == ("plain", 2, None)
-    described, took = with_features(flow.runs)
-    assert [(run["mesh"], seconds) for run, seconds in zip(described, took, strict=True)] == RUNS
+    assert [(run.features["mesh"], run.took) for run in flow.runs] == RUNS
+    assert flow.runs[0].features.keys() == {"mesh", "seed", "tasks", "width", "estimate", "hour of the week"}
 
 
 def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +108,9 @@ def test_what_matters_is_told_and_what_a_planned_run_will_take(past: Path, capfd
     ("words", "said"),
     [
         (("flw",), "Did you mean flow?"),
-        (("plain", "--feature", "mesh=1"), "no job named plain has features"),
+        (("plain", "--feature", "mesh=1"), "--feature is 'mesh'; allowed: a feature of its earlier runs"),
+        (("plain", "--feature", "tasks=1"), "there are 2 runs; at least 5 are needed"),
+        (("flow", "--feature", "mash=1"), "Did you mean mesh?"),
         (("flow", "--feature", "mesh=1"), "feature seed is missing"),
         (("--feature", "mesh=1"), "headway profile NAME"),
         (("flow", "--feature", "mesh=large"), "allowed: NAME=NUMBER"),
@@ -122,6 +125,29 @@ def test_what_cannot_be_told_is_refused(
     status, _, err = profile(capfd, *words, "--data", past)
     assert status == 2
     assert said in err
+
+
+def test_numbers_in_a_command_are_features_too(up: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    with Client(data=up.data) as client:
+        for number in range(6):
+            took = f"0.0{number}"
+            client.submit(Job("naps", [Task.command("sh", "-c", "sleep $1", "--nap", took, f"of={number}")])).result(60)
+    told = json.loads(profile(capfd, "naps", "--data", up.data, "--json")[1])
+    assert {"nap", "of"} <= set(told["features"]["influence"])
+    (naps,) = (one for one in programs(up.data) if one.name == "naps")
+    assert [run.features["nap"] for run in naps.runs] == [number / 100 for number in range(6)]
+
+
+def test_without_scikit_learn_run_times_are_shown(
+    past: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(factors, "find_spec", lambda name: None)
+    status, out, _ = profile(capfd, "flow", "--data", past)
+    assert status == 0
+    assert "6 jobs named flow of ann ran for" in out
+    assert 'pip install "headway[predict]"' in out
+    assert profile(capfd, "flow", "--feature", "mesh=1", "--data", past)[0] == 2
 
 
 def test_without_a_journal_it_says_what_to_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

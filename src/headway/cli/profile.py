@@ -39,9 +39,10 @@ def profile(
 ) -> None:
     """Show what is known of the programs that a server has run: how long, and which features matter.
 
-    A program is what the jobs of one name and user run. With NAME its run times are shown, and, for jobs that were
-    submitted with features (`submit --feature mesh=1e6`), how much each of these matters. Reads the journal of the last
-    2,000 jobs that have ended; the server may run. What is told of features needs scikit-learn.
+    A program is what the jobs of one name and user run. With NAME its run times are shown, and how much each feature
+    matters for them: what jobs were submitted with (`submit --feature mesh=1e6`), numbers in the command (`--mesh
+    1e6`), tasks, width, estimate and hour of the week. Reads the journal of the last 2,000 jobs that have ended; the
+    server may run. What is told of features needs scikit-learn.
     """
     from headway.client.address import data_directory
     from headway.foresight.programs import programs
@@ -83,14 +84,20 @@ def _list(programs: list[Program], *, as_json: bool) -> None:
 
 
 def _tell(program: Program, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
-    from headway.foresight.programs import with_features
-    from headway.history.factors import Factors
+    from headway.history.factors import LEAST, Factors, has_learner
 
-    described, took = with_features(program.runs)
-    factors = Factors(described, took) if described else None
-    if factors is None and (planned or out):
-        hint = f"Submit some with --feature NAME=NUMBER: {counted(len(program.runs), 'run')} have none."
-        raise HeadwayError(f"no job named {program.name} has features", hint)
+    described, took = [run.features for run in program.runs], [run.took for run in program.runs]
+    for name in planned:
+        known = {feature for run in described for feature in run}
+        if name not in known:
+            hint = did_you_mean(name, known) or f"Its runs have {', '.join(sorted(known))}."
+            raise InvalidInput("--feature", name, "a feature of its earlier runs", hint=hint)
+    is_asked = bool(planned or out)
+    factors = Factors(described, took) if is_asked or (len(took) >= LEAST and has_learner()) else None
+    last = program.runs[-1]
+    own = {name for run in program.runs for name, _ in run.job.features}
+    if planned:  # what is not said of it is as of the last run, but for what users themselves say of each
+        planned = {name: value for name, value in last.features.items() if name not in own} | planned
     similar = None if factors is None or not planned else factors.similar(planned)
     sample = None if factors is None or not planned else factors.sample(planned)
     if out is not None and factors is not None:
@@ -109,6 +116,11 @@ def _tell(program: Program, planned: dict[str, float], out: str | None, *, as_js
     if program.asked is not None:
         click.echo(f"Their estimates were {program.asked:.1f} times as long, in the median.")
     if factors is None:
+        if len(took) >= LEAST:
+            click.echo('Which features matter is told with scikit-learn: pip install "headway[predict]".')
+        return
+    if not factors.influence:
+        click.echo(f"Its {counted(len(took), 'run')} differ in nothing that is known.")
         return
     click.echo(f"\nHow much each feature matters, by {counted(len(took), 'run')}:")
     rows = [
@@ -118,7 +130,8 @@ def _tell(program: Program, planned: dict[str, float], out: str | None, *, as_js
     ]
     print_table(("feature", "influence", "least", "most"), rows, right=("influence", "least", "most"))
     for left_out, why in factors.left_out.items():
-        click.echo(f"Nothing can be told of {left_out}: {why}.")
+        if left_out in own:
+            click.echo(f"Nothing can be told of {left_out}: {why}.")
     if sample is None or similar is None:
         return
     click.echo("\nThe most similar runs:")

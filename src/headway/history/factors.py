@@ -33,13 +33,18 @@ EXPLAINED: Final = 0.9
 """The first components count, until they explain this share of all variance."""
 
 
+def has_learner() -> bool:
+    """Whether scikit-learn is installed."""
+    return find_spec("sklearn") is not None
+
+
 def check_learner() -> None:
     """Refuse what needs scikit-learn where it is not installed.
 
     Raises:
         HeadwayError: it is not.
     """
-    if find_spec("sklearn") is None:
+    if not has_learner():
         raise HeadwayError("scikit-learn is not installed", 'Install it with pip install "headway[predict]".')
 
 
