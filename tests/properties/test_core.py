@@ -860,7 +860,6 @@ class World:
         attempt = self.running[job, task].attempt if (job, task) in self.running else self.tries[job, task] + 1
         before, quiet = self.scheduler.dump(), not self.scheduler.state.round_due
         quiet = quiet and all(at > self.now for at in self.wakes)
-        quiet = quiet and all(at >= self.now for at, *_ in self.scheduler.state.predictions)  # they are corrected now
         self.feed(TaskEnded(self.now, job, task, attempt - 1, self.chance.choice(OUTCOMES)))
         after = self.scheduler.dump()
         assert after.ignored == before.ignored + 1

@@ -214,7 +214,7 @@ class Scheduler:
                 expiry = leases.next_expiry(state)  # between these events leases only grow longer
         if not taken:
             self.ignored += 1
-        if state.predictions and state.predictions[0][0] < state.now:
+        if taken and state.predictions and state.predictions[0][0] < state.now:
             state.correct_predictions()
         if state.suspects or state.isolations:
             suspects.advance(state)
