@@ -8,7 +8,7 @@ import msgspec
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, SECOND, from_seconds
-from headway.model.job import BYTES_MAX, COUNT_MAX, NAME_MAX, SIZE_RANGE
+from headway.model.job import BYTES_MAX, COUNT_MAX, FEATURES_MAX, NAME_MAX, SIZE_RANGE
 from headway.model.node import COUNT_MAX as NODE_COUNT_MAX
 from headway.model.node import NAME_MAX as NODE_NAME_MAX
 from headway.model.node import SPEED_RANGE
@@ -72,6 +72,9 @@ Amount = Annotated[float, _shown(minimum=0)]
 Size = Annotated[float, _shown(minimum=SIZE_RANGE[0], maximum=SIZE_RANGE[1])]
 Speed = Annotated[float, _shown(minimum=SPEED_RANGE[0], maximum=SPEED_RANGE[1])]
 JobText = Annotated[str, _shown(maxLength=NAME_MAX)]
+Features = Annotated[
+    dict[Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX)], float], msgspec.Meta(max_length=FEATURES_MAX)
+]
 NodeText = Annotated[str, msgspec.Meta(max_length=NODE_NAME_MAX, pattern=r"^[ -~]*$")]
 NodeName = Annotated[str, _shown(minLength=1, maxLength=NODE_NAME_MAX, pattern=r"^[!--0-~][ -~]*$")]
 """Terms of jobs and nodes as `headway.model` has them; what it takes beyond ASCII is not described."""

@@ -33,6 +33,7 @@ from headway.wire.base import (
     CoresOfOne,
     Count,
     Due,
+    Features,
     JobText,
     Least1,
     Number,
@@ -214,7 +215,7 @@ class NewJob(Request, frozen=True):
     after: tuple[Number, ...] = ()
     retry_of: Number | None = None
     numbers: tuple[Count, ...] = ()
-    features: dict[JobText, float] = msgspec.field(default_factory=dict)
+    features: Features = msgspec.field(default_factory=dict)
     service: ServiceTerms | None = None
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
