@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "engines": LEAF | {"checkpoints", "files", "given", "sockets"},
     "collectors": LEAF,
     "services": {"errors", "model", "sockets", "strict_json"},
-    "foresight": {"core", "errors", "history", "live", "model", "policy_files", "sim", "times"},
+    "foresight": {"core", "errors", "history", "live", "model", "policy_files", "sim", "times", "wire"},
     "traces": LEAF | {"times"},
     "workloads": LEAF | {"traces"},
     "metrics": LEAF,
