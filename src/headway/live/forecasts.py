@@ -109,11 +109,13 @@ class Outlook:
         forecast: the source; None: there is no forecast.
         jobs: what is expected of each.
         lack: why there is no forecast, or why it does not reach the end of all jobs; empty: nothing is lacking.
+        behind: how many events it does not include yet, because the process that makes it could not read them in time.
     """
 
     forecast: Forecast | None = None
     jobs: Mapping[JobId, Expected] = field(default_factory=dict)
     lack: str = ""
+    behind: int = 0
 
 
 UNKNOWN: Final = Outlook()
@@ -258,12 +260,13 @@ class Forecasts:
             """In the thread: how sure it was before is told until it is known how sure it is now."""
             known = before.jobs
             jobs = (replace(one, chance=known[one.job].chance) if one.job in known else one for one in made.jobs)
-            outlook = _outlook_of(replace(made, jobs=tuple(jobs)))
+            outlook = _outlook_of(replace(made, jobs=tuple(jobs)), question.event)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(keep, outlook)
 
         def keep(outlook: Outlook) -> None:
-            self._last, self._event, self._of, self._made = outlook, question.event, core, time.monotonic()
+            reached = question.event - outlook.behind
+            self._last, self._event, self._of, self._made = outlook, reached, core, time.monotonic()
             self._took = self._made - began
             if not soon.done():
                 soon.set_result(None)
@@ -271,20 +274,29 @@ class Forecasts:
         try:
             if not gives_threads():
                 raise NoForecast("the system gives no thread for it")
-            keep(await aside(lambda: _outlook_of(ask(question, told))))
+            keep(await aside(lambda: _outlook_of(ask(question, told), question.event)))
         except Exception as error:  # whatever it is, callers get an answer
             is_known = isinstance(error, HeadwayError | OSError)
             log.warning("no forecast was made: %s", said(error), exc_info=None if is_known else error)
             keep(Outlook(lack=f"{CANNOT}: {error}"))
-        self._whole = question.event
+        self._whole = self._event
 
     def _done(self, _: asyncio.Task[None]) -> None:
         self._making = None
 
 
-def _outlook_of(made: Forecast) -> Outlook:
+def _outlook_of(made: Forecast, event: int) -> Outlook:
+    """What a forecast says that was to include this event."""
+    behind = max(0, event - made.event) if made.event and not made.failure else 0
     lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
-    return Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
+    if behind and not lack:
+        lack = f"the forecast does not include what happened last ({_counted(behind)}); ask again in a moment"
+    return Outlook(made, {expected.job: expected for expected in made.jobs}, lack, behind)
+
+
+def _counted(events: int) -> str:
+    """How many events they are, in words."""
+    return "1 event" if events == 1 else f"{events:,} events"
 
 
 class ForecastProcess:
