@@ -1,7 +1,7 @@
 """How many requests will come in the next window, from the numbers of those before.
 
 `last` is the number of the last window, which the paper takes (Chang16 V.B.1: the rate as measured). `Arrivals` does
-better; docs/explanation/services-model.md has the comparison.
+better on the logs of the paper; docs/explanation/services-model.md has the comparison.
 """
 
 from __future__ import annotations
