@@ -436,35 +436,33 @@ class TestProcess:
             assert "gone" in follower.expected(state).failure
 
 
-def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
         made: list[Forecast] = []
-        counted = Counted(tmp_path)
+        counted, is_free, asked = Counted(tmp_path), False, 0
 
         def ask(question: Question, told: Tell) -> Forecast:
             """The same forecast again until its process can read on."""
+            nonlocal asked
             if not made or is_free:
                 made.append(counted(question, told))
             told(made[-1])
+            asked += 1
             return made[-1]
 
-        is_free = False
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             assert (await live.forecasts.outlook(1)).behind == 0
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
-            for name in ("PATIENCE", "PATIENCE_NEWS", "PATIENCE_LIST"):
-                monkeypatch.setattr(forecasts, name, 0.2)
-            found = await live.forecasts.outlook(2)
+            waiting = asyncio.create_task(live.forecasts.outlook(2))
+            await becomes(lambda: asked >= 3)
+            found = await live.forecasts.outlook(2, patience=0.0)
             assert found.behind >= 1
             assert "does not include what happened last" in found.lack
             assert 1 in found.jobs, "what is known of others is told"
             assert 2 not in found.jobs
             is_free = True
-            monkeypatch.setattr(forecasts, "PATIENCE_NEWS", LIMIT)
-            found = await live.forecasts.outlook(2)
+            found = await waiting
             assert (found.behind, found.lack) == (0, "")
             assert 2 in found.jobs
 
