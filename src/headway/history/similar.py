@@ -13,7 +13,7 @@ times, not shares of an estimate.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +23,9 @@ from headway.model.job import JobSpec
 
 LAST: Final = 20
 """So many last jobs of each likeness are remembered, and so many are enough."""
+
+LIKES_MAX: Final = 50_000
+"""So many likenesses are remembered; the one that was met longest ago is forgotten first. Every job may have a name."""
 
 FADES: Final = 0.85
 """How much less each job counts than the one after it."""
@@ -79,12 +82,16 @@ class Similar:
     """What the jobs that have ended tell of others; see the module."""
 
     def __init__(self) -> None:
-        self._last: dict[Like, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
+        self._last: dict[Like, deque[float]] = {}
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
         for like, unit in _likes(job):
-            self._last[like].append(took / SECOND / unit)
+            last = self._last.pop(like, None) or deque(maxlen=LAST)
+            last.append(took / SECOND / unit)
+            self._last[like] = last
+        while len(self._last) > LIKES_MAX:
+            del self._last[next(iter(self._last))]
 
     def sample(self, job: JobSpec, *, guess: bool = True) -> Sample | None:
         """The run times of a task of a job; None: nothing is known.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headway.history import similar
 from headway.history.similar import FADES, LAST, LEAST, PRIOR, WIDER, Sample, Similar
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid
@@ -60,6 +61,16 @@ def test_old_runs_are_forgotten() -> None:
     assert sample(known).quantile(0.5) == 9
     learn(known, *[9] * (LAST - 5))
     assert sample(known).quantile(1.0) == 9
+
+
+def test_jobs_that_all_have_names_of_their_own_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similar, "LIKES_MAX", 50)
+    known = Similar()
+    for number in range(1000):
+        learn(known, 5, name=f"job {number}")
+    assert len(known._last) == 50
+    assert known.sample(job(name="job 0"), guess=False) is not None, "its user is still known"
+    assert known.sample(job(name="job 999"), guess=False) is not None
 
 
 @pytest.mark.parametrize(
