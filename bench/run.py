@@ -34,6 +34,7 @@ SECTIONS = (
     "lin14",
     "startup",
     "live",
+    "questions",
     "dask_engine",
     "executor",
     "fresh",

@@ -1,4 +1,4 @@
-"""Makes forecasts in a separate process (`python -m headway.forecaster DATA`), beside a server.
+"""Makes forecasts in a separate process (`python -m headway.forecaster DATA [--arrivals]`), beside a server.
 
 It follows the server's journal, reads questions from standard input, one after the other, and answers them. It ends
 with its input, or when no question has come for a while.
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 NICE = 5
 """The process gives way to the server, for which callers wait."""
 
+ARRIVALS = "--arrivals"
+"""With this word behind the folder, jobs come in the futures as they did in the past."""
+
 IDLE_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the time of a start."""
 
@@ -40,8 +43,9 @@ _encode = msgspec.msgpack.encode
 class Answers:
     """Answers questions about the server of a data directory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, arrivals: bool) -> None:
         self._folder = folder
+        self._arrivals = arrivals
         self._follower: Follower | None = None
 
     def to(self, body: bytes) -> Iterator[bytes]:
@@ -88,7 +92,7 @@ class Answers:
 
     def _caught_up(self, event: int) -> Follower:
         if self._follower is None:
-            self._follower = Follower(self._folder, find)
+            self._follower = Follower(self._folder, find, arrivals=self._arrivals)
         self._follower.catch_up(event)
         return self._follower
 
@@ -97,7 +101,7 @@ def main() -> None:
     """Answer until there is no more to answer."""
     os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and with it the input
-    asked, told, answers = 0, os.dup(1), Answers(Path(sys.argv[1]))
+    asked, told, answers = 0, os.dup(1), Answers(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:])
     os.dup2(2, 1)  # whatever a policy prints is no answer
     with suppress(BrokenPipeError):  # the server that asked was killed
         while select.select([asked], [], [], IDLE_SECONDS)[0]:

@@ -97,6 +97,7 @@ class Settings:
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
         quotas: what bounds users.
         alerts: whom to tell before a job is late; None: nobody.
+        arrivals: whether forecasts count on jobs that will come, as jobs came lately.
         tls: the files with certificate and key for HTTPS; empty: the server makes them itself; None: HTTP.
     """
 
@@ -115,6 +116,7 @@ class Settings:
     quotas: Quotas = field(default_factory=Quotas)
     tls: tuple[Path, Path] | tuple[()] | None = None
     alerts: AlertSettings | None = None
+    arrivals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         if tokens.reports() and not settings.engine.run_as:
             log.warning("tasks run as this account and can read %s: with --run-as users could not do so", token_file)
         clock = SystemClock()
-        forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster", str(settings.data.absolute())))
+        command = (sys.executable, "-m", "headway.forecaster", str(settings.data.absolute()))
+        forecaster = ForecastProcess((*command, "--arrivals") if settings.arrivals else command)
         chosen = settings.driver
         if chosen.period is None and journal.is_new:
             chosen = replace(chosen, period=FIRST_PERIOD)

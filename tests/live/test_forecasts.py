@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from headway import wire
@@ -36,6 +37,7 @@ from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
 from headway.model.forecast import Advice, Forecast
+from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
@@ -434,6 +436,37 @@ class TestProcess:
             follower.catch_up()
             state = replace(follower.state(0), policy="gone")
             assert "gone" in follower.expected(state).failure
+
+
+def test_jobs_that_will_come_delay_those_that_wait_if_they_are_counted_on(tmp_path: Path) -> None:
+    """Short jobs with an early due date came all the time: one without waits for more of them."""
+
+    async def scenario() -> None:
+        engine, clock = FakeEngine(), ManualClock(5)
+        with closing(Journal(tmp_path)) as journal:
+            live = Driver(journal, engine, clock, find, DriverSettings(policy="easy:order=due"))
+            await live.start((node("a", slots=1),))
+            for _ in range(20):
+                due = clock.now() / SECOND + 20
+                (job,) = (await live.submit("me", submission(new_job(name="short", estimate=9.0, due=due)))).jobs
+                clock.advance(9)
+                engine.end(job)
+                await settled()
+                clock.advance(1)
+            await live.submit("me", submission(new_job(name="short", estimate=9.0, due=1e6)))
+            await live.submit("me", submission(new_job(name="patient", estimate=9.0)))
+            ends = []
+            for arrivals in (False, True):
+                with closing(Follower(tmp_path, find, arrivals=arrivals)) as follower:
+                    follower.catch_up()
+                    state = follower.state(clock.now())
+                    ends.append(float(np.median(follower.futures(state).end[:, -1])))
+            await live.stop()
+        alone, among_others = ends
+        assert alone == pytest.approx(18, abs=1)
+        assert among_others > 40
+
+    run(scenario)
 
 
 def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_path: Path) -> None:

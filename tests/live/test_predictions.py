@@ -55,7 +55,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, estimates: str = "predicted") -> AsyncIterator[Served]:
+async def served(folder: Path, estimates: str | None = "predicted") -> AsyncIterator[Served]:
     engine, clock = FakeEngine(), ManualClock(5)
     with closing(Journal(folder)) as journal:
         settings = DriverSettings(policy=POLICY, estimates=estimates)
@@ -136,6 +136,19 @@ def test_after_a_restart_it_knows_as_much_as_before(tmp_path: Path) -> None:
         async with served(tmp_path, "user") as live:
             assert [live.estimate(job) for job in (running, waiting)] == [10, 10], "what was decided stays"
             assert live.estimate(await live.submit()) == 100
+
+    asyncio.run(scenario())
+
+
+def test_the_choice_is_that_of_the_last_run_unless_another_is_made(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, None) as live:
+            for took in LASTED:
+                await live.run(took)
+            assert live.estimate(await live.submit()) == 100, "at first what users say"
+        for chosen, expected in (("last-two", 15), (None, 15), ("predicted", 10), (None, 10), ("user", 100), (None, 100)):
+            async with served(tmp_path, chosen) as live:
+                assert live.estimate(await live.submit()) == expected, chosen
 
     asyncio.run(scenario())
 

@@ -16,8 +16,10 @@ from headway.cli.main import main
 from headway.errors import HeadwayError, InvalidInput
 from headway.foresight.programs import programs
 from headway.history import factors
+from headway.history.features import INPUTS
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
+from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal
 from headway.model.outcome import Outcome
 from headway.policies.registry import find
@@ -78,7 +80,36 @@ def test_a_program_is_the_jobs_of_a_name_and_user_that_succeeded(past: Path) -> 
     assert flow.asked == pytest.approx((60 / 7 + 60 / 9) / 2)
     assert (plain.name, len(plain.runs), plain.asked) == ("plain", 2, None)
     assert [(run.features["mesh"], run.took) for run in flow.runs] == RUNS
-    assert flow.runs[0].features.keys() == {"mesh", "seed", "tasks", "width", "estimate", "hour of the week"}
+    of_terms = {"tasks", "width", "estimate", "hour of the week"}
+    assert flow.runs[0].features.keys() == {"mesh", "seed", *of_terms, "on speed=1"}
+
+
+def test_what_is_known_of_a_program_stays_when_its_jobs_are_deleted(past: Path) -> None:
+    before = programs(past)
+    with closing(Journal(past)) as journal:
+        for _ in journal.past.take_over(1000, 3):
+            pass
+        ended = [row.id for row in journal.jobs()]
+        for job in ended:
+            journal._db.execute("DELETE FROM messages WHERE job = ?", (job,))
+        assert len(journal.expiry.drop_jobs(10**18, 1000, Walk())) == len(ended)
+        assert list(journal.jobs()) == []
+    after = programs(past)
+    assert [(one.name, one.user, one.runs, one.asked) for one in after] == [
+        (one.name, one.user, one.runs, one.asked) for one in before
+    ]
+
+
+def test_how_large_uploads_are_is_a_feature(up: Any, tmp_path: Path) -> None:
+    with Client(data=up.data) as client:
+        for size in (10, 2000):
+            (tmp_path / "given").write_bytes(b"x" * size)
+            url = client.upload(tmp_path / "given")
+            assert client.submit(Job("reads", [Task.command("cat", "in", inputs={"in": url})])).result(60)
+        own = Job("reads", [Task.command("cat", "in", inputs={"in": url})], features={INPUTS: 7.0})
+        assert client.submit(own).result(60)
+    (reads,) = (one for one in programs(up.data) if one.name == "reads")
+    assert [run.features[INPUTS] for run in reads.runs] == [10, 2000, 7]
 
 
 def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Forecasts beside them; what came of them corrects the bounds of later ones.",
 )
+@click.option("--arrivals", is_flag=True, help="Jobs come in the futures too, as they did in the week before.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")
 def forecast(
     trace: Trace,
@@ -41,6 +42,7 @@ def forecast(
     instants: int,
     futures: int,
     rehearsals: int,
+    arrivals: bool,
     as_json: bool,
 ) -> None:
     """Stop a simulated log at random instants, forecast its open jobs, and hold the forecasts against what came.
@@ -74,6 +76,7 @@ def forecast(
             seed=trace.seed,
             futures=futures,
             rehearsals=rehearsals,
+            arrivals=arrivals,
             progress=told,
         )
     if as_json:

@@ -41,8 +41,8 @@ def profile(
 
     A program is what the jobs of one name and user run. With NAME its run times are shown, and how much each feature
     matters for them: what jobs were submitted with (`submit --feature mesh=1e6`), numbers in the command (`--mesh
-    1e6`), tasks, width, estimate and hour of the week. Reads the journal of the last 2,000 jobs that have ended; the
-    server may run. What is told of features needs scikit-learn.
+    1e6`), tasks, width, estimate, hour of the week, the size of uploads, and the nodes. Reads the journal; the server
+    may run. What is told of features needs scikit-learn.
     """
     from headway.client.address import data_directory
     from headway.foresight.programs import programs

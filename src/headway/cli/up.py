@@ -147,6 +147,13 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     help="How long uploads that no open job needs are kept after their last use, at least 2m; none: for ever.",
 )
 @click.option(
+    "--keep-history",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(min=0, max=1_000_000),
+    help="Of how many ended jobs it is kept how long they ran, however long ago that was.",
+)
+@click.option(
     "--reserve",
     type=click.IntRange(min=0),
     help="MiB of the disk that are kept for jobs already accepted; "
@@ -166,10 +173,11 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option(
     "--estimates",
     type=click.Choice(["user", "last-two", "predicted"]),
-    default="user",
-    show_default=True,
     help="What policies know of run times. user: what users say; last-two: the mean of the last two jobs of the same "
-    "user; predicted: a quantile of the last jobs that were alike.",
+    "user; predicted: a quantile of the last jobs that were alike. Default: as in the last run, at first user.",
+)
+@click.option(
+    "--forecast-arrivals", is_flag=True, help="Forecasts count on new jobs, such as came in the last week; they are wider."
 )
 @click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
 @click.option(
@@ -228,10 +236,12 @@ def up(
     keep_keys: str,
     keep_incidents: str,
     keep_uploads: str,
+    keep_history: int,
     reserve: int | None,
     storage_max: int | None,
     call_lease: str,
-    estimates: str,
+    estimates: str | None,
+    forecast_arrivals: bool,
     accept_loss: bool,
     upload_max: int,
     task_output_max: int,
@@ -325,7 +335,7 @@ def up(
             None if rounds is None else from_seconds(rounds),
             answer_time=answer,
             read_ahead=READ_AHEAD,
-            keep=Keep(*kept, upload_max << 20),
+            keep=Keep(*kept, upload_max << 20, keep_history),
             call_lease=call,
             bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
             estimates=estimates,
@@ -349,6 +359,7 @@ def up(
         quotas=read_quotas(Path(quotas)) if quotas else Quotas(),
         tls=tls,
         alerts=alerted,
+        arrivals=forecast_arrivals,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

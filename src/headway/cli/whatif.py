@@ -198,12 +198,15 @@ def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[Any, Any]:
     """What comes later, as it is and as it would be."""
     if load is None:
         return None, None
+    from headway.foresight.coming import coming
     from headway.foresight.rerun import past
-    from headway.foresight.whatif import recent
     from headway.policy_files import find
 
     came = past(folder, find).workload
-    return recent(now, came, 1.0), recent(now, came, load)
+    as_it_is, otherwise = (coming(now.state.now, came, factor) for factor in (1.0, load))
+    if otherwise is None:
+        raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")
+    return as_it_is, otherwise
 
 
 def _object(found: WhatIf, words: list[str], futures: int, seed: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,11 +15,12 @@ from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.foresight.chances import Chances
+from headway.foresight.coming import coming, workload_of_past
 from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of
-from headway.live.store.past import past_run_times
+from headway.live.store.past import PastJob, past_job, past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import FILE, connect_to_read
 from headway.model.events import JobSubmitted
@@ -33,6 +35,9 @@ PATIENCE: Final = 2.0
 
 POLL: Final = 0.002
 
+CAME_MAX: Final = 2_000
+"""Of so many jobs that have ended it is remembered when they came: others come like them."""
+
 WORK_MAX: Final = 40_000
 """Each future ends after so many events."""
 
@@ -45,6 +50,7 @@ class Follower:
     Args:
         folder: the data directory; its server may run.
         policies: finds a policy by its text. It is not asked for what was decided: that is recorded.
+        arrivals: whether jobs come in the futures as they did in the past; otherwise nobody submits anything.
 
     Attributes:
         core: the scheduler as it was after event `seq`.
@@ -58,9 +64,11 @@ class Follower:
     core: Scheduler
     seq: int
 
-    def __init__(self, folder: Path, policies: PolicySource) -> None:
+    def __init__(self, folder: Path, policies: PolicySource, *, arrivals: bool = False) -> None:
         self._path = folder / FILE
         self._policies = policies
+        self._arrivals = arrivals
+        self._came: deque[PastJob] = deque(maxlen=CAME_MAX)
         self._chances = Chances()
         self._started: dict[JobId, Instant] = {}
         self._ended: dict[JobId, Instant] = {}
@@ -96,8 +104,9 @@ class Follower:
     def _learnt(self) -> RunTimesKnown:
         """What the jobs that ended last tell of run times."""
         known = RunTimesKnown(self.core.state.estimate_default)
-        for terms, took in past_run_times(self._db, self._rows):
-            known.learn(terms, took)
+        for past in past_jobs(self._db, self._rows):
+            known.learn(past.job, past.took)
+            self._came.append(past)
         return known
 
     def catch_up(self, event: int = 0) -> None:
@@ -147,6 +156,7 @@ class Follower:
             spec = self._specs.pop(job, None)
             if spec is not None and tasks and job not in recorder.failed:
                 self.run_times.learn(spec, took // tasks)
+                self._came.append(past_job(spec, self._ended[job], took // tasks))
             recorder.failed.pop(job, None)
 
     def state(self, now: Instant) -> StateRecord:
@@ -199,6 +209,7 @@ class Follower:
             self._policies,
             self.run_times,
             count=futures_for(state),
+            arrivals=coming(state.now, workload_of_past(self._came)) if self._arrivals else None,
             seed=SEED,
             work_max=WORK_MAX,
             processes=len(os.sched_getaffinity(0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -21,6 +21,7 @@ from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.calibration import AHEAD, LEVELS, Calibration, horizon_of
 from headway.foresight.chances import RESOLVED
+from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
@@ -114,6 +115,7 @@ def trial(
     seed: int = 0,
     futures: int = FUTURES,
     rehearsals: int = REHEARSALS,
+    arrivals: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Trial:
     """Stop a simulated workload at random instants, forecast all open jobs, and compare with what came.
@@ -126,6 +128,7 @@ def trial(
         instants: how many, >= 1; drawn evenly from the last nine tenths of the time in which jobs come.
         futures: how many are simulated at each.
         rehearsals: forecasts beside them, >= 0; see `REHEARSALS`.
+        arrivals: whether jobs come in the futures as they did before the instant; otherwise nobody submits anything.
         progress: called with the number of forecasts made.
 
     Raises:
@@ -142,7 +145,7 @@ def trial(
     begin = first + (last - first) // 10
     asked = [(int(at), True) for at in rng.integers(begin, last, instants)]
     practised = [(int(at), False) for at in rng.integers(first, last, rehearsals)]
-    made = _made(workload, nodes, policy, learner, sorted(asked + practised), seed, futures, progress)
+    made = _made(workload, nodes, policy, learner, sorted(asked + practised), seed, futures, arrivals, progress)
     return _judged(made)
 
 
@@ -184,6 +187,7 @@ def _made(
     instants: Sequence[tuple[Instant, bool]],
     seed: int,
     futures: int,
+    arrivals: bool,
     progress: Callable[[int], None] | None,
 ) -> list[_Foretold]:
     """All forecasts, with what came."""
@@ -201,7 +205,8 @@ def _made(
             jobs = tuple(job.spec.id for job in state.jobs)
             if jobs:
                 run_times = {job: learner.expected(job) for job in jobs}
-                bounds = pool.submit(_foretell, state, run_times, seed + number, futures)
+                came = _came(workload, recorder.end, at) if arrivals else None
+                bounds = pool.submit(_foretell, state, run_times, seed + number, futures, came)
                 waits = _past_waits(workload, recorder.start, jobs, at)
                 asked.append(_Asked(at, is_asked, jobs, waits, bounds))
             if len(asked) > 2 * processes:
@@ -221,9 +226,24 @@ def _made(
         ]
 
 
-def _foretell(state: StateRecord, run_times: dict[JobId, RunTime], seed: int, futures: int) -> _Bounds:
+def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Workload:
+    """The jobs of the recent past whose run times are known at an instant."""
+    first, last = np.searchsorted(workload.release, [at - SPAN, at], side="right").tolist()
+    return workload.take(np.array([row for row in range(first, last) if row in ended], dtype=np.int64))
+
+
+def _foretell(
+    state: StateRecord, run_times: dict[JobId, RunTime], seed: int, futures: int, came: Workload | None
+) -> _Bounds:
     """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
-    drawn = draw_futures(state, policy_files.find, lambda job, task: run_times[job.id], seed=seed, count=futures)
+    drawn = draw_futures(
+        state,
+        policy_files.find,
+        lambda job, task: run_times[job.id],
+        seed=seed,
+        count=futures,
+        arrivals=None if came is None else coming(state.now, came),
+    )
     default = state.estimate_default / SECOND
     limits = draw_futures(
         state,

@@ -6,28 +6,22 @@ Both have the same draws, so what differs between them follows from the change.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.errors import InvalidInput
+from headway.foresight.coming import Arrivals
 from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw_futures
-from headway.foresight.present import Present
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec
 from headway.model.snapshot import PolicySource
 from headway.model.workload import Workload
 from headway.sim.specs import specs
-
-SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
-"""Jobs that come later are like those of so much of the recent past."""
-
-Arrivals = Callable[[np.random.Generator], Workload | None]
 
 
 class Bounds(NamedTuple):
@@ -180,34 +174,3 @@ def _bounds(values: Floats) -> Bounds:
     told = [float(ordered[place]) for place in (round(last * 0.5), math.floor(last * 0.05), math.ceil(last * 0.95))]
     median, low, high = (None if np.isinf(one) else one for one in told)
     return Bounds(median, low, high)
-
-
-def recent(now: Present, past: Workload, load: float) -> Arrivals:
-    """Draws jobs that come later: as in the recent past, from a random moment of it on, at so many times its rate.
-
-    Args:
-        past: the jobs that came, with the run times that they had.
-        load: 1: as often as they came.
-
-    Raises:
-        InvalidInput: too few have come.
-    """
-    at = now.state.now
-    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
-    rows = np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
-    if len(rows) < 2:
-        raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")
-    came = past.take(rows)
-    begin = int(came.release[0])
-    length = max(1, at - begin)
-
-    def draw(rng: np.random.Generator) -> Workload:
-        offset = int(rng.integers(length))
-        since = (came.release - begin - offset) % length
-        order = np.argsort(since, kind="stable")
-        shifted = came.take(order)
-        release = at + 1 + np.rint(since[order] / load).astype(np.int64)
-        moved = np.where(shifted.due >= NEVER, NEVER, shifted.due - shifted.release + release)
-        return replace(shifted, release=release, due=moved)
-
-    return draw

@@ -8,6 +8,9 @@
 
 Jobs without an estimate are compared with others of the same user and name that have none: what is known of them is
 times, not shares of an estimate.
+
+Of jobs that are described by features only those of the same user and name count whose features were nearest, if there
+are enough and they tell anything; see `history.described`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from headway.history.described import Described
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobSpec
 
@@ -26,6 +30,9 @@ LAST: Final = 20
 
 LIKES_MAX: Final = 50_000
 """So many likenesses are remembered; the one that was met longest ago is forgotten first. Every job may have a name."""
+
+DESCRIBED_MAX: Final = 5_000
+"""Of so many programs runs with features are remembered; the one that ended longest ago is forgotten first."""
 
 FADES: Final = 0.85
 """How much less each job counts than the one after it."""
@@ -83,6 +90,7 @@ class Similar:
 
     def __init__(self) -> None:
         self._last: dict[Like, deque[float]] = {}
+        self._described: dict[Like, Described] = {}
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
@@ -92,6 +100,13 @@ class Similar:
             self._last[like] = last
         while len(self._last) > LIKES_MAX:
             del self._last[next(iter(self._last))]
+        if job.features:
+            like = _described(job)
+            described = self._described.pop(like, None) or Described()
+            described.learn(job.features, took / SECOND)
+            self._described[like] = described
+            while len(self._described) > DESCRIBED_MAX:
+                del self._described[next(iter(self._described))]
 
     def sample(self, job: JobSpec, *, guess: bool = True) -> Sample | None:
         """The run times of a task of a job; None: nothing is known.
@@ -99,6 +114,10 @@ class Similar:
         Args:
             guess: where few jobs of its name are known, count `PRIOR` too.
         """
+        described = self._described.get(_described(job)) if job.features else None
+        nearest = [] if described is None else described.nearest(job.features, LAST)
+        if nearest:
+            return sample_of([(took, FADES**rank) for rank, took in enumerate(nearest)])
         found: list[tuple[float, float]] = []
         weight, of_name = 1.0, 0
         for like, unit in _likes(job):
@@ -142,6 +161,11 @@ def _likes(job: JobSpec) -> Iterator[tuple[Like, float]]:
         yield (SAME_NAME, user, name), unit
         yield (OTHERS, user), unit
         yield (OTHERS,), unit
+
+
+def _described(job: JobSpec) -> Like:
+    """What jobs have in common whose features are compared."""
+    return (job.user, job.name, *(name for name, _ in job.features))
 
 
 def sample_of(weighted: list[tuple[float, float]]) -> Sample:

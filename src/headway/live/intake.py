@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -13,12 +13,13 @@ from headway import files, wire
 from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
+from headway.history.features import INPUTS
 from headway.live.aside import aside
 from headway.live.parts import Parts
 from headway.live.store.journal import Journal, encode, work_body
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind, flaw
+from headway.model.job import FEATURES_MAX, JobId, JobSpec, Kind, flaw
 from headway.model.snapshot import JobView
 from headway.wire.base import array_head
 from headway.wire.by_parts import by_parts
@@ -209,13 +210,14 @@ def check_same(submission: wire.Submission, digest: bytes, before: bytes) -> Non
 
 def _uploads(
     work: wire.Work, urls: tuple[Collection[str], Collection[str]], field: str, journal: Journal
-) -> Pausing[set[str]]:
-    """Check that tasks can open the URLs that work names, as far as is known now; returns the uploads among them.
+) -> Pausing[dict[str, int]]:
+    """Check that tasks can open the URLs that work names, as far as is known now; returns the uploads among them, with
+    their sizes in bytes.
 
     Raises:
         InvalidInput: nothing here knows the scheme of a URL, or an upload is not here.
     """
-    names, alike = set[str](), dict[tuple[str, ...], str | None]()
+    names, alike = dict[str, int](), dict[tuple[str, ...], str | None]()
     if isinstance(work, wire.Steps):
         names.update(_given(work, field, journal))
     for kind, named in zip(("inputs", "outputs"), urls, strict=True):
@@ -233,14 +235,21 @@ def _uploads(
             upload = files.upload_of(url)
             if upload is None or kind == "outputs":
                 continue
-            if not journal.retained.has_upload(upload[0]):
+            size = journal.retained.upload_size(upload[0])
+            if size is None:
                 raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=_UPLOAD_AGAIN)
-            names.add(upload[0])
+            names[upload[0]] = size
     return names
 
 
-def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[str]:
-    """The uploads among what tasks get of others that are not run again.
+def _with_inputs(spec: JobSpec, size: int) -> JobSpec:
+    """The terms of a job with the size of its uploads as a feature, unless its user has given one of this name."""
+    features = {INPUTS: float(size), **dict(spec.features)}
+    return replace(spec, features=tuple(sorted(features.items()))) if len(features) <= FEATURES_MAX else spec
+
+
+def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[tuple[str, int]]:
+    """The uploads among what tasks get of others that are not run again, with their sizes.
 
     Raises:
         InvalidInput: one is not here.
@@ -248,10 +257,11 @@ def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[str]:
     for number, gift in work.given.items():
         for name, url in gift.outputs.items():
             upload = files.upload_of(url)
-            if upload is None or not journal.retained.has_upload(upload[0]):
+            size = None if upload is None else journal.retained.upload_size(upload[0])
+            if upload is None or size is None:
                 allowed = "an upload that the server keeps"
                 raise InvalidInput(f"{field}.given[{number}].outputs[{name!r}]", url, allowed, hint=_UPLOAD_AGAIN)
-            yield upload[0]
+            yield upload[0], size
 
 
 def gives_uploads(work: wire.Work) -> bool:
@@ -379,8 +389,10 @@ def look_at(
             replaces.add(spec.id)
         names = wire.functions_of(job.work)
         given = yield from _uploads(job.work, urls, f"jobs[{place}].work", journal)
+        if spec.id not in large and any(given.values()):
+            spec = _with_inputs(spec, sum(given.values()))
         functions.update(names)
-        uploads |= given
+        uploads |= given.keys()
         specs.append(spec)
         works.append((" ".join((*names, *given)), body or encode(job.work)))
     for name, blob in submission.blobs.items():

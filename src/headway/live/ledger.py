@@ -68,6 +68,9 @@ _USED_AGAIN: Final[Duration] = 600 * SECOND
 _USED_MAX: Final = 10_000
 
 
+ESTIMATES: Final = "estimates"
+"""Under this name the journal has what policies knew of run times in the last run."""
+
 SERVICE: Final = Kind.SERVICE
 
 T = TypeVar("T")
@@ -164,7 +167,7 @@ class Ledger:
         snapshot_every: int,
         keep_events: Duration | None = None,
         size_of: Callable[[str], int] = lambda name: 0,
-        estimates: str = USER,
+        estimates: str | None = None,
     ) -> None:
         self.journal = journal
         self.open: dict[JobId, OpenJob] = {}
@@ -256,11 +259,14 @@ class Ledger:
 
     def _predictions_of_past(self) -> Predictions | None:
         """Predictions by what the journal tells of the past; None: the estimates of users count."""
-        made = predictor(self._estimates)
+        chosen = self._estimates or self.journal.fact(ESTIMATES) or USER
+        if chosen != (self.journal.fact(ESTIMATES) or USER):
+            self.journal.note(ESTIMATES, chosen)
+        made = predictor(chosen)
         if made is None:
             return None
-        for spec, took in self.journal.past_run_times():
-            made.learn(spec, took)
+        for past in self.journal.past.jobs():
+            made.learn(past.job, past.took)
         return Predictions(made)
 
     def _contradiction(self) -> list[JobId]:

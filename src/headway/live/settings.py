@@ -31,7 +31,8 @@ class DriverSettings:
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
         bounds: what may be used of the disk.
-        estimates: what policies know of run times, see `headway.history.predictors`: `user`, `last-two` or `predicted`.
+        estimates: what policies know of run times, see `headway.history.predictors`: `user`, `last-two` or `predicted`;
+            None: as in the last run, at first `user`.
 
     Raises:
         InvalidInput: one of them is not allowed.
@@ -47,10 +48,10 @@ class DriverSettings:
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
     bounds: Bounds = field(default_factory=Bounds)
-    estimates: str = USER
+    estimates: str | None = None
 
     def __post_init__(self) -> None:
-        predictor(self.estimates)
+        predictor(self.estimates or USER)
         if self.answer_time <= 0:
             raise InvalidInput("answer_time", to_seconds(self.answer_time), "more than 0 seconds")
         if self.call_lease is not None and self.call_lease < LEASE_LEAST:

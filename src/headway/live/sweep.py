@@ -23,6 +23,9 @@ from headway.model.job import JobId
 PART: Final = 250
 """How many rows are deleted, or looked at, in one transaction at most."""
 
+PAST_PART: Final = 50
+"""Of how many ended jobs history gets what it needs in one go."""
+
 PAGES: Final = 50
 """How many pages of the journal are given back to the disk at a time."""
 
@@ -50,6 +53,7 @@ class Keep:
         uploads: uploads and functions that no open job and no result names, after their last use; at least
             `KEPT_LEAST`.
         upload_max: the most bytes that an uploaded file may have.
+        history: of how many jobs at most it is kept how long they ran, also after they are deleted; 0: of none.
     """
 
     acknowledged: Duration = DAY
@@ -60,6 +64,7 @@ class Keep:
     incidents: Duration | None = 90 * DAY
     uploads: Duration | None = 3600 * SECOND
     upload_max: int = 16 << 30
+    history: int = 20_000
 
     def __post_init__(self) -> None:
         for name, span in (("keep_keys", self.keys), ("keep_uploads", self.uploads)):
@@ -113,6 +118,7 @@ class Sweep:
         Raises:
             NotNow: not now; start again later.
         """
+        yield from self._journal.past.take_over(self._keep.history, PAST_PART)
         yield from self._results()
         yield from self._jobs()
         yield from self._clients()

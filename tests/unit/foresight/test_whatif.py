@@ -12,7 +12,7 @@ from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.futures import Exactly
 from headway.foresight.present import Present
-from headway.foresight.whatif import WhatIf, added, recent, what_if
+from headway.foresight.whatif import WhatIf, added, what_if
 from headway.model.events import JobChanged, NodeDrained, NodeJoined
 from headway.model.instant import SECOND
 from headway.policies.registry import find
@@ -90,22 +90,3 @@ def test_who_is_not_touched_by_a_change_has_the_same_bounds() -> None:
     assert low is not None
     assert high is not None
     assert 4 < low < high < 60.001
-
-
-def test_more_load_delays_and_draws_the_jobs_of_the_recent_past() -> None:
-    state = three()
-    state = replace(state, now=1000 * SECOND)
-    past = workload_of(
-        release=[100 * place for place in range(10)], runtime=[30] * 10, due=[100 * n + 50 for n in range(10)]
-    )
-    drawn = recent(Present(state, None, {}), past, 2.0)(np.random.default_rng(1))  # type: ignore[arg-type]
-    assert drawn is not None
-    assert len(drawn) == 10
-    assert drawn.release[0] >= state.now
-    assert set(np.diff(drawn.release).tolist()) == {50 * SECOND}  # twice as often
-    assert set((drawn.due - drawn.release).tolist()) == {50 * SECOND}
-
-
-def test_load_is_unknown_where_nothing_came() -> None:
-    with pytest.raises(InvalidInput, match="load is 2"):
-        recent(Present(three(), None, {}), workload_of(release=[0], runtime=[1]), 2.0)  # type: ignore[arg-type]

@@ -183,13 +183,6 @@ class Checks:
         return 0.0 if row is None else float(row[0])
 
 
-def mean_run_time(db: sqlite3.Connection, job: JobId) -> Duration | None:
-    """How long the tasks of a job ran in the mean, on whichever nodes; None: that is not recorded."""
-    query = "SELECT sum(mean * tasks) / sum(tasks) FROM job_statistics WHERE job = ?"
-    (mean,) = db.execute(query, (job,)).fetchone()
-    return None if mean is None else round(mean)
-
-
 def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
     """Observed run times of a job's tasks by class of nodes.
 

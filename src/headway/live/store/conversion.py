@@ -26,7 +26,10 @@ from headway.live.store.vouching import GUARDED, UNREADABLE, Vouching
 
 log = logging.getLogger(__name__)
 
-TABLES: Final = (*GUARDED, "node_metrics", "slot_statuses", "job_statistics", "job_losses", "service_costs", "refusals")
+TABLES: Final = (
+    *GUARDED,
+    *("node_metrics", "slot_statuses", "job_statistics", "job_losses", "service_costs", "refusals", "past_jobs"),
+)
 """All that hold something of their own."""
 
 FACTS_LEFT: Final = ("format", "epoch", "message")

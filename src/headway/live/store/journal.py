@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,11 @@ from headway.errors import NotNow as NotNow
 from headway.live.parts import Parts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
+from headway.live.store.bodies import encode as encode
+from headway.live.store.bodies import state_body as state_body
+from headway.live.store.bodies import state_of as state_of
+from headway.live.store.bodies import work_body as work_body
+from headway.live.store.bodies import work_of as work_of
 from headway.live.store.checks import Checks, CostRow, LossRow, StatisticsRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
@@ -33,7 +37,7 @@ from headway.live.store.disk import Disk, Folder
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.messages import MessageRow, NewMessage, Page
-from headway.live.store.past import past_run_times
+from headway.live.store.past import Past
 from headway.live.store.refusals import RefusalTable
 from headway.live.store.retained import Retained
 from headway.live.store.rows import Rows, not_whole, refuse
@@ -47,20 +51,10 @@ from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.wire import TaskRange, TaskResult, Work
-from headway.wire.reading import any_form
-
-_PLAIN_MAX: Final = 1 << 16
-"""A state or work of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
-
-_COMPRESSED: Final = b"\x78"
-"""How what zlib has compressed begins; no work begins so."""
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
-_work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _result = msgspec.msgpack.Decoder(TaskResult)
-_record = msgspec.json.Decoder(StateRecord, dec_hook=any_form)
-encode = msgspec.msgpack.Encoder().encode
 log = logging.getLogger(__name__)
 
 
@@ -166,6 +160,7 @@ class Journal:
         refusals: the table of refused requests.
         retained: the tables of what is kept for callers, and until when.
         expiry: deletes rows that are not needed.
+        past: what history needs of jobs that have ended.
         away: the gaps in which nothing could be fetched.
         clients: the numbers of clients.
         specs: reads the terms of jobs.
@@ -193,6 +188,7 @@ class Journal:
         self.retained = Retained(self._db, self._transaction)
         self.away = Away(self._db, self._rows, self._transaction)
         self.expiry = Expiry(self._db, self._transaction, self.away)
+        self.past = Past(self._db, self._rows, self._transaction)
         self.clients = Clients(self._db)
         self.specs = Specs()
         if self.noted("format") != FORMAT:
@@ -218,12 +214,8 @@ class Journal:
         self.note("clean", int(clean))
         return bool(before)
 
-    def past_run_times(self) -> Iterator[tuple[JobSpec, Duration]]:
-        """See `live.store.past`."""
-        return past_run_times(self._db, self._rows)
-
-    def note(self, name: str, value: int) -> None:
-        """Store a number under a name.
+    def note(self, name: str, value: int | str) -> None:
+        """Store a number, or a text, under a name.
 
         Raises:
             NotNow: the disk is full, or another program has locked the file.
@@ -629,24 +621,3 @@ class Journal:
                 not_whole(self.folder),
             )
         return row
-
-
-def state_body(record: StateRecord) -> bytes:
-    """A state as the table has it: JSON; if it is long, compressed to about a tenth."""
-    body = msgspec.json.encode(record)
-    return body if len(body) < _PLAIN_MAX else zlib.compress(body, 6)
-
-
-def state_of(body: bytes) -> StateRecord:
-    """A state from the column `body` of the table."""
-    return _record.decode(body if body[:1] == b"{" else zlib.decompress(body))
-
-
-def work_of(body: bytes) -> Work:
-    """The work of a job from the column `work` of the table."""
-    return _work.decode(body if body[:1] != _COMPRESSED else zlib.decompress(body))
-
-
-def work_body(body: bytes) -> bytes:
-    """Encoded work as the table has it: if it is long, compressed."""
-    return body if len(body) < _PLAIN_MAX else zlib.compress(body, 1)

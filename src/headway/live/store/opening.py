@@ -16,6 +16,7 @@ from headway.live.store import conversion, mark
 from headway.live.store.checks import SERVICE_COSTS
 from headway.live.store.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.store.mark import MARK, Mark
+from headway.live.store.past import TABLE as PAST_JOBS
 from headway.live.store.refusals import TABLE as REFUSALS
 from headway.live.store.rows import refuse
 from headway.live.store.salvage import salvage
@@ -126,6 +127,7 @@ def _open(folder: Path, lock: int) -> Opened:
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {SERVICE_COSTS}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS}")
+        db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_JOBS}")
         return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
     except sqlite3.Error as error:
         db.close()

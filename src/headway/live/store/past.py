@@ -1,43 +1,271 @@
-"""How long the tasks of jobs ran that have ended, as the journal still has it."""
+"""What history needs of jobs that have succeeded: their terms, how long their tasks ran, and numbers that describe them.
+
+A sweep takes it over from the rows of jobs into a table of its own, where it stays when those are deleted. It is the
+table `past_jobs` of docs/reference/journal.md. Nothing that was promised depends on it: it may be emptied, and a row
+that was changed on the disk is left out.
+"""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
 
-from headway.live.store.checks import mean_run_time
+import msgspec
+
+from headway.errors import Damaged
+from headway.history.features import numbers_of
+from headway.live.store.bodies import encode, work_of
 from headway.live.store.rows import Rows
 from headway.live.store.specs import Specs
+from headway.live.store.vouching import row_sum
 from headway.model.actions import JobStatus
-from headway.model.instant import Duration
-from headway.model.job import JobSpec, Kind
+from headway.model.instant import Duration, Instant
+from headway.model.job import Bag, JobId, JobSpec, Kind, Rigid
+from headway.wire import Commands
+from headway.wire.reading import is_packed
 
-PAST: Final = 2000
-"""So many jobs that ended last are asked."""
+TABLE: Final = (
+    "past_jobs (job INTEGER PRIMARY KEY, ended INTEGER NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,"
+    " took INTEGER NOT NULL, terms BLOB NOT NULL, features BLOB NOT NULL, sum INTEGER NOT NULL,"
+    " UNIQUE (user, name, job))"
+)
+"""What is known of past jobs; older journals get this table when they are opened."""
+
+OF_PROGRAM: Final = 200
+"""So many jobs of one name and user are kept, the last ones: they tell enough, and leave room for other programs."""
+
+BEHIND_MAX: Final = 20_000
+"""A sweep takes over so many jobs at most: of more that have ended since the one before, the last ones."""
+
+LATEST: Final = 2_000
+"""Of the jobs that no sweep has taken over yet, so many are read: those that ended last."""
+
+DROPPED_AT_ONCE: Final = 1_000
+
+ON_CLASS: Final = "on "
+"""How features begin that say which share of the tasks ran on a class of nodes."""
+
+_REACHED: Final = "past"
+"""Under this name `meta` has the end of the last job that was taken over."""
+
+_SUCCEEDED: Final = JobStatus.SUCCEEDED.value
+
+log = logging.getLogger(__name__)
+
+_features = msgspec.msgpack.Decoder(dict[str, float])
 
 
-def past_jobs(
-    db: sqlite3.Connection, rows: Rows, *, with_work: bool = False
-) -> Iterator[tuple[JobSpec, Duration, bytes | None]]:
-    """The jobs that succeeded last, in the order of their ends: their terms, how long their tasks ran in the mean, and,
-    if it is wanted, what is kept of their work.
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that has succeeded.
+
+    Attributes:
+        job: its terms, as far as they tell how long others like it run, and what they ask for; of a workflow as if it
+            were a bag.
+        ended: when.
+        took: how long its tasks ran in the mean.
+        features: numbers that describe it beyond its terms: those in its command, and which share of its tasks ran on
+            which class of nodes.
+    """
+
+    job: JobSpec
+    ended: Instant
+    took: Duration
+    features: Mapping[str, float]
+
+
+class Past:
+    """Writes and reads the table.
+
+    Args:
+        db: the journal's file.
+        rows: reads the others of its tables.
+        transaction: makes what is written durable; raises `NotNow` if it cannot.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        rows: Rows,
+        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
+    ) -> None:
+        self._db = db
+        self._rows = rows
+        self._transaction = transaction
+        self._specs = Specs()
+        self._after: tuple[Instant, JobId] | None = None
+
+    def jobs(self) -> Iterator[PastJob]:
+        """See `past_jobs`."""
+        return past_jobs(self._db, self._rows)
+
+    def take_over(self, most: int, limit: int) -> Iterator[None]:
+        """Take over what history needs of the jobs that have ended since the last time, one part with each `next`.
+
+        Args:
+            most: so many past jobs are kept, those that ended last.
+            limit: so many jobs are looked at in one part.
+
+        Raises:
+            NotNow: not now; the next time begins where this one ended.
+        """
+        after = self._begin() if most else None
+        while after is not None:
+            found = self._db.execute(
+                "SELECT ended, id, status FROM jobs WHERE ended IS NOT NULL AND (ended, id) > (?, ?)"
+                " ORDER BY ended, id LIMIT ?",
+                (*after, limit),
+            ).fetchall()
+            if found:
+                after = found[-1][:2]
+                self._write([job for _, job, status in found if status == _SUCCEEDED], after[0])
+                self._after = after
+            if len(found) < limit:
+                break
+            yield
+        while self._drop(most):
+            yield
+
+    def _begin(self) -> tuple[Instant, JobId]:
+        """Behind which job to begin: the end of an ended job, and its id."""
+        after = self._after or (_reached(self._rows), 0)
+        last = self._db.execute(
+            "SELECT ended, id FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1 OFFSET ?",
+            (BEHIND_MAX,),
+        ).fetchone()
+        return after if last is None else max(after, last)
+
+    def _write(self, jobs: Sequence[JobId], reached: Instant) -> None:
+        """Take over these jobs."""
+        new = [past for job in jobs for past in [self._past_of(job)] if past is not None]
+        rows = [_row_of(past) for past in new]
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO past_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            for user, name in {(past.job.user, past.job.name) for past in new}:
+                db.execute(
+                    "DELETE FROM past_jobs WHERE user = ?1 AND name = ?2 AND job <="
+                    " (SELECT job FROM past_jobs WHERE user = ?1 AND name = ?2 ORDER BY job DESC LIMIT 1 OFFSET ?3)",
+                    (user, name, OF_PROGRAM),
+                )
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REACHED, reached))
+
+    def _past_of(self, job: JobId) -> PastJob | None:
+        """What history needs of a job; None: it needs nothing of it, or its row was changed on the disk."""
+        try:
+            row = self._rows.one("jobs", "WHERE id = ?", (job,), body="work")
+        except Damaged as error:  # `headway check` tells of it, and so does whoever asks for the job
+            log.warning("nothing is learnt from job %d: %s", job, error.args[0])
+            return None
+        return None if row is None else _past_of(self._db, self._specs, row)
+
+    def _drop(self, most: int) -> bool:
+        """Delete some of those that are too many; returns whether there may be more."""
+        (count,) = self._db.execute("SELECT count(*) FROM past_jobs").fetchone()
+        gone = min(count - most, DROPPED_AT_ONCE)
+        if gone <= 0:
+            return False
+        with self._transaction() as db:
+            db.execute("DELETE FROM past_jobs WHERE job IN (SELECT job FROM past_jobs ORDER BY job LIMIT ?)", (gone,))
+        return True
+
+
+def past_jobs(db: sqlite3.Connection, rows: Rows) -> Iterator[PastJob]:
+    """The jobs that have succeeded, as far as history has them, in the order of their ends.
+
+    Those that ended last come from the rows of jobs, see `LATEST`.
 
     Raises:
-        Damaged: a row was changed on the disk.
+        Damaged: the row of a job was changed on the disk.
         NotNow: another program has locked the file.
     """
-    specs, past = Specs(), []
-    for job, _, _, _, status, _, started, ended, _, _, spec, *_, work in rows.of(
-        "jobs", "WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?", (PAST,), body="work" if with_work else "NULL"
+    reached, known = _reached(rows), set[JobId]()
+    for past in _kept(db):
+        if past.ended >= reached:
+            known.add(past.job.id)
+        yield past
+    latest = [
+        row
+        for row in rows.of(
+            "jobs", "WHERE ended >= ? ORDER BY ended DESC, id DESC LIMIT ?", (reached, LATEST), body="work"
+        )
+        if row[0] not in known and row[4] == _SUCCEEDED
+    ]
+    specs = Specs()
+    for row in reversed(latest):
+        found = _past_of(db, specs, row)
+        if found is not None:
+            yield found
+
+
+def _reached(rows: Rows) -> Instant:
+    row = rows.one("meta", "WHERE name = ?", (_REACHED,))
+    return 0 if row is None else int(row[1])
+
+
+def _kept(db: sqlite3.Connection) -> Iterator[PastJob]:
+    """The rows of the table, in the order of their ends."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'past_jobs'").fetchone():
+        return  # no server of this version has opened the journal yet
+    specs, changed = Specs(), 0
+    for *values, its_sum in db.execute(
+        "SELECT job, ended, user, name, took, terms, features, sum FROM past_jobs ORDER BY ended, job"
     ):
-        if status == JobStatus.SUCCEEDED.value and started is not None:
-            past.append((job, specs.of(spec), ended - started, work))
-    for job, terms, took, work in reversed(past):
-        if terms.kind is not Kind.SERVICE:
-            yield terms, mean_run_time(db, job) or took, work
+        if row_sum(*values) == its_sum:
+            _, ended, _, _, took, terms, features = values
+            yield PastJob(specs.of(terms), ended, took, _features.decode(features))
+        else:
+            changed += 1
+    if changed:
+        log.warning("%d rows of past_jobs are not as they were written, and are left out", changed)
 
 
-def past_run_times(db: sqlite3.Connection, rows: Rows) -> Iterator[tuple[JobSpec, Duration]]:
-    """The same without their work. Raises as `past_jobs`."""
-    return ((terms, took) for terms, took, _ in past_jobs(db, rows))
+def _row_of(past: PastJob) -> tuple[Any, ...]:
+    job = past.job
+    values = (job.id, past.ended, job.user, job.name, past.took, encode(job), encode(dict(past.features)))
+    return (*values, row_sum(*values))
+
+
+def _past_of(db: sqlite3.Connection, specs: Specs, row: tuple[Any, ...]) -> PastJob | None:
+    """What history needs of a job that has succeeded, by its row; None: nothing, because nothing tells how long it ran.
+
+    A workflow of very many tasks is left out: to read its terms takes too long.
+    """
+    job, _, _, _, _, _, started, ended, _, _, spec, *_, work = row
+    if started is None or is_packed(spec):
+        return None
+    terms = specs.of(spec)
+    if terms.kind is Kind.SERVICE:
+        return None
+    took, shares = _where_it_ran(db, job)
+    features = {f"{ON_CLASS}{node_class}": share for node_class, share in shares.items()}
+    known = None if work is None else work_of(work)
+    if isinstance(known, Commands):
+        features |= numbers_of(known.commands[0].argv)
+    return past_job(terms, ended, ended - started if took is None else took, features)
+
+
+def _where_it_ran(db: sqlite3.Connection, job: JobId) -> tuple[Duration | None, dict[str, float]]:
+    """How long the tasks of a job ran in the mean, None if that is not recorded; and the share on each class of nodes."""
+    found = db.execute("SELECT node_class, tasks, mean FROM job_statistics WHERE job = ?", (job,)).fetchall()
+    tasks = sum(count for _, count, _ in found)
+    if not tasks:
+        return None, {}
+    mean = sum(count * its_mean for _, count, its_mean in found) / tasks
+    return round(mean), {node_class: count / tasks for node_class, count, _ in found}
+
+
+def past_job(spec: JobSpec, ended: Instant, took: Duration, features: Mapping[str, float] | None = None) -> PastJob:
+    """What history keeps of a job that has succeeded. Its arguments are as the attributes of `PastJob`."""
+    return PastJob(_in_short(spec), ended, took, features or {})
+
+
+def _in_short(spec: JobSpec) -> JobSpec:
+    """The terms that tell how long others like it run, and what jobs like it ask for."""
+    terms = spec.id, spec.release, spec.estimate, spec.due, spec.priority, spec.rate, spec.shape, spec.user, spec.name
+    if spec.kind is Kind.RIGID:
+        return Rigid(*terms, features=spec.features, width=spec.width)
+    return Bag(*terms, features=spec.features, tasks=spec.tasks)

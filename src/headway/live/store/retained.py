@@ -245,6 +245,11 @@ class Retained:
         """Whether the file of this name is kept."""
         return self._db.execute("SELECT 1 FROM uploads WHERE name = ?", (name,)).fetchone() is not None
 
+    def upload_size(self, name: str) -> int | None:
+        """How many bytes the file of this name has, as far as that is known; None: it is not kept."""
+        row = self._db.execute("SELECT size FROM uploads WHERE name = ?", (name,)).fetchone()
+        return None if row is None else int(row[0])
+
     def uploads(self) -> set[str]:
         """Names of all files that are kept."""
         return {name for (name,) in self._db.execute("SELECT name FROM uploads")}

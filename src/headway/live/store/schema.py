@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final, get_args
 
-from headway.live.store import checks, refusals, retained
+from headway.live.store import checks, past, refusals, retained
 from headway.live.store.vouching import Vouching, define, sum_of, triggers
 from headway.model.events import Asked
 
@@ -75,6 +75,7 @@ CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
 CREATE INDEX messages_files ON messages (job, files) WHERE files > 0;
 {checks.SCHEMA}CREATE TABLE {refusals.TABLE};
+CREATE TABLE {past.TABLE};
 {retained.SCHEMA}{triggers()}
 """
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.foresight.programs import features_of, numbers_of
-from headway.live.store.journal import encode
+from headway.history.features import features_of, numbers_of
 from headway.model.instant import SECOND
 from headway.model.job import Bag
-from headway.wire import Command, Commands
 
 
 @pytest.mark.parametrize(
@@ -29,8 +27,7 @@ def test_numbers_of_a_command(argv: tuple[str, ...], expected: dict[str, float])
 
 def test_what_a_user_says_counts_before_what_is_found() -> None:
     job = Bag(1, release=26 * 3600 * SECOND, estimate=90 * SECOND, tasks=3, features=(("mesh", 5.0), ("tasks", 7.0)))
-    work = encode(Commands((Command(("solve", "--mesh", "1", "--n", "2")),)))
-    assert features_of(job, work) == {
+    assert features_of(job, numbers_of(("solve", "--mesh", "1", "--n", "2"))) == {
         "mesh": 5,
         "n": 2,
         "tasks": 7,
@@ -38,4 +35,4 @@ def test_what_a_user_says_counts_before_what_is_found() -> None:
         "estimate": 90,
         "hour of the week": 26,
     }
-    assert features_of(Bag(1), None) == {"tasks": 1, "width": 1, "hour of the week": 0}
+    assert features_of(Bag(1), {}) == {"tasks": 1, "width": 1, "hour of the week": 0}

@@ -1,0 +1,76 @@
+"""Jobs that come later: as they came in the recent past, from a random moment of it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from headway.live.store.past import PastJob
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import SHAPES
+from headway.model.workload import Workload
+
+SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
+"""Jobs that come later are like those of so much of the recent past."""
+
+Arrivals = Callable[[np.random.Generator], Workload | None]
+"""Draws jobs that come later."""
+
+
+def coming(at: Instant, past: Workload, load: float = 1.0) -> Arrivals | None:
+    """Draws jobs that come after an instant as they came before it, at so many times their rate.
+
+    The past is taken for a circle: a draw begins at any moment of it, and goes on at its beginning.
+
+    Args:
+        past: the jobs that came, with the run times that they had.
+        load: more than 0; 1: as often as they came.
+
+    Returns:
+        None: fewer than two came in the last `SPAN`, but for those that came after others.
+    """
+    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
+    rows = np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
+    if len(rows) < 2:
+        return None
+    came = past.take(rows)
+    begin = int(came.release[0])
+    length = max(1, at - begin)
+
+    def draw(rng: np.random.Generator) -> Workload:
+        offset = int(rng.integers(length))
+        since = (came.release - begin - offset) % length
+        order = np.argsort(since, kind="stable")
+        shifted = came.take(order)
+        release = at + 1 + np.rint(since[order] / load).astype(np.int64)
+        moved = np.where(shifted.due >= NEVER, NEVER, shifted.due - shifted.release + release)
+        return replace(shifted, release=release, due=moved)
+
+    return draw
+
+
+def workload_of_past(jobs: Sequence[PastJob]) -> Workload:
+    """Jobs that have succeeded, as a workload. Of a workflow the tasks are there, and not their order."""
+    specs = sorted(((past.job, past.took) for past in jobs), key=lambda entry: (entry[0].release, entry[0].id))
+
+    def whole(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.array(values, dtype=np.int64)
+
+    return Workload(
+        label=whole([spec.id for spec, _ in specs]),
+        release=whole([spec.release for spec, _ in specs]),
+        tasks=whole([spec.tasks for spec, _ in specs]),
+        width=whole([spec.width for spec, _ in specs]),
+        runtime=whole([took for _, took in specs]),
+        estimate=whole([-1 if spec.estimate is None else spec.estimate for spec, _ in specs]),
+        due=whole([NEVER if spec.due is None else spec.due for spec, _ in specs]),
+        priority=np.array([spec.priority for spec, _ in specs], dtype=np.float64),
+        rate=np.array([spec.rate for spec, _ in specs], dtype=np.float64),
+        user=np.array([spec.user for spec, _ in specs], dtype=object),
+        kind=np.array([int(spec.kind) for spec, _ in specs], dtype=np.int8),
+        cpu=np.full(len(specs), np.nan),
+        shape=np.array([SHAPES.index(spec.shape) for spec, _ in specs], dtype=np.int8),
+    )

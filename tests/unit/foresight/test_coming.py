@@ -1,0 +1,44 @@
+"""Jobs that come later are like those that came."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headway import workload_of
+from headway.foresight.coming import coming, workload_of_past
+from headway.live.store.past import past_job
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import SHAPES, Bag, Kind, PenaltyShape, Rigid
+from headway.sim.specs import specs
+
+
+def test_more_load_draws_the_jobs_of_the_recent_past_more_often() -> None:
+    past = workload_of(
+        release=[100 * place for place in range(10)], runtime=[30] * 10, due=[100 * n + 50 for n in range(10)]
+    )
+    draw = coming(1000 * SECOND, past, 2.0)
+    assert draw is not None
+    drawn = draw(np.random.default_rng(1))
+    assert drawn is not None
+    assert len(drawn) == 10
+    assert drawn.release[0] >= 1000 * SECOND
+    assert set(np.diff(drawn.release).tolist()) == {50 * SECOND}  # twice as often
+    assert set((drawn.due - drawn.release).tolist()) == {50 * SECOND}
+
+
+def test_nothing_is_known_where_nothing_came() -> None:
+    assert coming(0, workload_of(release=[0], runtime=[1])) is None
+
+
+def test_jobs_of_the_past_are_a_workload_in_order_of_release() -> None:
+    late = Rigid(7, 20 * SECOND, width=3, due=90 * SECOND, rate=2.0, shape=PenaltyShape.SQUARE, user="ann")
+    early = Bag(9, 10 * SECOND, tasks=4, estimate=60 * SECOND, priority=1.5)
+    made = workload_of_past([past_job(late, 50 * SECOND, 5 * SECOND), past_job(early, 60 * SECOND, 6 * SECOND)])
+    assert made.label.tolist() == [9, 7]
+    assert made.runtime.tolist() == [6 * SECOND, 5 * SECOND]
+    assert made.kind.tolist() == [Kind.BAG, Kind.RIGID]
+    assert made.due.tolist() == [NEVER, 90 * SECOND]
+    assert SHAPES[made.shape[1]] is PenaltyShape.SQUARE
+    first, second = specs(made)
+    assert (first.tasks, first.estimate, first.priority) == (4, 60 * SECOND, 1.5)
+    assert (second.width, second.estimate, second.rate, second.user) == (3, None, 2.0, "ann")
