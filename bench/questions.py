@@ -24,9 +24,9 @@ OPEN = 100
 A_SECOND = 10
 
 
-def ask(url: str, token: str, job: int, is_over: Event, asked: list[int]) -> None:
+def ask(data: Path, job: int, is_over: Event, asked: list[int]) -> None:
     """Ask when a job will be done, ten times a second."""
-    with Client(url, token=token) as client:
+    with Client(data=data) as client:
         due = time.monotonic()
         while not is_over.is_set():
             client.explain(job)
@@ -50,7 +50,7 @@ def main() -> None:
         later = Job("later", [Task(live.same, 1)], release="1h", estimate="1m", due="2h")
         waiters = [client.submit(later) for _ in range(OPEN)]
         way, asked, server = live.headway_way(client), manager.list(), psutil.Process(pid)
-        place = (client.url, (Path(name) / "data" / "token").read_text().strip(), waiters[-1].job)
+        place = (Path(name) / "data", waiters[-1].job)
         live.run(way, 200, 20)
         began = time.perf_counter()
         for number in range(2 * given.rounds):
