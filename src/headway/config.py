@@ -52,6 +52,13 @@ address = "tls://10.0.0.1:8786"   # of the scheduler
 tls = "/etc/headway/tls"          # folder with ca.crt, node.crt and node.key
 
 [[site]]
+name = "desk"
+engine = "dask"
+start = "local"                   # start a cluster: "local", "ssh", or a class such as "dask_jobqueue.PBSCluster"
+options = { threads_per_worker = 4 }   # the arguments of that class
+workers = 2
+
+[[site]]
 name = "hpc"
 engine = "slurm"
 partition = "main"

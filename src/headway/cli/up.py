@@ -35,7 +35,7 @@ NAMED: Final = {"dask": "--dask", "slurm": "--slurm"}
 """The engines that an option names, each for a site of the same name."""
 
 OPTIONS: Final = {
-    "dask": {"address": "--dask", "tls": "--dask-tls"},
+    "dask": {"address": "--dask", "start": "--dask", "tls": "--dask-tls"},
     "slurm": {"partition": "--slurm", "folder": "--slurm-folder"},
 }
 """What an engine is told, by the options that say it."""
@@ -59,7 +59,7 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
         if not given:
             continue
         named = OPTIONS[engine]
-        if next(iter(named)) not in given:
+        if NAMED[engine] not in [named[name] for name in given]:
             alone, needed = named[next(iter(given))], NAMED[engine]
             raise HeadwayError(f"{alone} was given without {needed}", f"It is for the site that {needed} names.")
         try:
@@ -76,7 +76,9 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option("--slots", type=int, help="One node with this number of slots. Default: the nodes of the last run.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares sites and nodes.")
 @click.option(
-    "--dask", metavar="ADDRESS", help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:."
+    "--dask",
+    metavar="ADDRESS",
+    help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:. local: start one on this machine.",
 )
 @click.option(
     "--dask-tls", type=click.Path(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
@@ -271,9 +273,8 @@ def up(
     from headway.model.instant import from_seconds
     from headway.model.network import NO_NETWORK
 
-    sites = sites_of(
-        {"dask": {"address": dask, "tls": dask_tls}, "slurm": {"partition": slurm, "folder": slurm_folder}}
-    )
+    of_dask = {"start" if dask == "local" else "address": dask, "tls": dask_tls}
+    sites = sites_of({"dask": of_dask, "slurm": {"partition": slurm, "folder": slurm_folder}})
     if cluster is not None and (slots is not None or sites):
         other, hint = (
             ("--slots", "how many slots each node has") if slots is not None else (NAMED[sites[0].engine], WRITE)

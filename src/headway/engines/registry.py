@@ -346,7 +346,39 @@ def _number(least: float, most: float) -> Callable[[Any], bool]:
     return lambda value: type(value) in (int, float) and least <= value <= most
 
 
+def _is_class(value: Any) -> bool:
+    """Whether it may be the class of a cluster: `local`, `ssh`, or MODULE.CLASS of a package that is installed."""
+    if value in ("local", "ssh"):
+        return True
+    parts = value.split(".") if isinstance(value, str) else []
+    return len(parts) > 1 and all(part.isidentifier() for part in parts) and _is_there(parts[0])
+
+
+def _is_plain_table(value: Any) -> bool:
+    """Whether it is a table of what JSON has."""
+
+    def is_plain(value: Any) -> bool:
+        if isinstance(value, Mapping):
+            return all(isinstance(name, str) and is_plain(one) for name, one in value.items())
+        return is_sequence(value) if isinstance(value, list | tuple) else isinstance(value, str | int | float | bool)
+
+    def is_sequence(values: Any) -> bool:
+        return all(map(is_plain, values))
+
+    return isinstance(value, Mapping) and is_plain(value)
+
+
 def _dask_agrees(options: Mapping[str, Any]) -> None:
+    if options["start"] is not None:
+        for name in ("address", "tls"):
+            if options[name] is not None:
+                raise InvalidInput(name, options[name], "none where `start` says that a cluster is started")
+        return
+    for name in ("options", "workers"):
+        if options[name] is not None:
+            raise InvalidInput(name, options[name], "none unless `start` says that a cluster is started")
+    if options["address"] is None:
+        raise InvalidInput("address", None, f"{_SCHEDULER}; or `start`, which says how a cluster is started")
     secure = options["address"].startswith("tls:")
     if secure and options["tls"] is None:
         raise InvalidInput("tls", None, f"a folder with {', '.join(TLS_FILES)}, because the address begins with tls:")
@@ -355,6 +387,7 @@ def _dask_agrees(options: Mapping[str, Any]) -> None:
         raise InvalidInput("address", options["address"], allowed)
 
 
+_SCHEDULER: Final = "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens"
 _SHARED: Final = "a folder that the server and all nodes of the site share, in quotes"
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
@@ -365,13 +398,10 @@ BUILT_IN: Final = {
         "Workers of a Dask cluster: each is a node.",
         _dask,
         (
-            Option(
-                "address",
-                "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens",
-                _is_address,
-                required=True,
-                of_one=True,
-            ),
+            Option("address", _SCHEDULER, _is_address, of_one=True),
+            Option("start", '"local", "ssh", or MODULE.CLASS of a package that is installed', _is_class),
+            Option("options", "a table with the arguments of that class", _is_plain_table),
+            Option("workers", "a whole number from 1 to 100000", _whole(1, 100_000)),
             Option("tls", f"a folder with {', '.join(TLS_FILES)}, in quotes", files=TLS_FILES),
             Option("folder", "a full path on the workers' machines, in quotes", _is_full_path),
             Option("gone_after", "seconds, 1 to 86400", _number(1, 86400)),

@@ -28,7 +28,9 @@ from distributed.security import Security
 
 from headway import __version__
 from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, Noticed, Report
+from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import TLS_FILES, DaskSettings
+from headway.engines.dask.started import Started
 from headway.engines.dask.station import ATTACH, END, Facts, Wanted, install
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Welcome
@@ -60,6 +62,11 @@ class DaskEngine(RemoteEngine):
     def __init__(self, root: Path, settings: DaskSettings) -> None:
         super().__init__(root, settings.agents)
         self._terms = settings
+        self._address = settings.address
+        self._started: Started | None = None
+        if settings.start:
+            start = Start(settings.start, dict(settings.options), settings.workers, settings.agents.orphaned_after)
+            self._started = Started(root / "cluster", start)
         self._scheduler: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
@@ -74,15 +81,19 @@ class DaskEngine(RemoteEngine):
     @property
     def silence(self) -> str:
         """Why the scheduler does not answer now; empty: it does."""
-        return self._told.get(self._terms.address, "")
+        return self._told.get(self._whose, "")
+
+    @property
+    def _whose(self) -> str:
+        """What incidents about the whole cluster are about."""
+        return self._terms.address or self._terms.start
 
     # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Adopt what runs on the workers that are there; the others are absent, and found later."""
         self._begin(report, files)
-        self._arguments = _security(self._terms).get_connection_args("client") or {}
-        self._scheduler = rpc(self._terms.address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
+        await self._find_scheduler()
         self._owner = _owner(self._root)
         try:
             workers = await self._workers()
@@ -121,7 +132,7 @@ class DaskEngine(RemoteEngine):
             raise NameTaken(name, "a node of this engine")
         workers = await self._workers()
         if name not in workers:
-            hint = f"Start one: dask worker {self._terms.address} --name {name}"
+            hint = f"Start one: dask worker {self._address} --name {name}"
             raise EngineError(f"node {name!r} cannot be added: Dask has no worker of this name", hint)
         await self._end_attaching(name)
         joining = self._node(node, *workers[name])
@@ -148,8 +159,25 @@ class DaskEngine(RemoteEngine):
         await super().stop()
         if self._scheduler is not None:
             await self._scheduler.close_rpc()
+        if self._started is not None:
+            await self._started.end()
 
     # Internal
+
+    async def _find_scheduler(self) -> None:
+        """Begin to ask the scheduler; first start the cluster, if that is wanted and it is not there.
+
+        Raises:
+            EngineError: it cannot be started.
+        """
+        tls = self._terms.tls
+        if self._started is not None:
+            place = await self._started.place()
+            self._address, tls = place.address, Path(place.tls) if place.tls else None
+        if self._scheduler is not None:
+            await self._scheduler.close_rpc()
+        self._arguments = _security(tls).get_connection_args("client") or {}
+        self._scheduler = rpc(self._address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
 
     async def _end_attaching(self, name: str) -> None:
         if (attaching := self._attaching.pop(name, None)) is not None:
@@ -167,7 +195,7 @@ class DaskEngine(RemoteEngine):
                 told = await self._scheduler.identity()
         except (OSError, TimeoutError, ValueError) as error:
             raise EngineError(
-                f"no Dask scheduler answers at {self._terms.address}: {_said(error)}",
+                f"no Dask scheduler answers at {self._address}: {_said(error)}",
                 "Start one with `dask scheduler`, and check address and certificates.",
             ) from error
         return {
@@ -183,14 +211,16 @@ class DaskEngine(RemoteEngine):
                     await self._look.wait()
             self._look.clear()
             try:
+                if self._started is not None and not self._started.is_there:
+                    await self._find_scheduler()
                 workers = await self._workers()
                 self._compare(workers)
             except EngineError as error:  # what runs goes on without a scheduler
-                self._cannot(self._terms.address, error)
+                self._cannot(self._whose, error)
             except Exception:  # a scheduler that answers strangely may answer well the next time
-                log.exception("the workers of %s are not known", self._terms.address)
+                log.exception("the workers of %s are not known", self._whose)
             else:
-                self._told.pop(self._terms.address, None)
+                self._told.pop(self._whose, None)
 
     def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
         """Attach what is new or back, resize what has changed, give up what has long been gone."""
@@ -295,7 +325,7 @@ class DaskEngine(RemoteEngine):
             self._told[subject] = said
             log.warning("%s", said)
             kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
-            self._tell(Noticed("engine_gone" if subject == self._terms.address else kind, subject, said))
+            self._tell(Noticed("engine_gone" if subject == self._whose else kind, subject, said))
 
     def wanted(self, spec: NodeSpec, *, fresh: bool) -> dict[str, Any]:
         """What a station is asked for."""
@@ -456,10 +486,10 @@ def node_name(name: object) -> str:
     return f"worker-{text}" if text.isdecimal() else text or "worker"
 
 
-def _security(settings: DaskSettings) -> Security:
-    if settings.tls is None:
+def _security(tls: Path | None) -> Security:
+    if tls is None:
         return Security()
-    authority, certificate, key = (str(settings.tls / name) for name in TLS_FILES)
+    authority, certificate, key = (str(tls / name) for name in TLS_FILES)
     return Security(require_encryption=True, tls_ca_file=authority, tls_client_cert=certificate, tls_client_key=key)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headway.engines.local.driver.settings import LocalSettings
 from headway.errors import InvalidInput
@@ -23,8 +24,10 @@ class DaskSettings:
     """The settings of a `DaskEngine`.
 
     Attributes:
-        address: of the scheduler: `tcp://HOST:PORT` or `tls://HOST:PORT`.
+        address: of the scheduler: `tcp://HOST:PORT` or `tls://HOST:PORT`; empty: the cluster is started.
         tls: with `tls://`: folder with `TLS_FILES`.
+        start: the class of the cluster that is started, see `keeper.Start`; empty: there is one.
+        options, workers: of that cluster.
         site: of the nodes that are found.
         folder: on the workers: where agents keep what they need, made if it is not there; empty: in the folder for
             temporary files.
@@ -37,8 +40,11 @@ class DaskSettings:
         InvalidInput: one of them is not allowed.
     """
 
-    address: str
+    address: str = ""
     tls: Path | None = None
+    start: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
     site: str = "dask"
     folder: str = ""
     period: float = 1.0
@@ -47,17 +53,23 @@ class DaskSettings:
     agents: LocalSettings = LocalSettings()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
+        if self.start and (self.address or self.tls is not None):
+            raise InvalidInput("address", self.address, "none where a cluster is started")
+        if not self.start:
+            self._check_address()
+        if self.folder and not self.folder.startswith("/"):
+            raise InvalidInput("folder", self.folder, "a full path on the workers' machines")
+        for name, (least, most) in (("period", _PERIOD_RANGE), ("gone_after", _GONE_RANGE)):
+            if not least <= getattr(self, name) <= most:
+                raise InvalidInput(name, getattr(self, name), f"{least:g} to {most:g} seconds")
+
+    def _check_address(self) -> None:
         host, _, port = self.address.partition("://")[2].rpartition(":")
         if not self.address.startswith(_SCHEMES) or not host or not (port.isdecimal() and 0 < int(port) < 1 << 16):
             raise InvalidInput("address", self.address, "tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler")
         if self.address.startswith("tls://") != (self.tls is not None):
             allowed = "a folder of certificates with tls://, none with tcp://"
             raise InvalidInput("tls", str(self.tls or ""), allowed, hint="--dask-tls FOLDER names it.")
-        if self.folder and not self.folder.startswith("/"):
-            raise InvalidInput("folder", self.folder, "a full path on the workers' machines")
-        for name, (least, most) in (("period", _PERIOD_RANGE), ("gone_after", _GONE_RANGE)):
-            if not least <= getattr(self, name) <= most:
-                raise InvalidInput(name, getattr(self, name), f"{least:g} to {most:g} seconds")
         if self.tls is not None:
             check_tls(self.tls)
 

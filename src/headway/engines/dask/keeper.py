@@ -1,0 +1,184 @@
+"""The process that starts a cluster for a server of Headway, and keeps it (`python -m headway.engines.dask.keeper DIR`).
+
+DIR/cluster.json says what is started. Servers come through the socket DIR/keeper: each is told where the cluster is as
+soon as that is known, or why it cannot be started. The cluster ends when a server says so, or when none has been there
+for long. So it outlives a server that was killed, with all that runs there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headway.sockets import short
+
+CLUSTER: Final = "cluster.json"
+SOCKET: Final = "keeper"
+LOG: Final = "keeper.log"
+LOCK: Final = "keeper.lock"
+
+ENDS: Final = b"end\n"
+"""What a server sends that wants the cluster to end."""
+
+CLASSES: Final = {"local": "distributed.LocalCluster", "ssh": "distributed.SSHCluster"}
+"""Classes of clusters by short names."""
+
+_TLS_FILES: Final = {"ca.crt": "tls_ca_file", "node.crt": "tls_client_cert", "node.key": "tls_client_key"}
+_GRACE_SECONDS: Final = 10.0
+_CLOSING_SECONDS: Final = 20
+
+log = logging.getLogger("headway.engines.dask.keeper")
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What is started.
+
+    Attributes:
+        start: the class of the cluster, as `MODULE.CLASS`, or a short name of `CLASSES`.
+        options: the arguments of the class.
+        workers: how many it is to have; 0: as the class has it.
+        orphaned_after: seconds without a server after which it ends.
+    """
+
+    start: str
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    workers: int = 0
+    orphaned_after: float = 60.0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What servers are told.
+
+    Attributes:
+        start: what the cluster was started with.
+        address: of the scheduler; empty: there is no cluster.
+        tls: the folder with the certificates for it; empty: there are none.
+        error: why there is no cluster.
+    """
+
+    start: Start
+    address: str = ""
+    tls: str = ""
+    error: str = ""
+
+
+def class_of(start: str) -> tuple[str, str]:
+    """Module and name of the class of a cluster."""
+    module, _, name = CLASSES.get(start, start).rpartition(".")
+    return module, name
+
+
+def made(wanted: Start, folder: Path) -> tuple[Any, Place]:
+    """Start the cluster, and say where it is."""
+    module, name = class_of(wanted.start)
+    options: dict[str, Any] = dict(wanted.options)
+    is_local = wanted.start in ("local", CLASSES["local"])
+    if is_local:
+        options = {"dashboard_address": None, "memory_limit": 0} | options
+        if wanted.workers:
+            options.setdefault("n_workers", wanted.workers)
+        if "security" not in options and "protocol" not in options:
+            from distributed.security import Security
+
+            options |= {"security": Security.temporary(), "protocol": "tls://"}
+    cluster = getattr(import_module(module), name)(**options)
+    if wanted.workers and not is_local:
+        cluster.scale(wanted.workers)
+    address = str(cluster.scheduler_address)
+    tls = str(_certificates(cluster.security, folder / "tls")) if address.startswith("tls://") else ""
+    return cluster, Place(wanted, address, tls)
+
+
+def _certificates(security: Any, folder: Path) -> Path:
+    """Write what Dask keeps in memory, or in files of any names, into a folder as engines want it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name, attribute in _TLS_FILES.items():
+        given = str(getattr(security, attribute))
+        text = given if "-----BEGIN" in given else Path(given).read_text("ascii")
+        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(text)
+    return folder
+
+
+def serve(listener: socket.socket, place: Place, patience: float, there: list[socket.socket]) -> None:
+    """Tell servers where the cluster is, until one ends it or none has been there for so many seconds.
+
+    Args:
+        there: gets the connections of servers; one that wants the cluster to end waits until this is closed.
+    """
+    told = msgspec.json.encode(place) + b"\n"
+    left = time.monotonic()
+    while there or time.monotonic() < left + patience:
+        wait = None if there else max(0.0, left + patience - time.monotonic())
+        for one in select.select([listener, *there], [], [], wait)[0]:
+            if one is listener:
+                connected, _ = listener.accept()
+                with suppress(OSError):
+                    connected.sendall(told)
+                there.append(connected)
+                continue
+            try:
+                said = one.recv(64)
+            except OSError:
+                said = b""
+            if said == ENDS:
+                return
+            one.close()
+            there.remove(one)
+            left = time.monotonic()
+
+
+def _tell_failure(listener: socket.socket, place: Place) -> None:
+    """Tell one server, if one comes soon, why there is no cluster."""
+    listener.settimeout(_GRACE_SECONDS)
+    with suppress(OSError):
+        connected, _ = listener.accept()
+        with connected:
+            connected.sendall(msgspec.json.encode(place) + b"\n")
+
+
+def main() -> None:
+    """Start the cluster and keep it."""
+    folder = Path(sys.argv[1])
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # another one keeps it, or is about to end
+    wanted = msgspec.json.decode((folder / CLUSTER).read_bytes(), type=Start)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and then this
+    with socket.socket(socket.AF_UNIX) as listener:
+        (folder / SOCKET).unlink(missing_ok=True)
+        with short(folder / SOCKET) as path:
+            listener.bind(path)
+        listener.listen()
+        try:
+            cluster, place = made(wanted, folder)
+        except Exception as error:  # noqa: BLE001  # whatever a class of clusters raises: the server is told
+            log.warning("the cluster does not start", exc_info=error)
+            _tell_failure(listener, Place(wanted, error=f"{type(error).__name__}: {error}"))
+            sys.exit(1)
+        there: list[socket.socket] = []
+        try:
+            serve(listener, place, wanted.orphaned_after, there)
+        finally:
+            (folder / SOCKET).unlink(missing_ok=True)
+            cluster.close(timeout=_CLOSING_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
