@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headway.engines.local.driver.host import put_down
@@ -104,6 +106,47 @@ def test_workers_of_dask_and_this_machine_are_two_sites_also_after_a_crash(tmp_p
         until(lambda: "no Dask scheduler answers" in gone(up).get("dask", ""))
     finally:
         up.stop()
+
+
+STARTED = """\
+[[site]]
+name = "desk"
+engine = "dask"
+start = "local"
+options = {{ threads_per_worker = 2 }}
+workers = 2
+folder = "{folder}"
+"""
+
+
+def test_a_cluster_that_the_server_starts_outlives_it_only_if_it_was_killed(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
+    (tmp_path / "there").mkdir()
+    up = Up(tmp_path, STARTED.format(folder=tmp_path / "there"))
+    both = {f"worker-{number}": ("desk", "dask", True, 2) for number in range(2)}
+
+    def keepers() -> list[int]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if "headway.engines.dask.keeper" in process.cmdline() and str(tmp_path) in process.cmdline()[-1]:
+                    found.append(process.pid)
+        return found
+
+    up.start("--policy", "easy")
+    try:
+        until(lambda: nodes(up) == both)
+        assert set(ran_on(up, 2)) <= both.keys()
+        before = keepers()
+        assert len(before) == 1
+        up.kill()
+        up.start(cluster=False)
+        until(lambda: nodes(up) == both)
+        assert keepers() == before
+        assert set(ran_on(up, 2)) <= both.keys()
+    finally:
+        up.stop()
+    assert keepers() == []
 
 
 def test_nodes_of_slurm_and_this_machine_are_two_sites_also_after_a_crash(tmp_path: Path, slurm: Cluster) -> None:

@@ -39,6 +39,10 @@ def test_dask_alone_is_one_site_and_this_machine_has_no_node(chosen: Any) -> Non
     assert (found.nodes, found.network, found.switching) == ((), NO_NETWORK, ())
 
 
+def test_a_cluster_of_dask_can_be_started(chosen: Any) -> None:
+    assert chosen("--dask", "local").sites == (SiteSpec("dask", "dask", {"start": "local"}),)
+
+
 def test_several_engines_and_nodes_of_this_machine_are_asked_for_together(
     chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +72,7 @@ def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) ->
     [
         (["--dask", "10.0.0.1"], "--dask is '10.0.0.1'; allowed: tcp://HOST:PORT or tls://HOST:PORT"),
         (["--dask", ""], "--dask is ''; allowed: tcp://HOST:PORT"),
+        (["--dask", "local", "--dask-tls", "TLS"], "--dask-tls is 'TLS'; allowed: none where `start` says"),
         (["--dask", "tls://h:1"], "--dask-tls is None; allowed: a folder with ca.crt, node.crt, node.key, because"),
         (["--dask-tls", "x"], "--dask-tls was given without --dask"),
         (["--dask", "tls://h:1", "--dask-tls", "/no/such"], "--dask-tls is '/no/such'; allowed: a folder with ca.crt"),
