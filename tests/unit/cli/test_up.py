@@ -72,7 +72,6 @@ def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) ->
     [
         (["--dask", "10.0.0.1"], "--dask is '10.0.0.1'; allowed: tcp://HOST:PORT or tls://HOST:PORT"),
         (["--dask", ""], "--dask is ''; allowed: tcp://HOST:PORT"),
-        (["--dask", "local", "--dask-tls", "TLS"], "--dask-tls is 'TLS'; allowed: none where `start` says"),
         (["--dask", "tls://h:1"], "--dask-tls is None; allowed: a folder with ca.crt, node.crt, node.key, because"),
         (["--dask-tls", "x"], "--dask-tls was given without --dask"),
         (["--dask", "tls://h:1", "--dask-tls", "/no/such"], "--dask-tls is '/no/such'; allowed: a folder with ca.crt"),
