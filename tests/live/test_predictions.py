@@ -146,7 +146,14 @@ def test_the_choice_is_that_of_the_last_run_unless_another_is_made(tmp_path: Pat
             for took in LASTED:
                 await live.run(took)
             assert live.estimate(await live.submit()) == 100, "at first what users say"
-        for chosen, expected in (("last-two", 15), (None, 15), ("predicted", 10), (None, 10), ("user", 100), (None, 100)):
+        for chosen, expected in (
+            ("last-two", 15),
+            (None, 15),
+            ("predicted", 10),
+            (None, 10),
+            ("user", 100),
+            (None, 100),
+        ):
             async with served(tmp_path, chosen) as live:
                 assert live.estimate(await live.submit()) == expected, chosen
 

@@ -78,7 +78,7 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:. local: start one on this machine.",
+    help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:. local: start one here.",
 )
 @click.option(
     "--dask-tls", type=click.Path(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
@@ -179,7 +179,9 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     "user; predicted: a quantile of the last jobs that were alike. Default: as in the last run, at first user.",
 )
 @click.option(
-    "--forecast-arrivals", is_flag=True, help="Forecasts count on new jobs, such as came in the last week; they are wider."
+    "--forecast-arrivals",
+    is_flag=True,
+    help="Forecasts count on new jobs, such as came in the last week; they are wider.",
 )
 @click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
 @click.option(

@@ -129,7 +129,7 @@ async def test_without_a_server_it_ends_by_itself(tmp_path: Path) -> None:
 
 async def test_why_it_does_not_start_is_told(tmp_path: Path, make: Any) -> None:
     engine = make(options={"no_such_argument": 1})
-    with pytest.raises(EngineError, match="the Dask cluster .local. does not start: TypeError: .*no_such_argument"):
+    with pytest.raises(EngineError, match=r"the Dask cluster .local. does not start: TypeError: .*no_such_argument"):
         await engine.start((), lambda _: None, FilesInMemory())
     assert "no_such_argument" in (tmp_path / "engine" / "cluster" / LOG).read_text()
     await becomes(lambda: keepers(tmp_path) == [])

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
-from headway.errors import InvalidInput
 from headway.foresight.futures import Exactly
-from headway.foresight.present import Present
 from headway.foresight.whatif import WhatIf, added, what_if
 from headway.model.events import JobChanged, NodeDrained, NodeJoined
 from headway.model.instant import SECOND

@@ -57,7 +57,7 @@ def test_a_prediction_goes_by_the_features() -> None:
     asked = Bag(99, name="flow", features=(("mesh", 4.0),))
     found = known.run_time(asked, 0.5)
     assert found is not None
-    assert 9 <= found / SECOND <= 25
+    assert 4 <= found / SECOND <= 36, "by meshes of 2 to 6"
     without = known.run_time(Bag(99, name="flow"), 0.5)
     assert without is not None
     assert without / SECOND > 400, "by the last ones alone, which were large"

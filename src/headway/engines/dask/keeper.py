@@ -1,4 +1,4 @@
-"""The process that starts a cluster for a server of Headway, and keeps it (`python -m headway.engines.dask.keeper DIR`).
+"""The process that starts a cluster for a server, and keeps it (`python -m headway.engines.dask.keeper DIR`).
 
 DIR/cluster.json says what is started. Servers come through the socket DIR/keeper: each is told where the cluster is as
 soon as that is known, or why it cannot be started. The cluster ends when a server says so, or when none has been there
@@ -168,7 +168,7 @@ def main() -> None:
         listener.listen()
         try:
             cluster, place = made(wanted, folder)
-        except Exception as error:  # noqa: BLE001  # whatever a class of clusters raises: the server is told
+        except Exception as error:  # whatever a class of clusters raises: the server is told
             log.warning("the cluster does not start", exc_info=error)
             _tell_failure(listener, Place(wanted, error=f"{type(error).__name__}: {error}"))
             sys.exit(1)

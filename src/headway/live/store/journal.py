@@ -47,7 +47,7 @@ from headway.live.store.schema import FORMAT as FORMAT
 from headway.live.store.specs import Specs
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
-from headway.model.instant import Duration, Instant
+from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.wire import TaskRange, TaskResult, Work

@@ -1,4 +1,4 @@
-"""What history needs of jobs that have succeeded: their terms, how long their tasks ran, and numbers that describe them.
+"""What history needs of jobs that have succeeded: their terms, how long their tasks ran, numbers that describe them.
 
 A sweep takes it over from the rows of jobs into a table of its own, where it stays when those are deleted. It is the
 table `past_jobs` of docs/reference/journal.md. Nothing that was promised depends on it: it may be emptied, and a row
@@ -249,7 +249,7 @@ def _past_of(db: sqlite3.Connection, specs: Specs, row: tuple[Any, ...]) -> Past
 
 
 def _where_it_ran(db: sqlite3.Connection, job: JobId) -> tuple[Duration | None, dict[str, float]]:
-    """How long the tasks of a job ran in the mean, None if that is not recorded; and the share on each class of nodes."""
+    """How long the tasks of a job ran in the mean, None if that is not known; and the share on each class of nodes."""
     found = db.execute("SELECT node_class, tasks, mean FROM job_statistics WHERE job = ?", (job,)).fetchall()
     tasks = sum(count for _, count, _ in found)
     if not tasks:
