@@ -181,7 +181,7 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option(
     "--forecast-arrivals",
     is_flag=True,
-    help="Forecasts count on new jobs, such as came in the last week; they are wider.",
+    help="Forecasts count on new jobs, such as came in the last week.",
 )
 @click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
 @click.option(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Final, Protocol
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,10 @@ FEWEST: Final = 8
 
 TASKS_DRAWN: Final = 20_000
 """So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`."""
+
+SHARED: Final = 0.5
+"""In so large a share of its futures a job runs as long, or as short, as others of its user: what one user submits
+fails, or runs to its limit, together."""
 
 WORK_MAX: Final = 100_000
 """A future ends after so many events; what has not happened by then is not known."""
@@ -139,8 +144,8 @@ def draw_futures(
     }
     began = {job.spec.id for job in state.jobs if job.ended or any(attempt.running for attempt in job.attempts)}
     waiting = np.array([job not in began for job in jobs], dtype=bool)
-    levels = _levels(count, jobs, seed)
     specs = {job.spec.id: job.spec for job in state.jobs}
+    levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
     known: dict[tuple[JobId, int], RunTime] = {}
 
     def draw(numbers: range) -> tuple[Floats, Floats]:
@@ -222,16 +227,27 @@ def _part(
         writing.send(part)
 
 
-def _levels(count: int, jobs: Sequence[JobId], seed: int) -> Floats:
+def _levels(count: int, users: Mapping[JobId, str], seed: int) -> Floats:
     """For each job, levels that are spread evenly over the futures: a row for each future.
 
-    They depend on no other job, so a state with one job more has the same.
+    Jobs of one user share their fate: in `SHARED` of the futures of a job its level is that of its user. They depend on
+    no other job, so a state with one job more has the same.
     """
-    drawn: Floats = np.empty((count, len(jobs)))
-    for column, job in enumerate(jobs):
+    drawn: Floats = np.empty((count, len(users)))
+    of_users: dict[str, Floats] = {}
+    for column, (job, user) in enumerate(users.items()):
+        if user not in of_users:
+            of_users[user] = _spread(np.random.default_rng((seed, crc32(user.encode()), 1)), count)
         rng = np.random.default_rng((seed, job))
-        drawn[:, column] = (rng.permutation(count) + rng.random(count)) / count
+        own = _spread(rng, count)
+        drawn[:, column] = np.where(rng.random(count) < SHARED, of_users[user], own)
     return drawn
+
+
+def _spread(rng: np.random.Generator, count: int) -> Floats:
+    """Levels that are spread evenly, in an order by chance."""
+    levels: Floats = (rng.permutation(count) + rng.random(count)) / count
+    return levels
 
 
 def _seconds(at: dict[JobId, Instant], jobs: Sequence[JobId], since: Instant) -> list[float]:

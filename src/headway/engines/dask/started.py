@@ -61,6 +61,7 @@ class Started:
             raise self._failed(str(error)) from error
         if found.error:
             await self._hang_up()
+            await self._reap()
             raise self._failed(found.error)
         return found
 
@@ -73,6 +74,10 @@ class Started:
                     await self._writer.drain()
                     await self._reader.read()
         await self._hang_up()
+        await self._reap()
+
+    async def _reap(self) -> None:
+        """Wait until the process has ended that is about to, if we have started it."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, _END_SECONDS)
