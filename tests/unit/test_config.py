@@ -357,7 +357,7 @@ TLS = "ca.crt, node.crt, node.key"
             "c:5: tls is '/etc/tls'; allowed: an option of engine slurm: partition, folder",
         ),
         (f"{CELLAR}partition = 'p'\n{NODE}", "c:3: partition is 'p'; allowed: an option of engine local: it has none"),
-        (f"{DASK}partition = 'p'", "c:5: partition is 'p'; allowed: an option of engine dask: address, tls"),
+        (f"{DASK}partition = 'p'", "c:5: partition is 'p'; allowed: an option of engine dask: address, start"),
         ("[[site]]\nname = 'a'\nengine = 'slurm'\n", "c:1: partition is None; allowed: the name of a partition"),
         (
             DASK.replace("tcp:", "udp:"),
