@@ -206,7 +206,7 @@ def settle(served: Served, clients: Clients, listening: Listening, where: Field,
 def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: bool) -> Outcome:
     """Run all attacks."""
     chance, outcome = random.Random(words.seed), Outcome()
-    served = Served(folder, data, words.loop, ["--lease", "3s", "--estimates", "predicted"])
+    served = Served(folder, data, words.loop, ["--lease", "3s", "--estimates", "predicted", "--keep-uploads", "2m"])
     served.start()
     clients = Clients(data, folder, chance, words.rate)
     listening = Listening(data)
