@@ -71,7 +71,7 @@ def main() -> None:
             rates[with_questions].append(rate)
             trips[with_questions] += single
             spent[with_questions].append((after - before) / (given.tasks + given.trips))
-        took = time.perf_counter() - began
+        took, answers = time.perf_counter() - began, len(asked)
         for waiter in waiters:
             waiter.cancel()
     rows = [
@@ -89,7 +89,7 @@ def main() -> None:
         f"""The same as above, while nobody asks and while `headway explain` is asked ten times a second about one of
         {OPEN} jobs that are open, in turn, {given.rounds} times each; medians. A forecast is made by other processes,
         which have less priority. So the last column should not change: it is what a task costs the server. If all
-        processors are busy, the other columns do, because processors are shared. There were {len(asked)} answers in
+        processors are busy, the other columns do, because processors are shared. There were {answers} answers in
         {took:.0f} s. Wanted: within 3 %.""",
         measure.table(
             ("meanwhile", "tasks/s", "one: median ms", "99 in 100 below", "server: µs of processor a task"), rows
