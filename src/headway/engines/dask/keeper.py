@@ -37,6 +37,7 @@ CLASSES: Final = {"local": "distributed.LocalCluster", "ssh": "distributed.SSHCl
 
 _TLS_FILES: Final = {"ca.crt": "tls_ca_file", "node.crt": "tls_client_cert", "node.key": "tls_client_key"}
 _GRACE_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 0.05
 _CLOSING_SECONDS: Final = 20
 
 log = logging.getLogger("headway.engines.dask.keeper")
@@ -149,15 +150,24 @@ def _tell_failure(listener: socket.socket, place: Place) -> None:
             connected.sendall(msgspec.json.encode(place) + b"\n")
 
 
+def _locked(path: Path) -> bool:
+    """Whether this process may keep the cluster. One that is about to end is waited for."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + _GRACE_SECONDS
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_AGAIN_SECONDS)
+    return False
+
+
 def main() -> None:
     """Start the cluster and keep it."""
     folder = Path(sys.argv[1])
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return  # another one keeps it, or is about to end
+    if not _locked(folder / LOCK):
+        return  # another one keeps it
     wanted = msgspec.json.decode((folder / CLUSTER).read_bytes(), type=Start)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and then this
