@@ -425,6 +425,11 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
             line = _line(text, "node", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
     found = list(nodes.values())
+    for number, name in enumerate(sites):
+        if name not in finding and not any(node.site == name for node in found):
+            line, allowed = _line(text, "site", number, "name"), "a site that a [[node]] of this file is at"
+            hint = f'Write site = "{name}" in the [[node]] tables of its nodes.'
+            raise InvalidInput("name", name, allowed, source=source, line=line, hint=hint)
     network = _network(content, found, sites, text, source)
     return tuple(found), network, _switching(content, found, finding, text, source), tuple(sites.values())
 

@@ -316,7 +316,8 @@ def test_a_relative_folder_counts_from_the_file_whatever_is_read_of_it(tmp_path:
 def test_a_file_may_have_no_nodes_where_an_engine_finds_them() -> None:
     assert parse_cluster(SLURM) == ()
     assert parse_sites(SLURM) == (SiteSpec("hpc", "slurm", {"partition": "main"}),)
-    assert parse_network(f'{SLURM}{CELLAR}[[link]]\nbetween = ["hpc", "cellar"]\nlatency = 1').links == (
+    cellar = f'{CELLAR}[[node]]\nname = "a"\nsite = "cellar"\n'
+    assert parse_network(f'{SLURM}{cellar}[[link]]\nbetween = ["hpc", "cellar"]\nlatency = 1').links == (
         Link("hpc", "cellar", LinkTerms(SECOND)),
     )
 
@@ -367,6 +368,7 @@ TLS = "ca.crt, node.crt, node.key"
             f"{DASK.replace('tcp:', 'tls:')}tls = '/no/such'",
             f"c:5: tls is '/no/such'; allowed: a folder with {TLS}, in quotes",
         ),
+        (f"{CELLAR}{NODE}", "c:2: name is 'cellar'; allowed: a site that a [[node]] of this file is at"),
         (f"{SLURM}{NODE}site = 'hpc'", "c:7: site is 'hpc'; allowed: a site whose nodes are listed: local"),
         (
             f"{CELLAR}{NODE}site = 'celar'",
@@ -393,8 +395,8 @@ def test_a_simulation_has_only_the_nodes_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "c"
     file.write_text(f"{CELLAR}{NODE}site = 'cellar'\n")
     assert [node.site for node in read_cluster(file, simulated=True)] == ["cellar"]
-    file.write_text(f"{CELLAR}{SLURM}{NODE}")
+    file.write_text(f"{SLURM}{NODE}")
     with pytest.raises(
-        InvalidInput, match=r"c:5: engine is 'slurm'; allowed: one whose nodes the file lists, in a sim"
+        InvalidInput, match=r"c:3: engine is 'slurm'; allowed: one whose nodes the file lists, in a sim"
     ):
         read_cluster(file, simulated=True)
