@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +27,7 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import FilesInMemory, Trial
 from headway.errors import EngineError, InvalidInput
 
-from ...waiting import LIMIT, becomes
+from ...waiting import LIMIT, becomes, free_port, until
 from .test_engine import add, let_go
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
@@ -200,3 +203,51 @@ def test_notices_name_what_is_started(make: Any) -> None:
     engine = make()
     assert engine._whose == "local"
     assert Noticed("engine_gone", engine._whose, "").subject == "local"
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """How this machine is connected to through its own daemon of SSH, with keys made for it."""
+    pytest.importorskip("asyncssh", reason="it is not installed (pip install asyncssh)")
+    daemon = shutil.which("sshd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+    if daemon is None:
+        pytest.skip("sshd is not installed; on Debian: apt-get install openssh-server")
+    folder, port = tmp_path / "ssh", free_port()
+    folder.mkdir(mode=0o700)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    lines = (
+        *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host", f"PidFile {folder}/pid"),
+        *(f"AuthorizedKeysFile {folder}/user.pub", "StrictModes no", "UsePAM no", "PermitRootLogin yes"),
+    )
+    (folder / "conf").write_text("\n".join(lines) + "\n")
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where it separates its privileges
+    with subprocess.Popen([daemon, "-D", "-e", "-f", folder / "conf"], stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: listens(port))
+            yield {"port": port, "known_hosts": None, "client_keys": [str(folder / "user")]}
+        finally:
+            process.terminate()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections at a port of this machine."""
+    with socket.socket() as there:
+        return there.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_it_starts_over_ssh(make: Any, ssh: dict[str, Any]) -> None:
+    options = {
+        "hosts": ["127.0.0.1"] * 3,
+        "connect_options": ssh,
+        "worker_options": {"nthreads": 2, "dashboard": False},
+        "scheduler_options": {"dashboard": False},
+        "remote_python": sys.executable,
+    }
+    async with Trial(make("ssh", options, workers=0), LIMIT) as trial:
+        await trial.engine.start((), trial._take, trial._files)
+        nodes = [(await trial.told(NodeFound)).node for _ in range(2)]
+        assert [node.slots for node in nodes] == [2, 2]
+        keys = [trial.call(add, 1, number, node=node.name) for number, node in enumerate(nodes)]
+        assert [await trial.value(key) for key in keys] == [1, 2]

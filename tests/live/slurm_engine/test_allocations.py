@@ -12,7 +12,7 @@ from headway.engines.trial import Trial
 
 from ...dask_site import Processes
 from ...slurm import NODES, Cluster
-from ...waiting import LIMIT
+from ...waiting import LIMIT, becomes
 from .conftest import add
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
@@ -48,3 +48,39 @@ async def test_a_worker_in_an_allocation_is_a_node_until_the_allocation_ends(slu
         for job in jobs.values():
             slurm.run("scancel", job)
         site.end()
+
+
+async def test_dask_jobqueue_asks_slurm_for_allocations_and_gives_them_back(slurm: Cluster, tmp_path: Path) -> None:
+    for module in ("distributed", "dask_jobqueue"):
+        pytest.importorskip(module, reason="it is not installed (pip install headway[dask] dask-jobqueue)")
+    from headway.engines.dask.engine import DaskEngine
+    from headway.engines.dask.settings import DaskSettings
+
+    options = {
+        "queue": "main",
+        "cores": 2,
+        "processes": 1,
+        "memory": "1 GB",
+        "walltime": "00:10:00",
+        "worker_extra_args": ["--no-dashboard", "--memory-limit", "0"],
+        "local_directory": str(tmp_path),
+        "log_directory": str(tmp_path),
+        "protocol": "tls://",
+        "security": True,
+        "shared_temp_directory": str(tmp_path),
+        "scheduler_options": {"dashboard": False, "host": "127.0.0.1"},
+    }
+    settings = DaskSettings(
+        start="dask_jobqueue.SLURMCluster", options=options, workers=2, folder=str(tmp_path), period=0.2
+    )
+    async with Trial(DaskEngine(tmp_path / "engine", settings), LIMIT) as trial:
+        await trial.engine.start((), trial._take, trial._files)
+        found = [(await trial.told(NodeFound)).node for _ in range(2)]
+        assert [node.slots for node in found] == [2, 2]
+        assert trial.engine._address.startswith("tls://")
+        assert len(slurm.jobs("--states=running")) == 2
+        keys = [
+            trial.call(add, number, 1, node=found[number % 2].name, slots=(number // 2 % 2,)) for number in range(40)
+        ]
+        assert [await trial.value(key) for key in keys] == list(range(1, 41))
+    await becomes(lambda: slurm.jobs() == [])
