@@ -48,6 +48,7 @@ class Held:
 
     def __init__(self, wanted: float) -> None:
         self._wanted = self._level = wanted
+        self._most = 0.5 if wanted < 0.5 else 1 + REACH
 
     def bound(self, sample: Sample, together: int = 0) -> float:
         """A run time, in seconds.
@@ -65,8 +66,9 @@ class Held:
 
     def learn(self, bound: float, took: float) -> None:
         """What came of a bound that was told."""
-        moved = self._level + GAIN * (self._wanted - (took <= bound))
-        self._level = min(1 + REACH, max(-REACH, moved))
+        is_below = took < bound if self._wanted < 0.5 else took <= bound  # what is at a bound is within
+        moved = self._level + GAIN * (self._wanted - is_below)
+        self._level = min(self._most, max(-REACH, moved))
 
 
 class Bounds:

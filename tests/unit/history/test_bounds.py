@@ -44,6 +44,13 @@ def test_also_where_a_program_changes_again_and_again(seed: int) -> None:
     assert 0.87 <= held(Bounds(), took) <= 0.92
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_also_where_many_jobs_run_equally_long(seed: int) -> None:
+    """What runs just as long as a bound is within, at either end."""
+    chance = Random(seed)
+    assert 0.88 <= held(Bounds(), [chance.choice(range(10, 130, 10)) for _ in range(3000)]) <= 0.92
+
+
 def test_where_jobs_are_cut_no_bound_exceeds_the_estimate() -> None:
     for cut, most in ((True, 100.0), (False, 500.0)):
         bounds = Bounds(cut=cut)
