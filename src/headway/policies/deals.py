@@ -12,10 +12,18 @@ from typing import Final, NamedTuple
 from headway.model.graph import length_of
 from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind
+from headway.model.node import NodeSpec
 from headway.model.snapshot import ALL_KINDS, JobView, NodeView, Snapshot, serves_of
 
-ROOM: Final = 0.9
-"""`efficient_first` fills a site up to this share of what it can do until the horizon: packing is never perfect."""
+ROOM: Final = 1.02
+"""`efficient_first` fills a site up to this share of what it can do until the horizon: a site that works a little
+longer costs less than one more that works."""
+
+ROOM_OF_WORKFLOWS: Final = 0.9
+"""The same for a workflow of several tasks: while they wait for one another, slots stay empty."""
+
+SIZES_MAX: Final = 8
+"""So many sizes of tasks are told apart at most when it is counted what fits side by side."""
 
 
 class Site:
@@ -34,7 +42,7 @@ class Site:
         fastest: the speed factor of its fastest node.
         watts: what its nodes draw at their peak for each unit of capacity; 0 if that is not known.
         work: what is dealt to it and not done, in slot-microseconds at speed factor 1.
-        blocked: the same, with the slots of a node counted that a task leaves over and no equal task can use.
+        weighed: the same, weighed in each of the ways of `weights`.
     """
 
     def __init__(
@@ -55,9 +63,13 @@ class Site:
         self.fastest = max((spec.speed for spec in specs), default=0.0)
         peaks = [spec.power.peak for spec in specs if spec.power is not None]
         self.watts = sum(peaks) / self.capacity if len(peaks) == len(specs) and self.capacity else 0.0
-        self.work = self.blocked = 0.0
+        half = max((spec.slots for spec in specs), default=0) // 2
+        self._sizes = range(half, 1, -max(1, half // SIZES_MAX))
+        self.work = 0.0
+        self.weighed = [0.0] * (1 + len(self._sizes))
         self._holds: dict[int, bool] = {}
         self._blocks: dict[int, float] = {}
+        self._weights: dict[int, tuple[float, ...]] = {}
 
     def holds(self, job: JobView, cores: int) -> bool:
         """Whether its nodes could run a job if nothing else ran there, and its policy serves such jobs.
@@ -73,6 +85,16 @@ class Site:
             self._holds[cores] = any(node.spec.slots_for(cores) <= node.spec.slots for node in self.nodes)
         return self._holds[cores]
 
+    def take(self, demand: Demand, share: int = 1) -> None:
+        """Count the work of a job as its own; share -1: no more."""
+        self.work += share * demand.work
+        self.weighed = [one + share * more for one, more in zip(self.weighed, demand.weighed_at(self), strict=True)]
+
+    def _fitting(self, cores: int) -> list[tuple[NodeSpec, int]]:
+        """The nodes that such a task fits on, with the slots that it takes there."""
+        wanted = [(node.spec, node.spec.slots_for(cores)) for node in self.nodes]
+        return [(spec, slots) for spec, slots in wanted if slots <= spec.slots]
+
     def blocks(self, cores: int) -> float:
         """How many slots a task with so many cores blocks: those of a node, divided by how many such tasks it holds.
 
@@ -80,13 +102,35 @@ class Site:
         """
         if cores not in self._blocks:
             all_of_it = blocked = 0.0
-            for spec in [node.spec for node in self.nodes]:
-                wanted = spec.slots_for(cores)
-                if wanted <= spec.slots:
-                    all_of_it += spec.slots * spec.speed
-                    blocked += spec.slots * spec.speed * spec.slots / (spec.slots // wanted)
+            for spec, wanted in self._fitting(cores):
+                all_of_it += spec.slots * spec.speed
+                blocked += spec.slots * spec.speed * spec.slots / (spec.slots // wanted)
             self._blocks[cores] = blocked / all_of_it if all_of_it else float(cores)
         return self._blocks[cores]
+
+    def weights(self, cores: int) -> tuple[float, ...]:
+        """What work of tasks with so many cores counts for: first by itself, then beside tasks of each of some sizes.
+
+        Beside a size, a task counts for all of its node if what it leaves over is less, for itself if it is as large,
+        and for nothing if it is smaller. Whatever runs side by side, the weights together are no more than the node.
+
+        Source: Fekete and Schepers, "New classes of fast lower bounds for bin packing problems", Mathematical
+        Programming 91, 2001, the functions U.
+        """
+        if cores not in self._weights:
+            fitting = self._fitting(cores)
+            capacity = sum(spec.slots * spec.speed for spec, _ in fitting)
+            found = [1.0]
+            for size in self._sizes if capacity else ():
+                counted = 0.0
+                for spec, wanted in fitting:
+                    if wanted > spec.slots - size:
+                        counted += spec.slots * spec.speed * spec.slots / wanted
+                    elif wanted >= size:
+                        counted += spec.slots * spec.speed
+                found.append(counted / capacity)
+            self._weights[cores] = tuple(found)
+        return self._weights[cores]
 
 
 class Demand:
@@ -118,6 +162,16 @@ class Demand:
         if not self.parts:
             return self.work
         return sum(work / cores * site.blocks(cores) for cores, work in self.parts.items())
+
+    def weighed_at(self, site: Site) -> list[float]:
+        """Its work, weighed in each of the ways of a site. That of bags and rigid jobs fits beside anything."""
+        if not self.parts:
+            return [self.work, *(0.0 for _ in site.weighed[1:])]
+        found = [0.0] * len(site.weighed)
+        for cores, work in self.parts.items():
+            for place, weight in enumerate(site.weights(cores)):
+                found[place] += work * weight
+        return found
 
 
 def cores_of(job: JobView) -> int:
@@ -174,7 +228,8 @@ def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -
     that have room for it until the horizon; if none has, to the one that would be done soonest.
 
     The *horizon* is how long all work takes at least (`horizon`). A site has room for a job if its critical path there
-    ends by then, and if its work with that of the job takes at most `ROOM` of that time.
+    ends by then, and if its work with that of the job takes at most `ROOM` of that time, or
+    `ROOM_OF_WORKFLOWS`.
     """
     del last
     demands = sorted(map(Demand, jobs), key=lambda demand: (-demand.cores, -demand.path, demand.job.order))
@@ -185,8 +240,7 @@ def efficient_first(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -
             yield demand.job, None
             continue
         found = best_of([Bid(demand, site, until) for site in those])
-        found.site.work += demand.work
-        found.site.blocked += found.blocked
+        found.site.take(demand)
         yield demand.job, found.site
 
 
@@ -195,24 +249,23 @@ class Bid:
 
     Attributes:
         site: as given.
-        blocked: the slot-microseconds at speed factor 1 that the job blocks there.
-        load: microseconds that its work takes with that of the job, if all of its capacity is used.
+        load: microseconds that its work takes with that of the job at least, by what fits side by side.
         in_time: whether the critical path of the job ends by the horizon.
         has_room: whether that is so, its load leaves room, and it says what it draws.
         energy: the joules that the job takes there; 0 if that is not known.
     """
 
-    __slots__ = ("blocked", "energy", "has_room", "in_time", "load", "site")
+    __slots__ = ("energy", "has_room", "in_time", "load", "site")
 
     def __init__(self, demand: Demand, site: Site, until: float) -> None:
         self.site = site
-        self.blocked = demand.blocked_at(site)
-        # What others leave over can be used by tasks of one slot.
-        work = site.work + demand.work if demand.cores == 1 else site.blocked + self.blocked
-        self.load = work / site.capacity
+        # Where the job has no weight, it fits into what others leave over.
+        both = [one + more for one, more in zip(site.weighed, demand.weighed_at(site), strict=True) if more]
+        self.load = max(both, default=0.0) / site.capacity
         self.in_time = demand.path <= until * site.fastest
-        self.has_room = self.in_time and bool(site.watts) and self.load <= ROOM * until
-        self.energy = site.watts * self.blocked / SECOND
+        room = ROOM_OF_WORKFLOWS if len(demand.job.graph) > 1 else ROOM
+        self.has_room = self.in_time and bool(site.watts) and self.load <= room * until
+        self.energy = site.watts * demand.blocked_at(site) / SECOND
 
 
 def best_of(bids: Sequence[Bid]) -> Bid:
@@ -266,7 +319,8 @@ RULES: Final = {
     "fill": Rule(
         efficient_first,
         "a job goes to the site where it takes the least energy of those that have room "
-        f"(load with it up to {ROOM:.0%} of the time that all work takes at least), else to where it is done soonest",
+        f"(load with it up to {ROOM:.0%} of the time that all work takes at least, "
+        f"{ROOM_OF_WORKFLOWS:.0%} for a workflow), else to where it is done soonest",
         sorts=True,
         weighs=True,
     ),
@@ -301,8 +355,7 @@ def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:
     if RULES[rule].weighs:
         for site in sites:
             if site.name == demand.job.pool.name:  # as if it were dealt only now
-                site.work -= demand.work
-                site.blocked -= demand.blocked_at(site)
+                site.take(demand, -1)
         until = horizon([demand], [allowed], sites)
         bids = {site.name: Bid(demand, site, until) for site in allowed}
     return [f"{site.name}: {_state(demand.job, demand.cores, site, bids.get(site.name), until)}" for site in sites]

@@ -172,6 +172,5 @@ def _sites(view: Snapshot, names: Sequence[str], lower: Callable[[str], str], *,
             pool = view.pools.get(site.name)
             for job in pool.jobs.values() if pool is not None else ():
                 demand = Demand(job)
-                site.work += demand.work
-                site.blocked += demand.blocked_at(site)
+                site.take(demand)
     return sites
