@@ -62,8 +62,14 @@ def server(
     program: Callable[..., list[str]] = measure.headway,
 ) -> Iterator[tuple[Client, int]]:
     """Run a server on an empty data directory. Yields a client of it, and its process id."""
+    with started(folder, program("up", "--slots", slots, "--data", folder / "data", "--json", *words)) as there:
+        yield there
+
+
+@contextmanager
+def started(folder: Path, command: list[str]) -> Iterator[tuple[Client, int]]:
+    """Run a server by its command, which logs into this folder. Yields the same as `server`."""
     with open(folder / "log", "wb") as log:
-        command = program("up", "--slots", slots, "--data", folder / "data", "--json", *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None

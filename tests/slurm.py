@@ -62,7 +62,7 @@ JobCompType=jobcomp/none
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100
-PartitionName=brief Nodes=m MaxTime=1 State=UP PriorityTier=10
+PartitionName=brief Nodes={last} MaxTime=1 State=UP PriorityTier=10
 """
 
 
@@ -99,35 +99,43 @@ def mark(node: str, state: str) -> None:
 class Cluster:
     """The daemons, while the context lasts.
 
+    Args:
+        names: of the nodes that have a slurmd each.
+        more: further lines of slurm.conf.
+
     Attributes:
         conf: the path of slurm.conf; commands find the cluster by SLURM_CONF.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = NODES, more: str = "") -> None:
+        self.names = names
+        self._more = more
         self.folder = Path(tempfile.mkdtemp(prefix="headway-slurm-"))
         self.conf = self.folder / "slurm.conf"
         self._environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.conf)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Cluster:
-        controller, *ports = _ports(1 + len(NODES))
+        controller, *ports = _ports(1 + len(self.names))
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(1024))
         of_nodes = f"NodeHostname=localhost NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN"
-        lines = [f"NodeName={name} Port={port} {of_nodes}" for name, port in zip(NODES, ports, strict=True)]
-        terms = {"user": getpass.getuser(), "port": controller, "folder": self.folder, "nodes": "\n".join(lines)}
+        lines = [f"NodeName={name} Port={port} {of_nodes}" for name, port in zip(self.names, ports, strict=True)]
+        nodes = "\n".join([*lines, self._more])
+        terms = {"user": getpass.getuser(), "port": controller, "folder": self.folder, "nodes": nodes}
+        terms["last"] = self.names[-1]
         self.conf.write_text(_CONF.format(**terms))
         places = [f"--{word}={self.folder}/munge.{word.split('-')[0]}" for word in ("socket", "key-file", "seed-file")]
         logs = [f"--log-file={self.folder}/munged.log", f"--pid-file={self.folder}/munged.pid"]
         self._start("munged", "munged", "--foreground", "--force", *places, *logs)
         until((self.folder / "munge.socket").exists)
         self.start_controller()
-        for name in NODES:
+        for name in self.names:
             self.start_node(name)
-        until(lambda: all(self.state(name) == "idle" for name in NODES))
+        until(lambda: all(self.state(name) == "idle" for name in self.names))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,9 +215,9 @@ class Cluster:
     def mend(self) -> None:
         """After a test: no job, all nodes idle."""
         self.tried("scancel", f"--user={getpass.getuser()}")
-        for name in NODES:
+        for name in self.names:
             if name not in self._daemons:
                 self.start_node(name)
             if self.state(name) not in ("idle", "completing"):
                 self.tried("scontrol", "update", f"NodeName={name}", "State=RESUME")
-        until(lambda: all(self.state(name) == "idle" for name in NODES))
+        until(lambda: all(self.state(name) == "idle" for name in self.names))

@@ -9,8 +9,8 @@ from headway.core.state import State
 from headway.model.job import JobSpec, Kind, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
-from headway.model.slots import Slots, numbers, of_numbers
-from headway.model.snapshot import NodeView
+from headway.model.slots import NO_SLOTS, Slots, below, numbers, of_numbers
+from headway.model.snapshot import AttemptView, NodeView
 
 
 def add(state: State, spec: NodeSpec) -> NodeView:
@@ -24,8 +24,9 @@ def add(state: State, spec: NodeSpec) -> NodeView:
     for slot in node.places:
         state.slot_nodes[slot], state.speeds[slot] = node, spec.speed
     _give_places(state, node)
+    first = next(iter(state.nodes.values()), node)
     state.nodes[spec.name] = node
-    compare(state)
+    state.uniform = state.uniform and spec.speed == 1.0 and spec.kind == first.spec.kind
     if spec.lease is not None:
         node.heard_until = state.now + spec.lease
     state.gain(node.slots)
@@ -121,19 +122,31 @@ def compare(state: State) -> None:
 
 def slot_statuses(state: State) -> list[SlotStatus]:
     """The status of each slot, by slot number."""
-    statuses = [SlotStatus.DOWN] * len(state.slot_nodes)
+    every = len(state.slot_nodes)
+    found = statuses_on(state, below(every), state.runs())
+    return [found[slot] for slot in range(every)]
+
+
+def statuses_on(state: State, slots: Slots, attempts: Iterable[AttemptView]) -> dict[int, SlotStatus]:
+    """The status of each of these slots, by slot number.
+
+    Args:
+        attempts: all that run there in the foreground; others may be among them.
+    """
+    statuses = dict.fromkeys(numbers(slots), SlotStatus.DOWN)
     totals = state.totals()
-    for slots, status in (
+    launched = NO_SLOTS
+    for attempt in attempts:
+        if not attempt.running:
+            launched |= attempt.slots
+    for among, status in (
         (totals.up, SlotStatus.AVAILABLE),
         (totals.allocated, SlotStatus.OCCUPIED),
         (totals.busy, SlotStatus.BUSY),
+        (launched, SlotStatus.OCCUPIED),
     ):
-        for slot in numbers(slots):
+        for slot in numbers(slots & among):
             statuses[slot] = status
-    for attempt in state.runs():
-        if not attempt.running:
-            for slot in numbers(attempt.slots):
-                statuses[slot] = SlotStatus.OCCUPIED
     return statuses
 
 

@@ -11,14 +11,15 @@ import os
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, islice
+from operator import or_
 from typing import Final
 
 import msgspec
 
 from headway import __version__, wire
-from headway.core.nodes import slot_statuses
+from headway.core.nodes import statuses_on
 from headway.errors import NoSuchJob, in_short
 from headway.live import prospects
 from headway.live.checker import Checker
@@ -34,9 +35,10 @@ from headway.model.events import Incident
 from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
+from headway.model.node import SlotStatus
 from headway.model.plan import TIER_WORDS, Reason
 from headway.model.power import POWER_WORDS, PowerState
-from headway.model.slots import count, numbers
+from headway.model.slots import NO_SLOTS, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
 
@@ -340,10 +342,12 @@ async def node_list(driver: Driver) -> wire.NodeList:
     for first in range(0, len(names), LOOKED_AT_ONCE // 4):
         state = driver.core.state
         nodes = [state.nodes[name] for name in names[first : first + LOOKED_AT_ONCE // 4] if name in state.nodes]
-        words = [status.value for status in slot_statuses(state)]
-        for node in nodes:
-            attempts = [one for one in on.get(node.spec.name, ()) if one.job.attempts.get(one.task) is one]
-            reports.append(_node_report(driver, node, words, attempts))
+        runs = {node.spec.name: _still_running(on.get(node.spec.name, ())) for node in nodes}
+        slots = reduce(or_, [node.slots for node in nodes], NO_SLOTS)
+        statuses = statuses_on(
+            state, slots, [one for there in runs.values() for one in there if one.tier is Tier.FOREGROUND]
+        )
+        reports += [_node_report(driver, node, statuses, runs[node.spec.name]) for node in nodes]
         await asyncio.sleep(0)
     return wire.NodeList(tuple(reports))
 
@@ -359,7 +363,14 @@ async def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
     return found
 
 
-def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: list[AttemptView]) -> wire.NodeReport:
+def _still_running(attempts: Iterable[AttemptView]) -> list[AttemptView]:
+    """Those of some attempts that have not ended meanwhile."""
+    return [one for one in attempts if one.job.attempts.get(one.task) is one]
+
+
+def _node_report(
+    driver: Driver, node: NodeView, statuses: Mapping[int, SlotStatus], attempts: list[AttemptView]
+) -> wire.NodeReport:
     trouble = node.trouble
     return wire.NodeReport(
         name=node.spec.name,
@@ -368,7 +379,7 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
         cores=node.spec.cores,
         up=node.up and (node.power is PowerState.ON or node.waits_to_go_off),
         draining=node.draining,
-        slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
+        slots=tuple(statuses[slot].value for slot in node.places[: node.spec.slots]),
         attempts=tuple(attempt_report(driver, attempt) for attempt in attempts),
         kind=node.spec.kind,
         closing=count(node.closing),

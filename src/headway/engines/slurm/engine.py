@@ -84,6 +84,9 @@ _LINGER_SECONDS: Final = 5.0
 _JOIN_SECONDS: Final = 5.0
 """So long a node that is to join may take nothing new: after it was down, Slurm waits for its answer."""
 
+_FIND_SECONDS: Final = 0.02
+"""Between two lots of nodes that are reported."""
+
 _LEAVE_SECONDS: Final = 40.0
 """The longest wait for the end of jobs that were cancelled. Slurm kills after 30 seconds, as a rule."""
 
@@ -166,7 +169,6 @@ class SlurmEngine(OutputsInFiles):
         except BaseException:
             await self._close()
             raise
-        self._nodes.find()
         self._do(self._look_forever())
         early, self._early = self._early, None
         for told in early:
@@ -495,8 +497,14 @@ class SlurmEngine(OutputsInFiles):
         self._pause = min(self._pause, _PAUSES[0])
         self._soon.set()
 
+    async def _find(self) -> None:
+        """Report nodes that are not known yet; many of them one lot after the other, so that others have their turn."""
+        while self._nodes.find():
+            await asyncio.sleep(_FIND_SECONDS)
+
     async def _look_forever(self) -> None:
         """Look at Slurm's queue and nodes, seldomer the longer nothing happens."""
+        await self._find()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause):
@@ -541,6 +549,7 @@ class SlurmEngine(OutputsInFiles):
         seen = await self._commands.nodes()
         haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
         self._nodes.take(seen, self._working(), haunted)
+        await self._find()
         self._begin_kept_back()
         now = self._loop.time()
         for job, final in ends.items():  # not before the nodes: if one is lost, that stands for the ends there

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
 """What can be done on nodes of Slurm."""
 
+FOUND_AT_ONCE: Final = 200
+"""So many nodes are reported as found before others have their turn."""
+
 
 @dataclass(slots=True)
 class Node:
@@ -140,8 +143,9 @@ class Nodes:
                 hint = "Leave it out: each node then has a slot for each core."
                 raise InvalidInput("slots", slots, f"1 to {node.cpus}: {where} has no more CPUs", hint=hint)
 
-    def find(self) -> None:
-        """Report nodes that are there and not known yet."""
+    def find(self) -> bool:
+        """Report nodes that are there and not known yet, some at once. Returns whether there may be more."""
+        found = 0
         for node in self.seen.values() if self._settings.find else ():
             wanted = node.name not in self.by_name and node.name not in self._left
             if not wanted or node.standing is not Standing.READY:
@@ -155,6 +159,10 @@ class Nodes:
             )
             self.by_name[node.name] = Node(replace(spec, found=True), up=True)
             self._owner.tell(NodeFound(spec))
+            found += 1
+            if found == FOUND_AT_ONCE:
+                return True
+        return False
 
     def take(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str]) -> None:
         """Take in what Slurm says of the nodes.
@@ -179,7 +187,6 @@ class Nodes:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):
                     self._owner.tell(NodeBack(name))
-        self.find()
 
     def _shrinks(self, node: Node, now: SlurmNode) -> bool:
         """Report a node that was found before if it has fewer slots now; returns whether it has."""
