@@ -36,6 +36,7 @@ SECTIONS = (
     "live",
     "questions",
     "dask_engine",
+    "crowd",
     "executor",
     "fresh",
     "tiers",

@@ -1,0 +1,198 @@
+"""Measure one server over many nodes: 64 workers of Dask, 4 and 400 nodes of Slurm, and 10,000 that are off.
+
+    python bench/crowd.py [--tasks N] [--only dask|few|slurm|cloud]
+
+All of them are on this machine: the workers are in one process, and each has an agent with a slot; each node of the 400
+has a slurmd. Of the 10,000 none is ever started: what is measured is what it costs to know so many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.dask_site import Processes
+from tests.slurm import Cluster, lacking
+
+import live
+import measure
+from headway import Client, Job, Task
+
+WORKERS = 64
+SLURMDS = 400
+CLOUD = 10_000
+
+MANY = "MessageTimeout=20\nSlurmdTimeout=60\nTreeWidth=64\nMaxNodeCount=12000"
+
+IN_A_CLOUD = f"""{MANY}
+PrivateData=cloud
+ResumeProgram=/bin/true
+SuspendProgram=/bin/true
+SuspendTime=1000000
+ResumeTimeout=600
+NodeName=e[1-{CLOUD}] NodeAddr=127.0.0.1 CPUs=4 RealMemory=8000 State=CLOUD"""
+
+PATIENCE = 600.0
+
+
+def nothing() -> None:
+    """A task that does nothing."""
+
+
+@contextmanager
+def serving(folder: Path, site: Mapping[str, str]) -> Iterator[tuple[Client, psutil.Process]]:
+    """A server with this site alone."""
+    file = folder / "sites.toml"
+    file.write_text("[[site]]\n" + "".join(f'{key} = "{value}"\n' for key, value in site.items()))
+    words = ["up", "--cluster", file, "--data", folder / "data", "--json"]
+    with live.started(folder, measure.headway(*words)) as (client, pid):
+        yield client, psutil.Process(pid)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something."""
+    end = time.perf_counter() + PATIENCE
+    while not true():
+        if time.perf_counter() > end:
+            raise SystemExit(f"after {PATIENCE:g} s it is not so")
+        time.sleep(0.2)
+
+
+def delays(data: Path) -> str:
+    """The bound, in ms, that the event loop's delay keeps in 99 of 100 looks."""
+    url, token = ((data / name).read_text().strip() for name in ("url", "token"))
+    asked = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked) as answer:
+        text = answer.read().decode()
+    counts = re.findall(r'^headway_loop_delay_seconds_bucket\{le="([^"]+)"\} (\S+)', text, re.MULTILINE)
+    total = float(counts[-1][1])
+    bound = next(bound for bound, count in counts if float(count) >= 0.99 * total)
+    return f"{1000 * float(bound):g}"
+
+
+def row(
+    name: str, wanted: int, folder: Path, site: Mapping[str, str], job: Job | None, alone: str = "-"
+) -> tuple[object, ...]:
+    """Start a server, wait until all nodes are there, and run a job there.
+
+    Args:
+        alone: how many tasks a second there are without Headway.
+    """
+    began = time.perf_counter()
+    with serving(folder, site) as (client, server):
+        until(lambda: sum(node.up for node in client.nodes()) >= wanted)
+        there = time.perf_counter() - began
+        rate = spent = "-"
+        if job is not None:
+            tasks = len(job.tasks)
+            busy, began = server.cpu_times(), time.perf_counter()
+            client.submit(job).result(PATIENCE)
+            took, after = time.perf_counter() - began, server.cpu_times()
+            rate = measure.rounded(tasks / took)
+            spent = measure.rounded(1000 * (after.user + after.system - busy.user - busy.system) / tasks)
+        else:
+            until_known = client.submit(Job("waits", [Task.command("true") for _ in range(WORKERS)]))
+            time.sleep(5)
+            client.cancel(until_known)
+        memory = server.memory_full_info().pss / 1e6
+        return name, f"{there:.1f}", rate, alone, spent, delays(folder / "data"), f"{memory:.0f}"
+
+
+def dask(folder: Path, tasks: int) -> tuple[object, ...]:
+    """64 workers of Dask in one process."""
+    site = Processes(folder / "dask").one(**{f"w{number}": 1 for number in range(WORKERS)})
+    try:
+        job = Job("many", [Task(nothing) for _ in range(tasks)])
+        options = {"name": "farm", "engine": "dask", "address": site.address}
+        return row(f"{WORKERS} workers of Dask, {tasks:,} calls", WORKERS, folder, options, job)
+    finally:
+        site.end()
+
+
+def few(folder: Path, tasks: int) -> tuple[object, ...]:
+    """Four nodes of Slurm."""
+    with Cluster() as cluster, environment(cluster):
+        return programs(folder, len(cluster.names), min(tasks, 300))
+
+
+def slurm(folder: Path, tasks: int) -> tuple[object, ...]:
+    """400 nodes of Slurm, each with its daemon."""
+    with Cluster([f"e{number}" for number in range(1, SLURMDS + 1)], MANY) as cluster, environment(cluster):
+        return programs(folder, SLURMDS, min(tasks, 2 * SLURMDS))
+
+
+def programs(folder: Path, nodes: int, count: int) -> tuple[object, ...]:
+    """Programs that do nothing: an array of Slurm's own, and then a job each through Headway."""
+    began = time.perf_counter()
+    words = ("--wait", "--mem=10", f"--array=1-{count}", "--output=/dev/null", "--wrap", "exit 0")
+    subprocess.run(["sbatch", *words], stdout=subprocess.DEVNULL, check=True)
+    alone = measure.rounded(count / (time.perf_counter() - began))
+    job = Job("programs", [Task.command("true") for _ in range(count)])
+    options = {"name": "hpc", "engine": "slurm", "partition": "main"}
+    return row(f"{nodes} nodes of Slurm, {count:,} programs", nodes, folder, options, job, alone)
+
+
+def cloud(folder: Path, tasks: int) -> tuple[object, ...]:
+    """10,000 nodes that Slurm would start."""
+    del tasks
+    with Cluster(["n"], IN_A_CLOUD) as cluster, environment(cluster):
+        options = {"name": "hpc", "engine": "slurm", "partition": "main"}
+        return row(f"{CLOUD:,} nodes of Slurm that are off", CLOUD, folder, options, None)
+
+
+@contextmanager
+def environment(cluster: Cluster) -> Iterator[None]:
+    """Commands of Slurm find this cluster."""
+    os.environ["SLURM_CONF"] = str(cluster.conf)
+    try:
+        yield
+    finally:
+        del os.environ["SLURM_CONF"]
+
+
+KINDS = {"dask": dask, "few": few, "slurm": slurm, "cloud": cloud}
+
+
+def main() -> None:
+    """Print the section of the report."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--tasks", type=int, default=100_000)
+    arguments.add_argument("--only", choices=KINDS, action="append")
+    options = arguments.parse_args()
+    rows = []
+    for name in options.only or KINDS:
+        if name != "dask" and lacking():
+            print(f"without {name}: {lacking()}", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(KINDS[name](Path(folder), options.tasks))
+    head = (
+        *("nodes", "all are there after, s", "tasks/s", "Slurm's own array", "server's processor, ms a task"),
+        *("loop's delay, ms", "MB"),
+    )
+    measure.section(
+        "Many nodes",
+        f"""One server over many nodes, all of them on this machine: {measure.machine()}. The workers of Dask are in one
+        process, and each has an agent and a slot of its own. Nodes of Slurm have a daemon each, and 4 processors; each
+        program is a job of Slurm that starts a runner, a Python that takes most of the time. The {CLOUD:,} nodes are
+        known to Slurm and off: {WORKERS} jobs wait for them for five seconds. The loop's delay is the bound that 99 of
+        100 looks keep; memory is the server's own (PSS). Wanted: 25 jobs of Slurm a second.""",
+        measure.table(head, rows),
+    )
+
+
+if __name__ == "__main__":
+    main()
