@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import cloudpickle
 import psutil
 
 import live
@@ -42,6 +43,7 @@ def main() -> None:
     arguments.add_argument("--trips", type=int, default=300)
     arguments.add_argument("--rounds", type=int, default=8)
     given = arguments.parse_args()
+    cloudpickle.register_pickle_by_value(live)  # else each clean process imports it
     spawn = get_context("spawn")
     rates: dict[bool, list[float]] = {False: [], True: []}
     trips: dict[bool, list[float]] = {False: [], True: []}
