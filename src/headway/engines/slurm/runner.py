@@ -130,7 +130,7 @@ class Desk:
 
     def send(self, sent: bytes) -> None:
         """Take what the agent sends."""
-        self._take([(self._decode(body), body) for body in self._splitter.feed(sent)])
+        self._take([(self._decode(body), bytes(body)) for body in self._splitter.feed(sent)])
 
     def resume(self) -> None:
         """Everything was taken at once."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+from select import EPOLLOUT, epoll
+from socket import socketpair
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.engines.local.shared.frames import Shelf, Splitter, framed
+from headway.engines.local.agent.run import Channel
+from headway.engines.local.shared.frames import LARGE, Body, Shelf, Splitter, framed
 
 
 @given(st.lists(st.binary(max_size=20)), st.lists(st.integers(1, 12), min_size=1))
@@ -19,6 +24,40 @@ def test_frames_arrive_whole_and_in_order_however_the_stream_is_cut(bodies: list
         at, turn = at + size, turn + 1
     assert arrived == bodies
     assert splitter.feed(framed(b"next")) == [b"next"]
+
+
+SIZES = (0, 1, LARGE - 5, LARGE - 4, LARGE - 3, LARGE, LARGE + 1, 3 * LARGE)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_large_frames_arrive_whole_too(seed: int) -> None:
+    chance = Random(seed)
+    bodies = [chance.randbytes(chance.choice(SIZES)) for _ in range(12)]
+    stream, splitter, arrived = b"".join(map(framed, bodies)), Splitter(), list[Body]()
+    at = 0
+    while at < len(stream):
+        size = chance.choice((3, 20_000, 1 << 16, LARGE, 4 * LARGE))
+        arrived += splitter.feed(stream[at : at + size])
+        at += size
+    assert arrived == bodies
+    assert splitter.is_empty
+
+
+def test_what_does_not_fit_into_a_socket_is_sent_later_in_order() -> None:
+    chance, (here, there) = Random(1), socketpair()
+    with there, epoll() as waits:
+        channel, bodies = Channel(here, waits), [chance.randbytes(chance.choice(SIZES)) for _ in range(100)]
+        for body in bodies:
+            channel.send(framed(body))
+        splitter, arrived = Splitter(), list[Body]()
+        while len(arrived) < len(bodies):
+            for _, what in waits.poll(0):
+                assert what == EPOLLOUT
+                channel.resume()
+            arrived += splitter.feed(there.recv(chance.choice((1000, 1 << 16, 1 << 20))))
+        assert arrived == bodies
+        assert waits.poll(0) == [], "nothing is left to send"
+        channel.close()
 
 
 class SmallShelf(Shelf[bytes]):

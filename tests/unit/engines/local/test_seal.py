@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Ending, Output
-from headway.engines.local.shared.frames import CallFrame, CommandFrame, Done, Fetched, Launch, Saved, encode
+from headway.engines.local.shared.frames import (
+    LARGE,
+    Body,
+    CallFrame,
+    CommandFrame,
+    Done,
+    Fetched,
+    Launch,
+    Saved,
+    encode,
+    framed,
+)
 from headway.engines.local.shared.seal import (
     ALONE_HEAD,
     Forged,
@@ -62,6 +74,23 @@ def test_what_is_not_sealed_is_noticed_at_once_and_nothing_after_it_is_read(writ
     ]
     assert reader.broken
     assert reader.feed(sealed(seal, Saved())) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_large_frames_come_whole_too(seed: int) -> None:
+    chance, seal = Random(seed), b"12345678"
+    reader = reader_of(seal)
+    sizes = (0, LARGE - 2, LARGE + 1, 3 * LARGE)
+    reader.size_max = max(sizes)
+    bodies = [chance.randbytes(chance.choice(sizes)) for _ in range(8)]
+    stream, arrived = b"".join(seal + framed(body) for body in bodies), list[tuple[bool, Body]]()
+    at = 0
+    while at < len(stream):
+        size = chance.choice((3, 20_000, 1 << 16, LARGE, 4 * LARGE))
+        arrived += reader.feed(stream[at : at + size])
+        at += size
+    assert arrived == [(True, body) for body in bodies]
+    assert not reader.broken
 
 
 def test_bytes_before_an_end_do_not_swallow_it() -> None:

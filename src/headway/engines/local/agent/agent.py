@@ -42,6 +42,7 @@ from headway.engines.local.shared.checkpoints import LOOK_SECONDS
 from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
+    Body,
     Change,
     Discard,
     Fetched,
@@ -314,7 +315,7 @@ class Agent:
         if driver.closed:
             self.dismiss(driver)
 
-    def obey(self, message: ToAgent, body: bytes) -> None:
+    def obey(self, message: ToAgent, body: Body) -> None:
         """Do what the driver wants."""
         match message:
             case Launch():
@@ -358,7 +359,7 @@ class Agent:
 
     # Attempts
 
-    def on_launch(self, launch: Launch, body: bytes) -> None:
+    def on_launch(self, launch: Launch, body: Body) -> None:
         """Run a member now, or when its slots are free."""
         pickled = None
         if launch.function:
@@ -503,7 +504,7 @@ class Agent:
         self.staff.fill(place for run in runs for number in run.launch.slots for place in self.staff.slots[number])
         self.advance()
 
-    def suspend(self, message: Suspend, body: bytes) -> None:
+    def suspend(self, message: Suspend, body: Body) -> None:
         """Let the members of an attempt save and end; those that take too long are killed."""
         for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
             if run.since is None or not run.started:

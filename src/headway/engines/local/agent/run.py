@@ -6,10 +6,12 @@ import math
 import select
 import socket
 import time
+from collections import deque
 from contextlib import suppress
+from itertools import islice
 
 from headway.engines.local.agent.streams import Stream
-from headway.engines.local.shared.frames import Launch, Shelf, Splitter
+from headway.engines.local.shared.frames import Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
 from headway.model.outcome import Outcome
@@ -19,6 +21,8 @@ _TICK_NS = 20_000_000
 """The clock of files advances with the kernel's ticks, so it is at most this much behind (nanoseconds)."""
 
 _CHUNK = 1 << 16
+_PARTS_MAX = 64
+"""So many of the parts that wait are sent at once."""
 
 
 class Channel:
@@ -37,7 +41,7 @@ class Channel:
         self.closed = False
         self.drained = False
         self._epoll = epoll
-        self._rest = bytearray()
+        self._rest = deque[memoryview]()
         self._splitter = Splitter()
         epoll.register(connected, select.EPOLLIN)
 
@@ -55,7 +59,7 @@ class Channel:
             self.closed = True
         return chunk
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> list[Body]:
         """Bodies of frames that have arrived."""
         return self._splitter.feed(self.read())
 
@@ -70,9 +74,10 @@ class Channel:
                 return
             if done == len(sent):
                 return
-            sent = sent[done:]
             self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
-        self._rest += sent
+            self._rest.append(memoryview(sent)[done:])
+        else:
+            self._rest.append(memoryview(sent))
 
     def send_file(self, sent: bytes, file: int) -> None:
         """Send a descriptor with a few bytes; without it if there is no room just now."""
@@ -85,11 +90,16 @@ class Channel:
     def resume(self) -> None:
         """Send more of what did not fit."""
         try:
-            del self._rest[: self.socket.send(self._rest)]
+            sent = self.socket.sendmsg(list(islice(self._rest, _PARTS_MAX)))
         except BlockingIOError:
             return
         except OSError:
+            sent = 0
             self._rest.clear()
+        while self._rest and sent >= len(self._rest[0]):
+            sent -= len(self._rest.popleft())
+        if sent:
+            self._rest[0] = self._rest[0][sent:]
         if not self._rest:
             self._epoll.modify(self.socket, select.EPOLLIN)
 
@@ -199,7 +209,7 @@ class Run:
         *("tier", "told", "unreadable", "until", "verdict", "wanted"),
     )
 
-    def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
+    def __init__(self, launch: Launch, body: Body, pickled: bytes | None) -> None:
         self.key = (launch.job, launch.task, launch.attempt)
         self.launch = launch
         self.tier = launch.tier

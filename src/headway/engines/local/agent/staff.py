@@ -23,6 +23,7 @@ from headway.engines.local.agent.run import Channel, Place, Run
 from headway.engines.local.agent.streams import DROP_SECONDS, Stream
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
+    Body,
     Done,
     Fetched,
     Launch,
@@ -248,7 +249,7 @@ class Staff:
         if channel.closed and self._hang_up(channel) and place.pid:
             self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
 
-    def _hear(self, place: Place, is_now: bool, body: bytes) -> None:
+    def _hear(self, place: Place, is_now: bool, body: Body) -> None:
         """Handle what a slot's process says; `is_now`: about its current run.
 
         Raises:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Sequence
 from typing import Protocol
 
 from headway.engines.local.agent.run import Channel
+from headway.engines.local.shared.frames import Body
 
 
 class Line(Protocol):
@@ -26,7 +28,7 @@ class Line(Protocol):
         """What epoll waits for; it is registered."""
         ...
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> Sequence[Body]:
         """Bodies of frames that have arrived."""
         ...
 

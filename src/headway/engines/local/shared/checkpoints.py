@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from headway.checkpoints import take_over
-from headway.engines.local.shared.frames import Launch, Saved, Unreadable
+from headway.engines.local.shared.frames import Body, Launch, Saved, Unreadable
 from headway.engines.local.shared.seal import sealed
 
 LOOK_SECONDS: Final = 1.0
@@ -74,7 +74,7 @@ class Teller:
     """
 
     def __init__(self, channel: socket.socket) -> None:
-        self.ahead: deque[bytes] = deque()
+        self.ahead: deque[Body] = deque()
         self.seal = b""
         self._channel = channel
         self.begin()

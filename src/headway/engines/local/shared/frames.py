@@ -7,7 +7,7 @@ The agent stands between driver and slot and passes on unread what it need not k
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -447,9 +447,9 @@ def ending_of(ended: MemberEnded) -> Ending:
     return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr)
 
 
-def framed(body: bytes) -> bytes:
-    """A body, preceded by its length."""
-    return len(body).to_bytes(4, "little") + body
+def framed(*parts: Body) -> bytes:
+    """A body, in one part or several, preceded by its length."""
+    return b"".join((sum(map(len, parts)).to_bytes(4, "little"), *parts))
 
 
 def frame(message: Any) -> bytes:
@@ -496,6 +496,13 @@ def launch_of(
     )
 
 
+Body = bytes | memoryview
+"""Of a frame."""
+
+LARGE: Final = 1 << 17
+"""The body of a longer frame is not copied."""
+
+
 class Splitter:
     """Cuts what arrives into the bodies of frames."""
 
@@ -510,15 +517,21 @@ class Splitter:
         """Whether nothing of a frame waits for its rest."""
         return not self._rest
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The bodies that are complete now, in order."""
+    def feed(self, chunk: bytes) -> list[Body]:
+        """The bodies that are complete now, in order. A large one is not copied: it is a view of what has arrived."""
+        bodies: list[Body] = []
         if self._rest:
             self._rest += chunk
             if len(self._rest) < self._wanted:
                 return []
-            chunk = bytes(self._rest)
-            self._rest.clear()
-        bodies = []
+            if self._wanted > LARGE:
+                whole, self._rest = self._rest, bytearray()
+                view = memoryview(whole)
+                bodies.append(view[4 : self._wanted])
+                chunk = bytes(view[self._wanted :])
+            else:
+                chunk = bytes(self._rest)
+                self._rest.clear()
         at, size = 0, len(chunk)
         while size - at >= 4:
             end = at + 4 + int.from_bytes(chunk[at : at + 4], "little")

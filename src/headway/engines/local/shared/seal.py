@@ -18,6 +18,8 @@ import msgspec
 from headway.engines.base import TAIL_MAX, Ending, Output
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
+    LARGE,
+    Body,
     Done,
     FromSlot,
     Launch,
@@ -73,16 +75,16 @@ def new_seal() -> bytes:
     return os.urandom(SEAL_SIZE)
 
 
-def to_slot(seal: bytes, body: bytes, *, alone: bool = False) -> bytes:
+def to_slot(seal: bytes, body: Body, *, alone: bool = False) -> bytes:
     """What an agent sends to a slot's process: the seal to answer under, whether it is the launch of a call that is
     `Launch.alone`, then a body.
     """
-    return framed(b"".join((seal, _ALONE if alone else _OTHERS, body)))
+    return framed(seal, _ALONE if alone else _OTHERS, body)
 
 
-def opened(received: bytes) -> tuple[bytes, bytes]:
+def opened(received: Body) -> tuple[bytes, Body]:
     """Seal and body of what `to_slot` made."""
-    return received[:SEAL_SIZE], received[SEAL_SIZE + 1 :]
+    return bytes(received[:SEAL_SIZE]), received[SEAL_SIZE + 1 :]
 
 
 def is_alone(head: bytes) -> bool:
@@ -92,7 +94,8 @@ def is_alone(head: bytes) -> bool:
 
 def sealed(seal: bytes, message: Any) -> bytes:
     """A message of a slot's process as it is sent."""
-    return seal + framed(encode(message))
+    encoded = encode(message)
+    return b"".join((seal, len(encoded).to_bytes(4, "little"), encoded))
 
 
 def size_max(launch: Launch) -> int:
@@ -122,9 +125,9 @@ class Reader:
         """From now on the process has this launch."""
         self.last, self.seal, self.size_max = self.seal, seal, size_max
 
-    def feed(self, chunk: bytes) -> list[tuple[bool, bytes]]:
+    def feed(self, chunk: bytes) -> list[tuple[bool, Body]]:
         """The bodies that are complete now, in order, and whether each is about the current launch."""
-        rest, bodies = self._rest, list[tuple[bool, bytes]]()
+        rest, bodies = self._rest, list[tuple[bool, Body]]()
         if self.broken:
             return []
         rest += chunk
@@ -142,8 +145,16 @@ class Reader:
                 break
             if len(rest) - at - _HEAD < size:
                 break
+            body: Body
+            if size > LARGE and not at:  # it is not copied: what has arrived is its own from now on
+                view = memoryview(rest)
+                body = view[_HEAD : _HEAD + size]
+                self._rest = rest = bytearray(view[_HEAD + size :])
+                bodies.append((seal == self.seal, body))
+                continue
             with memoryview(rest) as view:
-                bodies.append((seal == self.seal, bytes(view[at + _HEAD : at + _HEAD + size])))
+                body = bytes(view[at + _HEAD : at + _HEAD + size])
+            bodies.append((seal == self.seal, body))
             at += _HEAD + size
         del rest[:at]
         if self.broken:
@@ -155,7 +166,7 @@ class Forged(Exception):
     """A frame cannot come from a slot's process; the text says what it is."""
 
 
-def read(body: bytes) -> tuple[FromSlot, Ending | None]:
+def read(body: Body) -> tuple[FromSlot, Ending | None]:
     """What a slot's process says, and the ending in it.
 
     Raises:
