@@ -280,8 +280,11 @@ def read_switching(path: str | Path) -> tuple[Switching, ...]:
     return _read(path)[2]
 
 
-def write_cluster(nodes: Sequence[NodeSpec], path: str | Path) -> None:
+def write_cluster(nodes: Sequence[NodeSpec], path: str | Path, *, about: str = "") -> None:
     """Write a cluster file that declares these nodes; alike ones that are numbered from 1 stand in one table.
+
+    Args:
+        about: a line on top, for people.
 
     Raises:
         HeadwayError: the file cannot be written.
@@ -296,7 +299,8 @@ def write_cluster(nodes: Sequence[NodeSpec], path: str | Path) -> None:
                 continue
         tables.append((node, stem, 1) if number == "1" and stem else (node, node.name, 0))
     try:
-        Path(path).write_text("\n".join(_table(*table) for table in tables), encoding="utf-8")
+        head = f"# {about}\n\n" if about else ""
+        Path(path).write_text(head + "\n".join(_table(*table) for table in tables), encoding="utf-8")
     except OSError as error:
         raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
 

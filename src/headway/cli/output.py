@@ -103,6 +103,9 @@ class Output:
 
                 written.append(self.folder / "comparison.png")
                 pictures.comparison(metrics, written[-1], title=self.subject)
+                if all("energy_joules" in one for one in metrics.values()):
+                    written.append(self.folder / "energy.png")
+                    _draw_energy(metrics, written[-1], self.subject)
             said = self._remarks(schedules)
         return [*said, f"Written to {self.folder}: {', '.join(path.name for path in written)}."]
 
@@ -253,3 +256,15 @@ def _write_metrics(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> tu
 
 def _is_nothing(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def _draw_energy(metrics: Mapping[str, Mapping[str, float]], path: Path, title: str) -> None:
+    """Draw energy against makespan, a point for each policy."""
+    from headway import pictures
+    from headway.pictures import Mean, Point
+
+    points = {
+        text: Point(Mean(one["makespan"] / 3600, 0.0), Mean(one["energy_joules"] / 3.6e6, 0.0))
+        for text, one in metrics.items()
+    }
+    pictures.plane({"": points}, path, x="makespan, hours", y="energy, kWh", better="less", log=False, title=title)

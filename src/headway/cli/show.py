@@ -392,6 +392,17 @@ def limit_in(text: str, field: str) -> float:
     return seconds
 
 
+def in_joules(joules: float) -> str:
+    """Energy for people.
+
+    >>> in_joules(12.34), in_joules(1800.0), in_joules(7.2e6)
+    ('12.3 J', '0.5 Wh', '2 kWh')
+    """
+    if abs(joules) < 360:
+        return f"{joules:.3g} J"
+    return f"{joules / 3600:.3g} Wh" if abs(joules) < 3.6e6 else f"{joules / 3.6e6:.4g} kWh"
+
+
 def span_in(text: str, field: str) -> Duration | None:
     """Microseconds of a span, or None for `none`.
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
 from headway.cli.output import output_to, subject
-from headway.cli.show import print_table, seconds_in, span
+from headway.cli.show import in_joules, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import Files, names_files
 from headway.errors import HeadwayError
 from headway.metrics import penalty_by_user, summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
+from headway.metrics.energy import energy_of
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.network import NO_NETWORK
@@ -42,6 +43,7 @@ COLUMNS: Final = {
     "violation": "priority_violation_rate",
     "utilisation": "utilisation",
     "makespan": "makespan",
+    "energy": "energy_joules",
     "kills": "kills",
     "migrations": "migrations",
     "round": "decision_ms_mean",
@@ -202,7 +204,7 @@ def simulate(
             to_json(
                 [
                     {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
-                    | {"penalty_by_user": penalty_by_user(schedules[text])}
+                    | {"penalty_by_user": penalty_by_user(schedules[text]), "energy": energy_told(schedules[text])}
                     | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
@@ -217,6 +219,15 @@ def simulate(
             click.echo(line)
     for sentence in undecided(workload, schedules, held):
         click.echo(sentence, err=True)
+
+
+def energy_told(done: Schedule) -> dict[str, Any] | None:
+    """The joules of a run by node, site and job, and by node what is of no job; None: some nodes do not say theirs."""
+    energy = energy_of(done)
+    if energy is None:
+        return None
+    jobs = dict(zip(map(str, done.label.tolist()), energy.jobs.tolist(), strict=True))
+    return {"nodes": energy.nodes, "sites": energy.sites, "jobs": jobs, "idle": energy.idle}
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
@@ -304,6 +315,7 @@ def print_metrics(
     hidden |= set() if has_due and is_priced else {"penalty"}
     is_weighed = any(one["deadline_miss_penalty"] for one in told) or not any(one["deadline_miss_rate"] for one in told)
     hidden |= set() if is_weighed else {"miss penalty"}
+    hidden |= set() if all("energy_joules" in one for one in told) else {"energy"}
     hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
     headings = [heading for heading in COLUMNS if heading not in hidden]
 
@@ -357,6 +369,8 @@ def _cell(heading: str, value: float) -> str:
         return f"{value:.1%}"
     if heading in COUNTS:
         return f"{value:,.0f}"
+    if heading == "energy":
+        return in_joules(value)
     if heading == "round":
         return f"{value:.3f} ms"
     if heading in ("slowdown", "miss penalty", "penalty"):

@@ -274,7 +274,7 @@ def dn13(
     if out is not None:
         write_workload(made, out)
     if cluster is not None:
-        write_cluster(nodes, cluster)
+        write_cluster(nodes, cluster, about=dn.FROM_MEMORY)
     tasks = made.workflows.values()
     bound = dn.lower_bound(list(tasks), nodes) / SECOND
     told: dict[str, Any] = {

@@ -296,6 +296,8 @@ class Pool(Snapshot):
             for skipped in range(job.fresh, task):
                 heappush(job.again, skipped)
             job.fresh = task + 1
+        elif task == job.again[0]:
+            heappop(job.again)
         else:
             job.again.remove(task)
             heapify(job.again)

@@ -248,6 +248,7 @@ class JobView:
         kills: how many were killed for other jobs, or to start again elsewhere.
         moves: how often it moved and kept its work.
         graph: the tasks of a workflow in order of their numbers; empty for other forms.
+        slot_time: of a workflow the mean slot time of its tasks, in microseconds at speed factor 1; 0 for other forms.
         sizes: the work of each task of a bag in the user's own unit; empty: all alike.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
         windows: of a service the last that have ended, at most `WINDOWS_KEPT`, in order.
@@ -299,6 +300,7 @@ class JobView:
         "sends",
         "size_left",
         "sizes",
+        "slot_time",
         "spec",
         "spent",
         "strikes",
@@ -351,6 +353,7 @@ class JobView:
         self.kills = 0
         self.moves = 0
         self.graph: tuple[TaskSpec, ...] = spec.graph if isinstance(spec, Workflow) else ()
+        self.slot_time = sum([task.estimate * task.cores for task in self.graph]) / tasks if self.graph else 0.0
         self.sizes: tuple[float, ...] = spec.sizes if isinstance(spec, Bag) else ()
         self.size_left = math.fsum(self.sizes) if self.sizes else 0.0
         self.mean_size = self.size_left / tasks if self.sizes else 0.0

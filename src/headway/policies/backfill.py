@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Final
 
 from headway.errors import InvalidInput
@@ -21,7 +22,7 @@ from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, check_order
-from headway.policies.place import ready_tasks, room_for
+from headway.policies.place import next_task, ready_tasks, room_for
 
 # Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
@@ -423,8 +424,14 @@ def start_tasks(
         What stays free, and the first of the tasks that cannot start; None: all start.
     """
     blocked, alike = None, job.kind is BAG and not job.mean_size
+    too_many = maxsize  # so many cores, or more, no node has free
     for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
-        slots = room_for(view, job, task, free)
+        if not free:
+            return free, task if blocked is None else blocked
+        cores = job.graph[task].cores if job.kind is WORKFLOW else 1
+        slots = room_for(view, job, task, free) if cores < too_many else NO_SLOTS
+        if not slots:
+            too_many = min(too_many, cores)
         duration = view.time_of(job, task, slots) if slots else 0
         if not slots or (gap is not None and not gap.admit(count(slots), duration)):
             blocked = task if blocked is None else blocked
@@ -442,7 +449,7 @@ def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     """How many slots the head of a queue waits for: its width, or the least that its next task needs."""
     if job.kind is not WORKFLOW:
         return job.width
-    cores = job.graph[ready_tasks(job, 1)[0] if task is None else task].cores
+    cores = job.graph[next_task(job) if task is None else task].cores
     sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & (view.up | view.off))
     return min(sizes, default=cores)
 
@@ -512,7 +519,7 @@ def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, 
 
 def _claim(view: Snapshot, job: JobView, task: int | None = None) -> tuple[int, Duration]:
     """How many slots a promise keeps, and for how long: where the job, or its next task, runs slowest."""
-    next_task = ready_tasks(job, 1)[0] if task is None else task
+    first = next_task(job) if task is None else task
     slots = view.up | view.off
-    length = view.time_of(job, next_task, slots) if slots else job.estimate_of(next_task)
-    return slots_needed(view, job, next_task), max(1, length)
+    length = view.time_of(job, first, slots) if slots else job.estimate_of(first)
+    return slots_needed(view, job, first), max(1, length)

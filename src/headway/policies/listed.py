@@ -178,7 +178,7 @@ def load_of(job: JobView, pace: float, *, begun: bool = False) -> Load:
         tasks = job.width
     elif job.kind is Kind.WORKFLOW:
         tasks = job.unfinished - len(job.attempts)
-        run_time = sum([task.estimate * task.cores for task in job.graph]) / len(job.graph)
+        run_time = job.slot_time
     elif job.mean_size:
         run_time *= job.left / job.unfinished
     return Load(tasks, max(1, round(run_time / pace)), job.due, job.spec.rate, job.spec.shape)

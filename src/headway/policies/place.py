@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
+from heapq import heappop, heappush
+from itertools import chain, islice
 from typing import Final
 
 from headway.model.instant import Instant
@@ -18,10 +19,29 @@ BAG: Final = Kind.BAG
 """A name of its own, because looking up a member of an enumeration is slow."""
 
 
-def ready_tasks(job: JobView, most: int) -> list[int]:
-    """The numbers of up to `most` ready tasks, lowest first among those to be redone, then the fresh ones."""
-    again = nsmallest(most, job.again)
-    return again + list(range(job.fresh, min(job.tasks, job.fresh + most - len(again))))
+def ready_tasks(job: JobView, most: int) -> Iterable[int]:
+    """The numbers of up to `most` ready tasks, lowest first among those to be redone, then the fresh ones.
+
+    Of many, only as many are sorted as are taken.
+    """
+    if not job.again:
+        return range(job.fresh, min(job.tasks, job.fresh + most))
+    return islice(chain(_rising(job.again), range(job.fresh, job.tasks)), most)
+
+
+def next_task(job: JobView) -> int:
+    """The first of the ready tasks of a job that has some."""
+    return job.again[0] if job.again else job.fresh
+
+
+def _rising(heap: list[int]) -> Iterator[int]:
+    """What is in a heap, in order; it stays as it is."""
+    front = [(heap[0], 0)]
+    while front:
+        number, place = heappop(front)
+        yield number
+        for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
+            heappush(front, (heap[child], child))
 
 
 def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
@@ -113,13 +133,20 @@ class Dealing:
         self.kept: set[tuple[int, int]] = set()
 
     def usable(self, job: JobView) -> int:
-        """How many slots the job could use: for its ready tasks, and for running ones that can stay where they are."""
+        """How many slots the job could use: for its ready tasks, and for running ones that can stay where they are.
+
+        A workflow's are counted until they are all that there are to share out.
+        """
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:
             nodes, plan = self.view.nodes.values(), job.graph
-            sizes = (max((node.spec.slots_for(plan[task].cores) for node in nodes), default=1) for task in job.again)
-            return sum(sizes)
+            found = 0
+            for task in job.again:
+                found += max((node.spec.slots_for(plan[task].cores) for node in nodes), default=1)
+                if found >= self.size + self.has(job):
+                    break
+            return found
         return job.ready + count(self.running.get(job.id, NO_SLOTS))
 
     def has(self, job: JobView) -> int:
@@ -204,7 +231,7 @@ class Dealing:
         self._choose()
         gained = 0
         for task in ready_tasks(job, job.ready):
-            if gained >= wanted:
+            if gained >= wanted or not self.left:
                 break
             if (job.id, task) in self.kept:
                 continue

@@ -332,6 +332,8 @@ class Round:
             for core in (job.graph[ready].cores for ready in job.again):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
                 stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
+                if stake.usable >= self.size:
+                    break  # it cannot get more in any case
             stake.work = stake.waiting
             return stake
         waiting, work, running, now = stake.waiting, 0.0, stake.running, self.view.now
@@ -611,7 +613,7 @@ class Round:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
         job, gained = stake.job, 0
         for task in ready_tasks(job, job.ready):
-            if gained >= stake.share:
+            if gained >= stake.share or not self.open:
                 break
             slots = room_for(self.view, job, task, self.open & self.view.free)
             if slots:

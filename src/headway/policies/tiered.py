@@ -345,6 +345,8 @@ class Deployment:
         """Start the ready tasks of a bag or workflow that fit; how many slots the first that does not waits for."""
         alike, needed = job.kind is BAG and not job.mean_size, 0
         for task in ready_tasks(job, self.room + 1 if alike else job.ready):
+            if needed and not self.free:
+                break
             slots = room_for(self.view, job, task, self.free)
             if slots:
                 self._give(Allocation(job.id, slots, task), job)

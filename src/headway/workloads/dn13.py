@@ -137,6 +137,8 @@ MIXED: Final = (0.3, 0.3, 0.3, 0.1)
 """The shares of the kinds in a mix."""
 
 NAMES: Final = (*KINDS, MIX)
+
+FROM_MEMORY: Final = "The five sites of DN13. Speeds and watts of their processors are from memory, not from the paper."
 """The kinds of instances."""
 
 HOUR: Final = 3600.0

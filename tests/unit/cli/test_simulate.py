@@ -44,7 +44,7 @@ def test_json_is_one_list_with_an_object_a_policy(headway: Any, table: Path) -> 
     told = json.loads(ran.out)
     assert [one["policy"] for one in told] == ["fcfs", "easy"]
     for one in told:
-        assert list(one) == ["policy", "jobs", "dropped", "metrics", "penalty_by_user"]
+        assert list(one) == ["policy", "jobs", "dropped", "metrics", "penalty_by_user", "energy"]
         assert (one["jobs"], one["dropped"]) == (3, 0)
         assert set(one["metrics"]) >= METRICS
     assert told[0]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 13) / 3)
@@ -592,3 +592,34 @@ def test_run_times_that_are_known_are_the_estimates(headway: Any, tmp_path: Path
         headway("simulate", str(log), "--slots", "2", "--estimates", estimates, "--schedule", str(out))
         starts[estimates] = [float(row["start"]) for row in schedule(out)]
     assert starts == {"user": [0, 10, 15], "exact": [0, 10, 2]}
+
+
+POWERED = """
+[[node]]
+name = "a"
+site = "east"
+idle_watts = 100
+peak_watts = 300
+[[node]]
+name = "b"
+site = "west"
+"""
+
+
+def test_energy_is_told_by_node_site_and_job_if_all_nodes_say_what_they_draw(headway: Any, tmp_path: Path) -> None:
+    jobs, cluster = tmp_path / "jobs.csv", tmp_path / "c.toml"
+    jobs.write_text("release,runtime,job\n0,10,a\n0,30,b\n")
+    cluster.write_text(POWERED + "idle_watts = 10\npeak_watts = 20\n")
+    run = ("simulate", jobs, "--cluster", cluster, "--policy", "fcfs", "--policy", "edf")
+    told = json.loads(headway(*run, "--json").out)[0]
+    energy = told["energy"]
+    # Job a runs on node a for 10 s, and job b on node b for 30 s; each node is on until its site has done its work.
+    assert (energy["nodes"], energy["sites"]) == ({"a": 3000, "b": 600}, {"east": 3000, "west": 600})
+    assert energy["jobs"] == {"a": 3000, "b": 600}
+    assert energy["idle"] == {"a": 0, "b": 0}
+    assert told["metrics"]["energy_joules"] == 3600
+    assert "1 Wh" in headway(*run, "--out", tmp_path / "out").out
+    assert (tmp_path / "out" / "energy.png").stat().st_size > 1000
+    cluster.write_text(POWERED)
+    assert json.loads(headway(*run, "--json").out)[0]["energy"] is None
+    assert "energy" not in headway(*run).out

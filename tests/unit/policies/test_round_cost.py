@@ -8,7 +8,9 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
+from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.slots import count
+from headway.model.snapshot import serves_of
 from headway.policies import registry
 from headway.policies.tempo import ENOUGH, Round, Tempo
 from headway.testing import job, node
@@ -54,3 +56,26 @@ def ending(scheduler: Scheduler) -> Callable[[], object]:
         scheduler.handle(Woke(1_000_000))
 
     return end
+
+
+PLANNED = {"heft", "peft"}
+"""Policies that plan every task of a workflow when it comes."""
+
+
+@pytest.mark.parametrize("policy", sorted(registry.BUILT_IN.keys() - {"instances"} - PLANNED))
+def test_a_round_does_not_look_at_all_ready_tasks_of_a_workflow(policy: str, lines_run: Lines) -> None:
+    if Kind.WORKFLOW not in serves_of(registry.find(policy)):
+        pytest.skip("it serves no workflows")
+    few, many = (lines_run(ending(flowing(policy, tasks))) for tasks in (100, 1000))
+    assert many <= 1.3 * few
+
+
+def flowing(policy: str, tasks: int) -> Scheduler:
+    """A cluster on which some tasks of a workflow run, and the others are ready."""
+    scheduler = Scheduler(registry.find, policy)
+    scheduler.handle(NodeJoined(0, node(slots=4)))
+    scheduler.handle(Woke(0))
+    scheduler.handle(JobSubmitted(0, Workflow(1, graph=(TaskSpec(9_000_000),) * tasks, due=99_000_000)))
+    scheduler.handle(Woke(0))
+    assert count(scheduler.state.totals().busy) == 4
+    return scheduler
