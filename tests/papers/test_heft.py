@@ -7,6 +7,8 @@ static algorithm.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -29,6 +31,7 @@ from headway.policies.holes import Holes, Times
 from headway.policies.layout import Draft, Layout
 from headway.sim.kernel import Simulation
 from headway.testing import job
+from headway.traces import read_workflows
 
 # The graph of the paper's figure 2. Costs are three times the mean over its three processors, so that they are whole.
 PAPER = {
@@ -332,6 +335,31 @@ def saga() -> Any:
     return found
 
 
+def assert_same(
+    saga: Any,
+    graph: Graph,
+    speeds: list[int],
+    sends: Sends,
+    bandwidths: Bandwidths,
+    which: str,
+) -> None:
+    """Check that a schedule is that of anrg-saga, task by task."""
+    network = saga.Network.create(
+        nodes=[(f"n{number}", float(speed)) for number, speed in enumerate(speeds)],
+        edges=[(f"n{one}", f"n{other}", float(speed)) for (one, other), speed in bandwidths.items()],
+    )
+    tasks = saga.TaskGraph.create(
+        tasks=[(f"t{task}", float(cost)) for task, (cost, _) in graph.items()],
+        dependencies=[(f"t{other}", f"t{task}", float(size)) for (other, task), size in sends.items()],
+    )
+    theirs = saga.schedulers.heft.HeftScheduler().schedule(network, tasks)
+    ours = follow(graph, speeds, sends=sends, bandwidths=bandwidths, policy="heft:average=all")
+    assert max(end for _, _, end in ours.values()) == theirs.makespan, f"{which}: {graph} on {speeds}"
+    for name, placed in theirs.items():
+        for task in placed:
+            assert ours[int(task.name[1:])] == (int(name[1:]), task.start, task.end), which
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("amount", [0, 10**6, 10**9], ids=["free", "little", "much"])
 def test_schedules_are_those_of_anrg_saga(saga: Any, amount: int) -> None:
@@ -342,7 +370,6 @@ def test_schedules_are_those_of_anrg_saga(saga: Any, amount: int) -> None:
     Args:
         amount: the most bytes that a task sends; a byte takes a microsecond at most.
     """
-    scheduler = saga.schedulers.heft.HeftScheduler()
     for seed in range(100 if not amount else 200):
         chance = Random(seed)
         graph = draw(chance, tasks=chance.randint(3, 30), ties=False)
@@ -350,17 +377,20 @@ def test_schedules_are_those_of_anrg_saga(saga: Any, amount: int) -> None:
         sends = {(other, task): 60 * chance.randint(0, amount // 60) for task in graph for other in graph[task][1]}
         pairs = [(one, other) for one in range(len(speeds)) for other in range(one + 1, len(speeds))]
         bandwidths = {pair: chance.randint(1, 5) for pair in pairs}
-        network = saga.Network.create(
-            nodes=[(f"n{number}", float(speed)) for number, speed in enumerate(speeds)],
-            edges=[(f"n{one}", f"n{other}", float(speed)) for (one, other), speed in bandwidths.items()],
-        )
-        tasks = saga.TaskGraph.create(
-            tasks=[(f"t{task}", float(cost)) for task, (cost, _) in graph.items()],
-            dependencies=[(f"t{other}", f"t{task}", float(size)) for (other, task), size in sends.items()],
-        )
-        theirs = scheduler.schedule(network, tasks)
-        ours = follow(graph, speeds, sends=sends, bandwidths=bandwidths, policy="heft:average=all")
-        assert max(end for _, _, end in ours.values()) == theirs.makespan, f"seed {seed}: {graph} on {speeds}"
-        for name, placed in theirs.items():
-            for task in placed:
-                assert ours[int(task.name[1:])] == (int(name[1:]), task.start, task.end), f"seed {seed}"
+        assert_same(saga, graph, speeds, sends, bandwidths, f"seed {seed}")
+
+
+@pytest.mark.peers
+def test_the_schedule_of_the_papers_graph_is_that_of_anrg_saga(saga: Any, shared_data: Callable[[str], Path]) -> None:
+    """The graph of figure 1 in Pegasus' form, where a task takes as long on each processor of speed 1."""
+    (tasks,) = read_workflows([shared_data("workflows/dax/HEFT_paper.xml")]).workflows.values()
+    graph = {number: (60 * task.estimate // SECOND, task.after) for number, task in enumerate(tasks)}
+    sends = {
+        (other, number): 60 * size // 125  # as many units as in the figure
+        for number, task in enumerate(tasks)
+        for other, size in zip(task.after, task.sends or (0,) * len(task.after), strict=True)
+    }
+    assert (len(graph), len(sends)) == (10, 15)
+    for speeds in ([3, 4, 5], [2, 3, 5], [1, 5]):
+        pairs = [(one, other) for one in range(len(speeds)) for other in range(one + 1, len(speeds))]
+        assert_same(saga, graph, speeds, sends, dict.fromkeys(pairs, 1), f"speeds {speeds}")

@@ -13,6 +13,7 @@ from headway.model.instant import SECOND, Instant
 from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.network import Link, LinkTerms, Network, Routes, place_of
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.slots import of_numbers
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
@@ -234,6 +235,28 @@ def test_a_policy_that_comes_later_plans_what_is_there() -> None:
     scheduler.handle(PolicyChosen(4 * SECOND, "edf"))
     assert not job.planned
     assert not scheduler.state.agenda
+    scheduler.check()
+
+
+def test_after_a_failure_the_task_and_those_after_it_get_new_places_and_others_keep_theirs() -> None:
+    """Two chains of three tasks, each on a node. The first task of one fails at its end, and is tried again."""
+    chains = [TaskSpec(10 * SECOND, 1, (task - 1,) if task % 3 else ()) for task in range(6)]
+    scheduler = Scheduler(registry.find, "heft")
+    for name in ("a", "b"):
+        scheduler.handle(NodeJoined(0, NodeSpec(name)))
+    scheduler.handle(JobSubmitted(0, Workflow(1, graph=tuple(chains), retries=1)))
+    scheduler.handle(Woke(0))
+    job = scheduler.state.jobs[1]
+    there = {task: attempt.slots for task, attempt in job.attempts.items()}
+    assert job.planned == {
+        task: ((10 if task % 3 == 1 else 20) * SECOND, "a" if task < 3 else "b") for task in (1, 2, 4, 5)
+    }
+    scheduler.handle(TaskEnded(10 * SECOND, 1, 3, 1))
+    scheduler.handle(TaskEnded(10 * SECOND, 1, 0, 1, Outcome.RAISED))
+    scheduler.handle(Woke(10 * SECOND))
+    assert {task: attempt.slots for task, attempt in job.attempts.items()} == {0: there[0], 4: there[3]}
+    assert job.attempts[0].number == 2
+    assert job.planned == {1: (20 * SECOND, "a"), 2: (30 * SECOND, "a"), 5: (20 * SECOND, "b")}
     scheduler.check()
 
 
