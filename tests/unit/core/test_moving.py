@@ -171,7 +171,7 @@ class TestStarting:
             Launch(1, 1, 1, 0b01, BACK),
             Launch(2, 0, 1, 0b10, BACK),
         ]
-        assert ready_tasks(core.state.jobs[1], 9) == [0]
+        assert list(ready_tasks(core.state.jobs[1], 9)) == [0]
 
     def test_a_follower_of_what_ended_in_the_background_is_not_taken_for_old(self) -> None:
         core = Core(1)
