@@ -89,6 +89,9 @@ class Listener:
         self.details.append(detail)
         self.processes[instance].kill()
 
+    def late(self, service: str, instance: InstanceId, detail: str) -> None:
+        self.stuck(service, instance, detail)
+
     def left(self, service: str, instance: InstanceId) -> None:
         pass
 

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway import Client, HeadwayError, InvalidInput, Job, Refused, Service, Task
 from headway.model.actions import JobStatus
+from headway.model.outcome import Outcome
 
 from ..waiting import gone, until
 from .conftest import Up, headway
@@ -231,6 +232,29 @@ def test_a_handler_that_cannot_be_loaded_replaces_nothing(up: Up, client: Client
     assert broken.returncode == 1
     assert broken.stderr.count("No module named 'no_module'") == 1, "it is said once, and where to find more"
     assert "`headway logs" in broken.stderr
+
+
+def test_a_handler_that_takes_too_long_to_load_counts_as_a_failure(up: Up, client: Client) -> None:
+    (up.data.parent / "slow_to_load.py").write_text("import time\ntime.sleep(600)\n")
+    words = ("--handler", "slow_to_load:f", "--load-limit", "1s", "--retries", 0, "--cwd", up.data.parent)
+    late = headway("serve", "s", *words, "--wait", "--data", up.data)
+    assert late.returncode == 1
+    assert "it did not load its handler in 1 s" in late.stderr
+    assert "service s has ended, failed" in late.stderr
+    (job,) = [job for job in client.jobs(status="failed") if job.name == "s"][-1:]
+    assert client.job(job.id).ended[0].outcome is Outcome.OUT_OF_TIME
+    assert any(one.kind == "handler_broken" and "in 1 s" in one.detail for one in client.incidents())
+
+
+def test_what_is_asked_and_answered_is_nowhere_in_the_data_directory(up: Up, client: Client) -> None:
+    """Requests enter neither the core nor the journal."""
+    client.serve(of(up, "double"))
+    asked = "a marker of this test that is nowhere else, "
+    assert client.ask("s", asked) == 2 * asked
+    until(lambda: sum(window.answered for window in client.service("s").windows) == 1)
+    files = [file for file in up.data.rglob("*") if file.is_file()]
+    assert any(file.suffix == ".db" or "journal" in file.name for file in files)
+    assert not any(asked.encode() in file.read_bytes() for file in files)
 
 
 def test_a_service_that_is_cancelled_finishes_what_it_has(up: Up, client: Client) -> None:

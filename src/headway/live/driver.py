@@ -444,7 +444,7 @@ class Driver:
     # What arrives
 
     def _report(self, report: base.Report) -> None:
-        self._reports.append(report)
+        self._reports.append(self.services.judged(report))
         self._ask_for_turn()
 
     def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:

@@ -18,7 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from headway import wire
+from headway.engines import base
 from headway.errors import Unavailable, in_short
 from headway.live.clock import Clock
 from headway.live.ledger import Ledger
@@ -30,6 +33,7 @@ from headway.model.events import Event, JobCancelled, WindowEnded
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Service
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.broker import Broker
 from headway.services.queue import RequestQueue
@@ -163,6 +167,7 @@ class Services:
         self._closed = False
         self.totals: dict[str, Totals] = {}
         self.troubles: dict[JobId, str] = {}
+        self._late: dict[base.AttemptKey, str] = {}
 
     # Start and end
 
@@ -309,6 +314,20 @@ class Services:
         subject = f"service {service}, job {instance.job}, task {instance.task}"
         self._driver.incident("instance_stuck", subject, f"{detail}: it is killed")
         self._driver.kill(*instance)
+
+    def late(self, service: str, instance: InstanceId, detail: str) -> None:
+        """An instance has not loaded the handler in time."""
+        self._late[instance.job, instance.task, instance.attempt] = detail
+        self.broken(service, instance, detail)
+        self._driver.kill(*instance)
+
+    def judged(self, report: base.Report) -> base.Report:
+        """What the engine reports. An instance that was killed because it was late has failed."""
+        detail = self._late.pop(report.key, None) if self._late and isinstance(report, base.Ended) else None
+        if detail is None or not isinstance(report, base.Ended) or report.ending.outcome is not Outcome.KILLED:
+            return report
+        failed = msgspec.structs.replace(report.ending, outcome=Outcome.OUT_OF_TIME, detail=detail)
+        return msgspec.structs.replace(report, ending=failed)
 
     def left(self, service: str, instance: InstanceId) -> None:
         """An instance is connected no more; the engine reports its end."""

@@ -58,6 +58,9 @@ class Overseer(Protocol):
     def stuck(self, service: str, instance: InstanceId, detail: str) -> None:
         """An instance works for longer than it may. It gets nothing more: kill it."""
 
+    def late(self, service: str, instance: InstanceId, detail: str) -> None:
+        """An instance has not loaded the handler in time: kill it. That counts as its failure."""
+
     def left(self, service: str, instance: InstanceId) -> None:
         """An instance is connected no more: it was let go, or it died."""
 
@@ -409,7 +412,7 @@ class RequestQueue:
         self._count_ready()
 
     def is_stuck(self, instance: Instance, detail: str) -> None:
-        """It works for longer than it may: it gets nothing more, and no answer of it counts."""
+        """It works, or loads, for longer than it may: it gets nothing more, and no answer of it counts."""
         self._rolled()
         self._stuck[instance.id[:2]] = instance.id.attempt
         if len(self._stuck) > STUCK_KEPT:
@@ -418,7 +421,8 @@ class RequestQueue:
         if request is not None:
             self._settle(request, RequestTimedOut(f"service {self.name!r}: {detail}"))
         instance.link.abort()
-        self._overseer.stuck(self.name, instance.id, detail)
+        tell = self._overseer.stuck if instance.loaded else self._overseer.late
+        tell(self.name, instance.id, detail)
         self.lose(instance)
 
     def _free(self, instance: Instance, now: float) -> None:

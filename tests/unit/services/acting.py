@@ -53,6 +53,9 @@ class Noted:
 
     def stuck(self, service: str, instance: InstanceId, detail: str) -> None:
         self.heard.append(("stuck", instance))
+
+    def late(self, service: str, instance: InstanceId, detail: str) -> None:
+        self.heard.append(("late", instance))
         self.details.append(detail)
 
     def left(self, service: str, instance: InstanceId) -> None:

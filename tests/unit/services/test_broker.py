@@ -386,7 +386,7 @@ async def test_a_version_that_never_gets_ready_replaces_nothing() -> None:
 
 
 @virtual
-async def test_an_instance_that_does_not_load_its_handler_in_time_is_stuck() -> None:
+async def test_an_instance_that_does_not_load_its_handler_in_time_is_late() -> None:
     broker, noted = broker_of(load_limit=30.0)
     actor = Actor(broker)
     actor.hello()
@@ -394,7 +394,7 @@ async def test_an_instance_that_does_not_load_its_handler_in_time_is_stuck() -> 
     assert actor.is_open
     await asyncio.sleep(2)
     assert not actor.is_open
-    assert noted.heard == [("stuck", actor.id), ("left", actor.id)]
+    assert noted.heard == [("late", actor.id), ("left", actor.id)]
 
 
 @virtual
