@@ -69,7 +69,7 @@ def main() -> None:
         f"""With the [compiled core](how-to/compile.md). First, orders of random bags on 64 slots, and the penalty for
         each number of slots from 0 to 1,000. Wanted: 20 ms for 1,000 jobs, 1 s for 10,000, and 1 s for 300 jobs on all
         numbers of slots. Then what `anneal` leaves after {FIRST:,} steps: of OR-Library's instances with one machine
-        (one in five), relative to the best known, and of bags on 2 to 64 slots, relative to the best of two searches
+        relative to the best known, and of bags on 2 to 64 slots, relative to the best of two searches
         with {LONG:,} steps. Wanted: 1.005 on average with one machine; with many 1.02, at most 1.10; at most 10 s.
         Last, the total penalty on {SAMPLES} samples of {logs.SDSC_PARAGON.title} as in the paper, relative to `edf`:
         {JOBS} consecutive jobs as bags on 64 slots, times multiplied by {SCALE}, due when they ended in the log.""",
@@ -123,7 +123,7 @@ def single_machine(jobs: int, best: str) -> Sequence[str]:
     numbers = [int(word) for word in (folder / f"wt{jobs}.txt").read_text().split()]
     known = [int(word) for word in (folder / best).read_text().split()]
     ratios, seconds = [], []
-    for instance in range(0, len(known), 5):
+    for instance in range(len(known)):
         run, rate, due = (numbers[(3 * instance + row) * jobs :][:jobs] for row in range(3))
         loads = [Load(1, p * SECOND, d * SECOND, float(w)) for p, w, d in zip(run, rate, due, strict=True)]
         began = time.perf_counter()

@@ -33,7 +33,8 @@ def main() -> None:
         average; requests come at random one by one, or in bursts of five. Then how far forecasts of the next window's
         requests are off, relative to the mean number: that of the last window, and `Arrivals`. Requests:
         {logs.name}, gaps multiplied by {mixed.GAPS}. Last, the time of the models and of `dp` for ten services
-        and 1,000 units (wanted for `dp`: 50 ms).""",
+        and 1,000 units (wanted for `dp`: 50 ms). What batch jobs cost with each number of units comes on top of it, and
+        takes longer with many jobs: see the section on them.""",
         measure.table(("requests", "units", "load of a unit", "exact", "`queueing`", "`fluid`"), in_time()),
         measure.table(("requests", "last window, error", "`Arrivals`, error"), forecasts(logs)),
         measure.table(("for ten services, 1,000 units", "milliseconds"), costs()),
