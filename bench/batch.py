@@ -68,7 +68,7 @@ def main() -> None:
         "Batch jobs: orders and their penalty",
         f"""With the [compiled core](how-to/compile.md). First, orders of random bags on 64 slots, and the penalty for
         each number of slots from 0 to 1,000. Wanted: 20 ms for 1,000 jobs, 1 s for 10,000, and 1 s for 300 jobs on all
-        numbers of slots. Then what `anneal` leaves after {FIRST:,} steps: of OR-Library's instances with one machine
+        numbers of slots. Then what `anneal` leaves after {FIRST:,} steps: of OR-Library's instances with one machine,
         relative to the best known, and of bags on 2 to 64 slots, relative to the best of two searches
         with {LONG:,} steps. Wanted: 1.005 on average with one machine; with many 1.02, at most 1.10; at most 10 s.
         Last, the total penalty on {SAMPLES} samples of {logs.SDSC_PARAGON.title} as in the paper, relative to `edf`:

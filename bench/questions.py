@@ -88,8 +88,8 @@ def main() -> None:
     ]
     measure.section(
         "Live: questions beside tasks that do nothing",
-        f"""The same as above, while nobody asks and while `headway explain` is asked ten times a second about one of
-        {OPEN} jobs that are open, in turn, {given.rounds} times each; medians. A forecast is made by other processes,
+        f"""The same as above, without questions and with ten runs a second of `headway explain` about one of
+        {OPEN} open jobs, in turn, {given.rounds} times each; medians. A forecast is made by other processes,
         which have less priority. So the last column should not change: it is what a task costs the server. If all
         processors are busy, the other columns do, because processors are shared. There were {answers} answers in
         {took:.0f} s. Wanted: within 3 %.""",

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, in_joules, instant_in, print_json, print_table
+from headway.cli.show import as_json, clock, energy_text, instant_in, print_json, print_table
 
 SHOWN: Final = 20
 """So many jobs are shown; with --json more."""
@@ -37,12 +37,12 @@ def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) ->
         print_json(found)
         return
     model = found.model
-    click.echo(f"From {clock(model.since)} to {clock(model.until)} the nodes took {in_joules(model.joules)}.")
+    click.echo(f"From {clock(model.since)} to {clock(model.until)} the nodes took {energy_text(model.joules)}.")
     if model.known_since is not None and model.known_since > model.since:
         click.echo(f"The journal knows only what happened since {clock(model.known_since)}.")
     if model.unknown:
         click.echo(f"Nodes that do not say what they draw, and count as 0: {', '.join(model.unknown)}.")
-    rows = [(name, in_joules(joules), in_joules(model.idle.get(name, 0.0))) for name, joules in model.nodes.items()]
+    rows = [(name, energy_text(joules), energy_text(model.idle.get(name, 0.0))) for name, joules in model.nodes.items()]
     if rows:
         print_table(("node", "energy", "of it for no job"), rows, right=("energy", "of it for no job"))
     _print("site", model.sites)
@@ -53,7 +53,7 @@ def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) ->
     _print("job", {**jobs, **({OTHER_JOBS: others} if others > 0 else {}), **none})
     if found.counted is not None:
         click.echo(
-            f"The processors of this machine counted {in_joules(found.counted.joules)} "
+            f"The processors of this machine counted {energy_text(found.counted.joules)} "
             f"from {clock(found.counted.since)} to {clock(found.counted.until)}."
         )
         _print("zone", found.counted.zones)
@@ -63,4 +63,6 @@ def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) ->
 
 def _print(what: str, values: Mapping[str, float]) -> None:
     if values:
-        print_table((what, "energy"), [(name, in_joules(joules)) for name, joules in values.items()], right=("energy",))
+        print_table(
+            (what, "energy"), [(name, energy_text(joules)) for name, joules in values.items()], right=("energy",)
+        )

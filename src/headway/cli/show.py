@@ -392,10 +392,10 @@ def limit_in(text: str, field: str) -> float:
     return seconds
 
 
-def in_joules(joules: float) -> str:
+def energy_text(joules: float) -> str:
     """Energy for people.
 
-    >>> in_joules(12.34), in_joules(1800.0), in_joules(7.2e6)
+    >>> energy_text(12.34), energy_text(1800.0), energy_text(7.2e6)
     ('12.3 J', '0.5 Wh', '2 kWh')
     """
     if abs(joules) < 360:

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
 from headway.cli.output import output_to, subject
-from headway.cli.show import in_joules, print_table, seconds_in, span
+from headway.cli.show import energy_text, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import Files, names_files
 from headway.errors import HeadwayError
@@ -370,7 +370,7 @@ def _cell(heading: str, value: float) -> str:
     if heading in COUNTS:
         return f"{value:,.0f}"
     if heading == "energy":
-        return in_joules(value)
+        return energy_text(value)
     if heading == "round":
         return f"{value:.3f} ms"
     if heading in ("slowdown", "miss penalty", "penalty"):

@@ -48,7 +48,7 @@ class Held:
 
     def __init__(self, wanted: float) -> None:
         self._wanted = self._level = wanted
-        self._most = 0.5 if wanted < 0.5 else 1 + REACH
+        self._most = 0.5 if wanted < 0.5 else 1 + REACH  # where most jobs run equally long, no level keeps enough below
 
     def bound(self, sample: Sample, together: int = 0) -> float:
         """A run time, in seconds.

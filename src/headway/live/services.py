@@ -244,6 +244,7 @@ class Services:
                 self._broker.replace(name, str(last), settings)
             self._cancel_replaced(name)
         self.troubles = {job: said for job, said in self.troubles.items() if job in self._ledger.open}
+        self._late = {key: said for key, said in self._late.items() if key[0] in self._ledger.open}
         self._warm_ups.forget(self._ledger.open)
 
     def _settings(self, job: JobId) -> ServiceSettings:
@@ -323,8 +324,10 @@ class Services:
 
     def judged(self, report: base.Report) -> base.Report:
         """What the engine reports. An instance that was killed because it was late has failed."""
-        detail = self._late.pop(report.key, None) if self._late and isinstance(report, base.Ended) else None
-        if detail is None or not isinstance(report, base.Ended) or report.ending.outcome is not Outcome.KILLED:
+        if not (self._late and isinstance(report, base.Ended)):
+            return report
+        detail = self._late.pop(report.key, None)
+        if detail is None or report.ending.outcome is not Outcome.KILLED:
             return report
         failed = msgspec.structs.replace(report.ending, outcome=Outcome.OUT_OF_TIME, detail=detail)
         return msgspec.structs.replace(report, ending=failed)
