@@ -6,17 +6,25 @@ python bench/foresight.py
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from random import Random
 from statistics import fmean
 
 import numpy as np
 
 import measure
+from headway.core.scheduler import Scheduler
+from headway.model.events import JobSubmitted, NodeJoined, WindowEnded, Woke
 from headway.model.instant import SECOND
+from headway.model.job import Service
+from headway.model.window import Window
+from headway.policies import registry
 from headway.policies.arrivals import Arrivals, last
 from headway.policies.provision import Offer, Splits, dp
 from headway.policies.serving import Agreement, Traffic, fluid, queueing, shares
 from headway.reproduce.chang16 import mixed
 from headway.sim.requests import Requests
+from headway.testing import job, node
 
 WINDOW = 20 * SECOND
 PROCESSING = 20_000
@@ -32,9 +40,8 @@ def main() -> None:
         s: simulated exactly ({WINDOWS} windows), and by both models. Processing takes {PROCESSING // 1000} ms on
         average; requests come at random one by one, or in bursts of five. Then how far forecasts of the next window's
         requests are off, relative to the mean number: that of the last window, and `Arrivals`. Requests:
-        {logs.name}, gaps multiplied by {mixed.GAPS}. Last, the time of the models and of `dp` for ten services
-        and 1,000 units (wanted for `dp`: 50 ms). What batch jobs cost with each number of units comes on top of it, and
-        takes longer with many jobs: see the section on them.""",
+        {logs.name}, gaps multiplied by {mixed.GAPS}. Last, what a decision on ten services
+        and 1,000 units takes (wanted: 50 ms): its parts, and a whole round after a window, with 300 batch jobs.""",
         measure.table(("requests", "units", "load of a unit", "exact", "`queueing`", "`fluid`"), in_time()),
         measure.table(("requests", "last window, error", "`Arrivals`, error"), forecasts(logs)),
         measure.table(("for ten services, 1,000 units", "milliseconds"), costs()),
@@ -86,7 +93,7 @@ def forecasts(logs: mixed.Logs) -> list[tuple[str, ...]]:
 
 
 def costs() -> list[tuple[str, ...]]:
-    """What a decision takes."""
+    """What a decision takes: its parts, and a whole round in which a window has ended."""
     chance = np.random.default_rng(1)
     traffic = [Traffic(float(rate), 40_000) for rate in chance.uniform(50, 2000, 10)]
     batch = [float("inf"), *(1e6 / units for units in range(1, 1001))]
@@ -98,7 +105,36 @@ def costs() -> list[tuple[str, ...]]:
         rows.append((f"shares by `{name}`", f"{1e3 * (time.perf_counter() - began):.0f}"))
     began = time.perf_counter()
     dp(Splits(offers, 1000), batch, 1000)
-    return [*rows, ("`dp`", f"{1e3 * (time.perf_counter() - began):.0f}")]
+    rows.append(("the split by `dp`", f"{1e3 * (time.perf_counter() - began):.0f}"))
+    for top in ("dp", "ahead"):
+        seconds = round_seconds(top, traffic)
+        rows.append((f"whole round of `services:top={top}`, 300 batch jobs", f"{1e3 * seconds:.0f}"))
+    return rows
+
+
+def round_seconds(top: str, traffic: Sequence[Traffic]) -> float:
+    """The median seconds of a decision after a window, on 1,000 slots."""
+    chance, scheduler = Random(1), Scheduler(registry.find, f"services:top={top}")
+    scheduler.handle(NodeJoined(0, node("n", slots=1000)))
+    for number in range(1, 301):
+        terms = {"due": chance.randint(50, 5_000), "rate": float(chance.randint(1, 40))}
+        scheduler.handle(JobSubmitted(0, job(number, tasks=chance.randint(1, 90), estimate=60, **terms)))
+    services = range(301, 301 + len(traffic))
+    for number in services:
+        terms = {"threshold": 80_000, "window": WINDOW, "rate": 10_000.0, "most": 1000}
+        scheduler.handle(JobSubmitted(0, Service(number, **terms)))
+    scheduler.handle(Woke(1))
+    times = []
+    for ended in range(1, 6):
+        at = ended * WINDOW
+        for number, one in zip(services, traffic, strict=True):
+            requests = round(one.rate * WINDOW / SECOND * chance.uniform(0.8, 1.2))
+            window = Window(at - WINDOW, WINDOW, requests, requests, 0, 1.0, 40_000.0, 1.0, 1.0)
+            scheduler.handle(WindowEnded(at, number, window))
+        began = time.perf_counter()
+        scheduler.handle(Woke(at))
+        times.append(time.perf_counter() - began)
+    return measure.percentile(times, 0.5)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import asking
+import callers
 import cloudpickle
 import damage
 import psutil
@@ -40,6 +42,7 @@ class Field:
         poison: ids of jobs that may fail.
         silent: damage that went unnoticed.
         refused: damage that was noticed.
+        lost, wrong, odd: what else should not have happened, see `run.Outcome`.
     """
 
     served: Served
@@ -51,6 +54,9 @@ class Field:
     poison: set[int] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)
     refused: int = 0
+    lost: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
     client_killed: Callable[[], None] = lambda: None
     new_handler: Callable[[Client], None] = lambda client: None
 
@@ -295,7 +301,27 @@ def replace_handler(where: Field) -> None:
 def callers_leave(where: Field) -> None:
     """Callers of the service hang up before they are answered."""
     with contextlib.suppress(HeadwayError, OSError):  # the server is away
-        asking.go_away(where.served.data, 100)
+        callers.go_away(where.served.data, asking.NAME, 100)
+
+
+def queue_full(where: Field) -> None:
+    """10,000 requests wait for a service that does not answer, and more come; then the service is cancelled."""
+    with where.watched():
+        found = callers.fill(where.served.data, where.served.memory)
+    if found is None:
+        return
+    if found.silent:
+        where.lost.append(f"{found.silent} of {found.waited} requests that waited had neither an answer nor an error")
+    if found.statuses[HTTPStatus.SERVICE_UNAVAILABLE] < callers.BEYOND - 1:
+        where.odd.append(f"a queue was not full, or nobody was told: {dict(found.statuses)}")
+    if found.grown > callers.GROWTH_MAX:
+        where.odd.append(f"{found.waited} requests that wait take {found.grown >> 20} MiB")
+
+
+def deaf_callers(where: Field) -> None:
+    """Callers of the service ask for large answers, and do not read them for some seconds."""
+    with where.watched(), contextlib.suppress(HeadwayError, OSError):  # the server is away
+        where.wrong += callers.do_not_read(where.served.data, asking.NAME, 20, where.chance.uniform(1.0, 6.0))
 
 
 def other_policy(where: Field) -> None:
@@ -335,7 +361,7 @@ ATTACKS: dict[str, Attack] = {
         *(stop_server, stop_agent, hold_journal, fill_disk, step_clock, damage_journal),
         *(poison_agent, poison_slot, poison_channel, rude_tasks),
         *(endless_header, large_bodies, idle_callers, slow_callers, short_waits, nodes_come_and_go, other_policy),
-        *(kill_instances, replace_handler, callers_leave),
+        *(kill_instances, replace_handler, callers_leave, queue_full, deaf_callers),
     )
 }
 """Every attack by its name."""

@@ -60,7 +60,7 @@ class Outcome:
         noticed: damaged journals that were refused.
         requests, refused: requests to the service that were answered; those that got an error, by its code.
         lost: accepted jobs, or tasks of them, that the server does not know, or whose end it never reported.
-        doubled: tasks and jobs whose end was reported twice, or jobs that were accepted twice.
+        doubled: tasks and jobs whose end was reported twice, jobs that were accepted twice, requests handled too often.
         wrong: other results than there should be.
         stuck: jobs that have not ended although everything is calm.
         silent: damage without a report.
@@ -211,7 +211,7 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
     clients = Clients(data, folder, chance, words.rate)
     listening = Listening(data)
     listening.start()
-    asking = Asking(data)
+    asking = Asking(data, folder)
     asking.start()
     where = Field(served, folder, chance, small_disk, lambda: set(clients.accepted()))
     where.client_killed, where.new_handler = clients.kill_one, asking.serve
@@ -238,8 +238,10 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
         say("calm; what was accepted is waited for", words)
         asking.stop()
         outcome.requests, outcome.refused = asking.answered, asking.errors
-        outcome.wrong += asking.wrong
-        outcome.lost += asking.lost
+        outcome.wrong += asking.wrong + where.wrong
+        outcome.lost += asking.lost + where.lost
+        outcome.doubled += asking.doubled
+        outcome.odd += where.odd
         clients.end(outcome)
         settle(served, clients, listening, where, outcome)
         if served.end() != 0:

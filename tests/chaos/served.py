@@ -92,6 +92,10 @@ class Served:
         assert self._process is not None
         return self._process.pid
 
+    def memory(self) -> int:
+        """Bytes that the server has in memory."""
+        return int(psutil.Process(self.pid).memory_info().rss)
+
     @property
     def place(self) -> tuple[str, int]:
         """Host and port."""

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -31,6 +32,19 @@ def ranked(name: str) -> tuple[str, str]:
     """A member of a rigid job returns its number."""
     time.sleep(0.01)
     return name, os.environ["HEADWAY_RANK"]
+
+
+def answering(handled: str, version: int) -> Callable[[int], object]:
+    """A handler: it squares numbers and writes down each, in this file; for -n it gives n bytes."""
+
+    def answer(number: int) -> object:
+        if number < 0:
+            return b"x" * -number
+        with open(handled, "a") as file:
+            file.write(f"{number}\n")
+        return [number * number, version]
+
+    return answer
 
 
 def kills_its_agent() -> None:

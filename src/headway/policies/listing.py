@@ -196,27 +196,42 @@ def total_penalty(loads: Sequence[Load], found: Sequence[Instant]) -> float:
     return sum([load.penalty(end) for load, end in zip(loads, found, strict=True)])
 
 
-def penalties(loads: Sequence[Load], most: int, order: Order, now: Instant = 0) -> list[tuple[float, Instant]]:
-    """The penalty of all jobs and when the last of them ends, with 0, 1, ... `most` slots that are free from `now` on.
+class Outcomes:
+    """The penalty of all jobs and when the last of them ends, by the number of slots that are free from `now` on.
 
-    This is c_B(m) of Chang16, not yet brought to a window. Without slots, both are infinite (`NEVER`) while tasks are
-    left. The order depends on the number of slots only by how many tasks of each job run one after the other. It is
-    made again where one of these numbers changes.
+    This is c_B(m) of Chang16, not yet brought to a window. The order depends on the number of slots only by how many
+    tasks of each job run one after the other. It is made again where one of these numbers is another one.
     """
-    waits = any(load.tasks for load in loads)
-    found = [(math.inf, NEVER) if waits else _outcome(loads, [load.until for load in loads], now)]
-    rows: tuple[int, ...] = ()
-    chosen: list[int] = []
-    for slots in range(1, most + 1):
-        if slots > 1 and slots > sum(load.tasks for load in loads):
-            found.append(found[-1])
-            continue
+
+    def __init__(self, loads: Sequence[Load], order: Order, now: Instant = 0) -> None:
+        self._loads, self._order, self._now = loads, order, now
+        self._tasks = sum([load.tasks for load in loads])
+        self._orders: dict[tuple[int, ...], list[int]] = {}
+        self._known: dict[int, tuple[float, Instant]] = {}
+
+    def of(self, slots: int) -> tuple[float, Instant]:
+        """With so many slots. Without any, both are infinite (`NEVER`) while tasks are left."""
+        slots = min(slots, self._tasks)
+        found = self._known.get(slots)
+        if found is None:
+            found = self._known[slots] = self._listed(slots)
+        return found
+
+    def _listed(self, slots: int) -> tuple[float, Instant]:
+        loads = self._loads
+        if not slots:
+            return (math.inf, NEVER) if self._tasks else self._outcome([load.until for load in loads])
         in_turn = tuple([-(-load.tasks // slots) for load in loads])
-        if in_turn != rows:
-            rows, chosen = in_turn, list(order(loads, slots, now))
-        found.append(_outcome(loads, ends(loads, chosen, FreeSlots([(now, slots)])), now))
-    return found
+        chosen = self._orders.get(in_turn)
+        if chosen is None:
+            chosen = self._orders[in_turn] = list(self._order(loads, slots, self._now))
+        return self._outcome(ends(loads, chosen, FreeSlots([(self._now, slots)])))
+
+    def _outcome(self, found: Sequence[Instant]) -> tuple[float, Instant]:
+        return total_penalty(self._loads, found), max(found, default=self._now)
 
 
-def _outcome(loads: Sequence[Load], found: Sequence[Instant], now: Instant) -> tuple[float, Instant]:
-    return total_penalty(loads, found), max(found, default=now)
+def penalties(loads: Sequence[Load], most: int, order: Order, now: Instant = 0) -> list[tuple[float, Instant]]:
+    """The penalty of all jobs and when the last of them ends, with 0, 1, ... `most` slots; see `Outcomes`."""
+    outcomes = Outcomes(loads, order, now)
+    return [outcomes.of(slots) for slots in range(most + 1)]

@@ -9,8 +9,9 @@ Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Worklo
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from headway.model.instant import Duration, Instant
 from headway.model.value import value
 from headway.model.workload import FloatArray, IntArray
+from headway.policies.listing import Outcomes
 
 UNBOUNDED: Final = 2**31 - 1
 
@@ -25,8 +27,9 @@ Surplus = Literal["first", "even"]
 """Who gets units that lower no penalty: equation 8 leaves it open. `first`: the first services, as a program gives
 them that tries every split in turn; `even`: all services equally many."""
 
-BatchScale = Literal["all", "own"]
-"""Which end of the batch jobs brings their penalty to a window: with all units, or with the number that is tried."""
+TRIED: Final = 64
+"""For at most so many numbers of units the batch jobs are scheduled. With so few units in all, as in the paper, for
+each."""
 
 
 @value
@@ -164,22 +167,53 @@ class _Merge:
         return int(self._more[np.argmin(self._others[units - self._more[:tried]] + self._costs[:tried])])
 
 
-def batch_costs(
-    found: Sequence[tuple[float, Instant]], window: Duration, now: Instant, scale: BatchScale = "all"
-) -> list[float]:
+def batch_cost(found: Outcomes, units: int, window: Duration, now: Instant) -> Callable[[int], float]:
     """c_B(m) for a window: the penalties of the batch jobs by the number of units, brought to the window.
 
     The paper multiplies each penalty by the length of the window and divides it by the time until the last job ends.
-    With the end of each number by itself (`own`), few units look cheap, for the end moves away as the penalty grows.
-    With the end by all units (`all`) that does not happen. A window never costs more than the whole.
-
-    Args:
-        found: of 0, 1, ... units, the penalty and when the last job ends (`headway.policies.listing.penalties`).
+    With the end of each number by itself, few units would look cheap, for the end moves away as the penalty grows. So
+    the end is that with all `units`. A window never costs more than the whole.
     """
-    costs: list[float] = []
-    for penalty, end in found:
-        long = (end if scale == "own" else found[-1][1]) - now
-        costs.append(penalty if math.isinf(penalty) or long <= window else penalty * (window / long))
+    long = found.of(units)[1] - now
+    part = 1.0 if long <= window else window / long
+    return lambda some: found.of(some)[0] * part
+
+
+def worth_a_look(services: Splits, cost: Callable[[int], float], units: int) -> list[float]:
+    """c_B(0), ... c_B(units), infinite where it is not worth a look; `dp` finds the same with them as with all.
+
+    Between two numbers of units that are known, no split costs less than the services with as many as the lower number
+    leaves them, and the batch jobs with the higher one. So of the parts between known numbers, that which may cost
+    least is halved, until none can do better than the best that is known, or `TRIED` numbers are. What makes it inexact
+    beyond that: list scheduling may take longer with more units, if rarely and by little.
+    """
+    if units <= TRIED:
+        return [cost(some) for some in range(units + 1)]
+    costs = [math.inf] * (units + 1)
+    best, left = (math.inf, 0), TRIED
+
+    def look(some: int) -> None:
+        nonlocal best, left
+        left -= 1
+        costs[some] = cost(some)
+        best = min(best, (services.costs[units - some] + costs[some], some))
+
+    parts: list[tuple[float, int, int]] = []
+
+    def part(low: int, high: int) -> None:
+        if high - low > 1:
+            heapq.heappush(parts, (services.costs[units - low] + costs[high], low, high))
+
+    low, high = units - services.taken[units], units - services.least
+    look(low)
+    look(high)
+    part(low, high)
+    while parts and parts[0][:2] < best and left:
+        _, low, high = heapq.heappop(parts)
+        middle = (low + high) // 2
+        look(middle)
+        part(low, middle)
+        part(middle, high)
     return costs
 
 

@@ -24,7 +24,7 @@ from headway.model.snapshot import ALL_KINDS, AttemptView, JobView, Snapshot, al
 from headway.model.value import value
 from headway.policies.arrivals import Arrivals
 from headway.policies.listed import load_of, pace_of
-from headway.policies.listing import penalties
+from headway.policies.listing import Outcomes
 from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
 from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares, with_late
 
@@ -412,7 +412,7 @@ class Services:
 
     def _wanted(self, view: Snapshot, border: Border, services: Sequence[tuple[str, JobView]]) -> list[tuple[str, int]]:
         """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
-        from headway.policies.provision import Splits, dp, pp, sf
+        from headway.policies.provision import Splits, batch_cost, dp, pp, sf, worth_a_look
 
         slots, services = count(border.usable), sorted(services, key=_by_id)
         there, jobs = [job for _, job in services], batch_jobs(view)
@@ -421,25 +421,20 @@ class Services:
         batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
         if self.top == "ahead" and services:
             offers, costs = self._ahead(view, border, services, loads, slots)
+            batch = [max(two) for two in zip(batch, costs, strict=True)]
         else:
             offers = [offer_of(job, MODELS[self.model], slots) for job in there]
-            costs = self._batch_costs(view, there, loads, slots) if self.top == "dp" and needed and services else batch
         splits = Splits(replaced(there, offers), slots)
+        if self.top == "dp" and needed and services:
+            cost = batch_cost(Outcomes(loads, self._order, view.now), slots, _window(there), view.now)
+            batch = worth_a_look(splits, lambda some: max(batch[some], cost(some)), slots)
         if self.top in ("dp", "ahead"):
-            found = dp(splits, [max(two) for two in zip(batch, costs, strict=True)], slots)
+            found = dp(splits, batch, slots)
         elif self.top == "sf":
             found = sf(splits, batch, slots)
         else:
             found = pp(splits, batch, slots, _paid(services), _owed(jobs, view.now))
         return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
-
-    def _batch_costs(
-        self, view: Snapshot, services: Sequence[JobView], loads: Sequence[Load], slots: int
-    ) -> list[float]:
-        """c_B for the next window, as in the paper."""
-        from headway.policies.provision import batch_costs
-
-        return batch_costs(penalties(loads, slots, self._order, view.now), _window(services), view.now)
 
     def _ahead(
         self,
