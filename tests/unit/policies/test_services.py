@@ -220,6 +220,21 @@ def test_the_border_moves_when_a_node_is_lost_and_when_it_is_back() -> None:
     assert fed(scheduler, NodeUp(2, "m")) == {"batch": 4, "service 1": 4}
 
 
+def test_instances_that_are_warm_stay_and_those_that_started_last_end() -> None:
+    """Two instances, then all of ten slots while nothing else is there, then half of them beside a batch job."""
+    scheduler = core("services:top=sf,batch=edf", 2, service(1))
+    warm = {attempt.slots for attempt in scheduler.state.jobs[1].attempts.values()}
+    fed(scheduler, NodeJoined(5 * SECOND, node("m", slots=8)))
+    fed(scheduler, WindowEnded(W, 1, window(10)))
+    runs = scheduler.state.jobs[1].attempts.values()
+    assert len(warm) == 2
+    assert len(runs) == 10
+    assert fed(scheduler, JobSubmitted(W, job(2, tasks=9, estimate=100, due=900)))["service 1"] == 5
+    leaving = scheduler.state.pools["service 1"].leaving["batch"]
+    assert count(leaving) == 5
+    assert not any(slots & leaving for slots in warm)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
