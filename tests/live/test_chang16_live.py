@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headway.model.instant import SECOND
-from headway.reproduce.chang16.live import BATCH_LOAD, LOAD, POLICIES, SLOTS, TASKS_MAX, draw, result, twice
+from headway.reproduce.chang16.live import BATCH_LOAD, LOAD, POLICIES, SHARES, SLOTS, TASKS_MAX, draw, result, twice
 from headway.reproduce.chang16.samples import Log
 from headway.reproduce.standin import standin
 from headway.traces import transforms
@@ -30,12 +32,20 @@ def test_a_sample_needs_the_share_of_the_slots_that_is_said_and_is_the_same_for_
     assert sample.bags.tasks.max() <= TASKS_MAX
 
 
-def test_every_request_is_answered_and_every_job_ends_and_the_simulator_says_what_it_costs() -> None:
+def test_every_request_is_answered_and_every_job_ends_and_the_simulator_says_what_it_costs(tmp_path: Path) -> None:
     sample = draw(LOG, 1, seconds=6.0)
     found = twice(POLICIES["dp"], sample)  # raises if a request had no answer
     assert set(found.live) == set(found.simulated) == {"services", "batch"}
     assert all(cost >= 0 for one in (found.live, found.simulated) for cost in one.values())
     assert found.warm_up > 0
+    assert [look.share for look in found.course.looks] == list(SHARES)
+    assert any(look.ends for look in found.course.looks), "the server says when open jobs end"
+    assert all(end > look.at - 1 for look in found.course.looks for end in look.ends.values())
+    assert (found.course.ends > sample.bags.release / SECOND).all()
+    assert found.course.penalties.sum() == pytest.approx(found.live["batch"])
     told = result({"dp": found}, sample, "requests")
     assert [row[:2] for row in told.rows] == [("dp", "services"), ("dp", "batch")]
     assert "2 bags" in told.about
+    for name, draw_it in told.pictures.items():
+        draw_it(tmp_path / name)
+    assert {path.name for path in tmp_path.iterdir()} == {"fig4-live.png", "fig5-live.png"}

@@ -21,6 +21,7 @@ LITTLE: Final = 0.01
 READ_AS: Final = {
     Kind.BAG: " Jobs of a log with several processors are rigid with --as rigid.",
     Kind.RIGID: " Jobs of a log are bags with --as bags.",
+    Kind.SERVICE: " services:batch=POLICY serves them, with any policy for the jobs.",
 }
 """What to do about kinds of jobs that a policy does not serve."""
 
@@ -44,13 +45,18 @@ def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
     )
 
 
-def unserved(workload: Workload, policies: Sequence[str]) -> Iterator[str]:
-    """For each policy that does not serve all kinds of jobs in the workload: which it serves, and what to do."""
+def unserved(workload: Workload, policies: Sequence[str], *, services: int = 0) -> Iterator[str]:
+    """For each policy that does not serve all kinds of jobs in the workload: which it serves, and what to do.
+
+    Args:
+        services: how many there are beside the workload.
+    """
     from headway.policy_files import find
 
     for text in policies:
         served = serves_of(find(text))
-        left_out = {kind: int((workload.kind == kind).sum()) for kind in Kind if kind not in served}
+        there = {kind: int((workload.kind == kind).sum()) for kind in Kind} | {Kind.SERVICE: services}
+        left_out = {kind: jobs for kind, jobs in there.items() if kind not in served}
         for kind, jobs in left_out.items():
             if jobs:
                 serves = _listed([f"{known.name.lower()} jobs" for known in Kind if known in served]) or "no jobs"

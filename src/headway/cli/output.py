@@ -16,7 +16,7 @@ import click
 
 from headway.cli.show import seconds_in, span
 from headway.errors import HeadwayError, InvalidInput
-from headway.metrics import to_json, write_schedule, write_tasks
+from headway.metrics import to_json, write_schedule, write_services, write_tasks
 from headway.model.schedule import Schedule
 from headway.model.snapshot import uses_tiers
 from headway.model.workload import Workload
@@ -88,6 +88,9 @@ class Output:
         for text, done in schedules.items():
             written.append(file_for(self.folder / "schedule.csv", text))
             write_schedule(done, written[-1])
+            if done.services:
+                written.append(file_for(self.folder / "services.csv", text))
+                write_services(done, written[-1])
             if done.workflows and done.attempts is not None:
                 written.append(file_for(self.folder / "tasks.csv", text))
                 write_tasks(done, written[-1])

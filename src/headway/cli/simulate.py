@@ -18,7 +18,7 @@ from headway.cli.show import energy_text, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import Files, names_files
 from headway.errors import HeadwayError
-from headway.metrics import penalty_by_user, summarise, to_json
+from headway.metrics import penalty_by_service, penalty_by_user, service_measures, summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.metrics.energy import energy_of
@@ -40,6 +40,7 @@ COLUMNS: Final = {
     "tardiness": "tardiness_mean",
     "miss penalty": "deadline_miss_penalty",
     "penalty": "total_penalty",
+    "service penalty": "services_penalty",
     "violation": "priority_violation_rate",
     "utilisation": "utilisation",
     "makespan": "makespan",
@@ -69,6 +70,7 @@ QUIET_SECONDS: Final = 0.5
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option("--services", type=click.Path(dir_okay=False), help="Table of services (.csv) that run beside the jobs.")
 @names_trace
 @click.option(
     "--cpu",
@@ -118,6 +120,7 @@ def simulate(
     decider: str | None,
     slots: int | None,
     cluster: str | None,
+    services: str | None,
     cpu: CpuKnown,
     migration_cost: str,
     kill_cost: str,
@@ -139,13 +142,15 @@ def simulate(
     write a file for each, with the policy's name before its ending; --wfformat writes one for each workflow, with the
     workflow's name there if there are several. CPU use and the costs of migrations and kills matter only to policies
     that put jobs in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and
-    slowdown are shown with the half width of their confidence interval, without the jobs of the warm-up.
+    slowdown are shown with the half width of their confidence interval, without the jobs of the warm-up. --services
+    needs a policy that serves them, such as services:batch=tempo.
 
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
     from headway.config import read_network, read_switching
-    from headway.sim.experiment import run
+    from headway.sim.experiment import ServiceLoad, run
+    from headway.traces.services import read_services
 
     nodes = nodes_of(trace.file, slots, cluster)
     network = NO_NETWORK if cluster is None else read_network(cluster)
@@ -166,7 +171,13 @@ def simulate(
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     if hint := without_due_dates(workload, policies):
         click.echo(hint, err=True)
-    for hint in unserved(workload, policies):
+    loads = []
+    if services is not None:
+        told = read_services(services)
+        loads = [ServiceLoad(**terms) for terms in told.terms]
+        for note in told.notes:
+            click.echo(note, err=True)
+    for hint in unserved(workload, policies, services=len(loads)):
         click.echo(hint, err=True)
     # Errors are reported now, not after a long run.
     asked = batches is not None or warm_up is not None
@@ -191,6 +202,7 @@ def simulate(
                 network=network,
                 switching=switching,
                 estimates="user" if estimates == "exact" else estimates,
+                services=loads,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
@@ -205,6 +217,7 @@ def simulate(
                 [
                     {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
                     | {"penalty_by_user": penalty_by_user(schedules[text]), "energy": energy_told(schedules[text])}
+                    | (services_told(schedules[text]) if loads else {})
                     | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
@@ -213,6 +226,8 @@ def simulate(
         )
     else:
         print_metrics(metrics, schedules, within)
+        if loads:
+            print_services(schedules)
         if any(done.alone is not None for done in schedules.values()):
             click.echo(of_cpu_use(workload, world))
         for line in written:
@@ -228,6 +243,25 @@ def energy_told(done: Schedule) -> dict[str, Any] | None:
         return None
     jobs = dict(zip(map(str, done.label.tolist()), energy.jobs.tolist(), strict=True))
     return {"nodes": energy.nodes, "sites": energy.sites, "jobs": jobs, "idle": energy.idle}
+
+
+def services_told(done: Schedule) -> dict[str, Any]:
+    """What became of the services."""
+    return {"penalty_by_service": penalty_by_service(done), "services": [*map(service_measures, done.services)]}
+
+
+def print_services(schedules: Mapping[str, Schedule]) -> None:
+    """Print what became of each service under each policy."""
+    rows = [
+        (
+            *(text, told["service"], f"{told['arrivals']:,}", _cell("missed", told["share_in_time"])),
+            *(f"{told['instances']:.2f}", _cell("penalty", told["penalty"])),
+        )
+        for text, done in schedules.items()
+        for told in map(service_measures, done.services)
+    ]
+    headings = ("policy", "service", "requests", "in time", "instances", "penalty")
+    print_table(headings, rows, right=headings[2:], title="Services")
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
@@ -315,6 +349,7 @@ def print_metrics(
     hidden |= set() if has_due and is_priced else {"penalty"}
     is_weighed = any(one["deadline_miss_penalty"] for one in told) or not any(one["deadline_miss_rate"] for one in told)
     hidden |= set() if is_weighed else {"miss penalty"}
+    hidden |= set() if any(done.services for done in schedules.values()) else {"service penalty"}
     hidden |= set() if all("energy_joules" in one for one in told) else {"energy"}
     hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
     headings = [heading for heading in COLUMNS if heading not in hidden]
@@ -373,7 +408,7 @@ def _cell(heading: str, value: float) -> str:
         return energy_text(value)
     if heading == "round":
         return f"{value:.3f} ms"
-    if heading in ("slowdown", "miss penalty", "penalty"):
+    if heading in ("slowdown", "miss penalty", "penalty", "service penalty"):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
     return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
 

@@ -14,6 +14,7 @@ from headway.metrics.collect import (
     write_tasks,
 )
 from headway.metrics.energy import Energy, energy_between, energy_of
+from headway.metrics.services import penalty_by_service, service_measures, write_services
 
 __all__ = [
     "summarise",
@@ -26,6 +27,9 @@ __all__ = [
     "frame",
     "penalties",
     "penalty_by_user",
+    "penalty_by_service",
+    "service_measures",
+    "write_services",
     "energy_between",
     "energy_of",
     "Energy",

@@ -24,21 +24,33 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from headway.errors import InvalidInput, did_you_mean
-from headway.model.instant import NEVER, from_seconds, seconds_text
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, seconds_text
 from headway.model.job import SHAPES, Kind
 from headway.model.workload import Workload, workload_us
-from headway.times import span_of
-from headway.traces.columns import shape_place
+from headway.traces.cells import (
+    AMOUNT,
+    COUNT,
+    SHAPE,
+    TIME,
+    Cells,
+    amount_of,
+    count_of,
+    heading,
+    number_of,
+    rows,
+    shape_of,
+    share_of,
+    time_of,
+)
 from headway.traces.files import reading, writing
 from headway.traces.formats import HINT
-from headway.traces.swf import LARGEST
 
 TABLE_COLUMNS: Final = (
     "job",
@@ -57,8 +69,6 @@ TABLE_COLUMNS: Final = (
 )
 UNSAID: Final = "none"
 AND: Final = ";"
-TIME: Final = "seconds, 0 or more, or a duration such as 1h30m"
-COUNT: Final = "a whole number from 1 to 2147483647"
 
 
 def read_table(path: str | Path) -> Workload:
@@ -73,12 +83,7 @@ def read_table(path: str | Path) -> Workload:
     """
     path = Path(path)
     with reading(path, "utf-8-sig") as text:
-        lines = csv.reader(text)
-        try:
-            names = _heading(path, next(lines, []))
-            return _jobs(path, names, lines)
-        except csv.Error as error:
-            raise InvalidInput("line", str(error), "CSV", source=str(path), line=lines.line_num) from error
+        return _jobs(path, rows(path, text, lambda cells: _heading(path, cells)))
 
 
 def labels(text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -90,22 +95,13 @@ def labels(text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _heading(path: Path, cells: Sequence[str]) -> list[str]:
-    names = [cell.strip().lower() for cell in cells]
-    allowed = ", ".join(TABLE_COLUMNS)
-    if not any(names):
-        raise InvalidInput("heading", "", allowed, source=str(path), line=1, hint=f"The file has no heading. {HINT}")
-    for position, name in enumerate(names):
-        if name not in TABLE_COLUMNS:
-            hint = did_you_mean(name, TABLE_COLUMNS) if set(names) & set(TABLE_COLUMNS) else HINT
-            raise InvalidInput("column", name, allowed, source=str(path), line=1, hint=hint)
-        if name in names[:position]:
-            raise InvalidInput("column", name, "each column once", source=str(path), line=1)
+    names = heading(path, cells, TABLE_COLUMNS, HINT)
     if not {"runtime", "estimate"} & set(names):
         raise InvalidInput("columns", ",".join(names), "runtime, estimate or both among them", source=str(path), line=1)
     return names
 
 
-def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
+def _jobs(path: Path, lines: Iterable[tuple[int, Cells]]) -> Workload:
     # Arrays hold a number in eight bytes, lists in forty.
     columns: dict[str, Any] = {name: array("q") for name in ("release", "tasks", "width", "runtime", "estimate", "due")}
     columns |= {
@@ -120,14 +116,9 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
     named: dict[int, tuple[int, str]] = {}
     labels: set[str] = set()
     early: list[int] = []
-    for cells in lines:
-        if not cells:
-            continue
-        line = lines.line_num
+    for line, cells in lines:
         try:
-            if len(cells) != len(names):
-                raise InvalidInput("number of cells", len(cells), f"{len(names)}, as in the heading")
-            job = _job(dict(zip(names, map(str.strip, cells), strict=True)), len(labels) + 1)
+            job = _job(cells, len(labels) + 1)
             if job["job"] in labels:
                 raise InvalidInput("job", job["job"], "a name that no other line has")
         except InvalidInput as flaw:
@@ -181,86 +172,38 @@ def _after(
     return found
 
 
-def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
+def _job(cells: Cells, position: int) -> dict[str, Any]:
     """The values of one line, in the units of a workload.
 
     Raises:
         InvalidInput: a cell has a value that is not allowed.
     """
-
-    def get(name: str, default: Any, read: Callable[[str], Any], allowed: str) -> Any:
-        cell = cells.get(name)
-        if not cell:
-            return default
-        try:
-            return read(cell)
-        except (ValueError, InvalidInput):
-            raise InvalidInput(name, cell, allowed) from None
-
-    tasks = get("tasks", 1, _count, COUNT)
-    width = get("width", 1, _count, COUNT)
+    get = cells.get
+    tasks = get("tasks", 1, count_of, COUNT)
+    width = get("width", 1, count_of, COUNT)
     if tasks > 1 and width > 1:
         raise InvalidInput("width", width, "1 where a job has several tasks: a rigid job is one task")
-    unsaid = cells.get("estimate") == UNSAID
-    estimate = -1 if unsaid else get("estimate", None, _time, f"{TIME}, or {UNSAID}")
-    runtime = get("runtime", None if unsaid else estimate, _time, TIME)
+    unsaid = cells.text("estimate") == UNSAID
+    estimate = -1 if unsaid else get("estimate", None, time_of, f"{TIME}, or {UNSAID}")
+    runtime = get("runtime", None if unsaid else estimate, time_of, TIME)
     if runtime is None:
         raise InvalidInput("runtime", "", f"{TIME}; it may be empty only beside an estimate")
     return {
-        "job": cells.get("job") or str(position),
-        "release": get("release", 0, _time, TIME),
+        "job": cells.text("job") or str(position),
+        "release": get("release", 0, time_of, TIME),
         "tasks": tasks,
         "width": width,
         "runtime": runtime,
         "estimate": runtime if estimate is None else estimate,
-        "due": get("due", NEVER, _time, f"{TIME}; empty for none"),
-        "priority": get("priority", 0.0, _number, "a number"),
-        "rate": get("rate", 1.0, _amount, "a number, 0 or more"),
-        "shape": get("shape", 0, _shape, ", ".join(shape.value for shape in SHAPES)),
-        "user": cells.get("user", ""),
-        "cpu": get("cpu", math.nan, _share, "a number from 0 to 1; empty where unknown"),
-        "after": cells.get("after", ""),
-        "kind": int(Kind.RIGID if tasks == 1 and cells.get("width") else Kind.BAG),
+        "due": get("due", NEVER, time_of, f"{TIME}; empty for none"),
+        "priority": get("priority", 0.0, number_of, "a number"),
+        "rate": get("rate", 1.0, amount_of, AMOUNT),
+        "shape": get("shape", 0, shape_of, SHAPE),
+        "user": cells.text("user"),
+        "cpu": get("cpu", math.nan, share_of, "a number from 0 to 1; empty where unknown"),
+        "after": cells.text("after"),
+        "kind": int(Kind.RIGID if tasks == 1 and cells.text("width") else Kind.BAG),
     }
-
-
-def _time(cell: str) -> int:
-    seconds = float(cell) if cell[-1:].isdigit() else span_of(cell, "time")
-    if not 0 <= seconds <= LARGEST:
-        raise ValueError
-    return from_seconds(seconds)
-
-
-def _count(cell: str) -> int:
-    count = int(cell)
-    if not 1 <= count < 2**31:
-        raise ValueError
-    return count
-
-
-def _number(cell: str) -> float:
-    number = float(cell)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _amount(cell: str) -> float:
-    amount = _number(cell)
-    if amount < 0:
-        raise ValueError
-    return amount
-
-
-def _shape(cell: str) -> int:
-    return shape_place(cell.lower(), "shape")
-
-
-def _share(cell: str) -> float:
-    share = float(cell)
-    if not 0 <= share <= 1:
-        raise ValueError
-    return share
 
 
 def write_table(workload: Workload, path: str | Path) -> None:

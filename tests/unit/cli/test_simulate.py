@@ -51,6 +51,25 @@ def test_json_is_one_list_with_an_object_a_policy(headway: Any, table: Path) -> 
     assert told[1]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 0) / 3)
 
 
+def test_services_run_beside_the_jobs_and_are_told_with_their_windows(
+    headway: Any, table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "web.csv").write_text("arrival\n" + "\n".join(f"{number / 10:.1f}" for number in range(300)))
+    (tmp_path / "s.csv").write_text("service,requests,processing,rate\nweb,web.csv,50ms,10\n")
+    words = ("simulate", table, "--services", tmp_path / "s.csv", "--slots", 4, "--policy", "services:top=sf")
+    (told,) = json.loads(headway(*words, "--json").out)
+    (service,) = told["services"]
+    assert (service["service"], service["arrivals"], service["share_in_time"]) == ("web", 300, 1.0)
+    assert [window["arrivals"] for window in service["windows"]] == [200, 100]
+    assert told["penalty_by_service"] == {"web": 0.0}
+    shown = headway(*words, "--policy", "fcfs", "--out", tmp_path / "out")
+    assert "Services" in shown.out
+    assert "services serves them" not in shown.err
+    assert "fcfs serves only" in shown.err
+    assert "services:batch=POLICY serves them" in shown.err
+    assert len(schedule(tmp_path / "out" / "services-services-top-sf.csv")) == 2
+
+
 def schedule(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as lines:
         return list(csv.DictReader(lines))

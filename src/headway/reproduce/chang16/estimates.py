@@ -195,8 +195,18 @@ def result(courses: Courses, seeds: Sequence[int]) -> Result:
         columns=("seed", "overhead", "share", "seconds", "open", "estimated", "final"),
         rows=rows,
         pictures={
-            "fig4.png": partial(_draw_jobs, last[0], max(courses)),
-            "fig5.png": partial(_draw_ratios, courses),
+            "fig4.png": partial(
+                draw_jobs,
+                last[0],
+                f"Figure 4 of Chang16: what is expected of single jobs as the run goes on; {_words(max(courses))}",
+            ),
+            "fig5.png": partial(
+                draw_ratios,
+                {_words(overhead): ran for overhead, ran in courses.items()},
+                sorted(SHARES),
+                f"Figure 5 of Chang16: how well the total penalty is foreseen; {JOBS} jobs on 64 units under {POLICY}",
+                {100 * share: numbers for share, numbers in PUBLISHED.items()},
+            ),
         },
     )
 
@@ -242,6 +252,8 @@ def _spread(values: Sequence[float]) -> Mean:
 def shown(ran: Course) -> list[int]:
     """Late jobs whose ends are spread over a run, as positions in order of their ends."""
     late = [job for job in np.argsort(ran.ends, kind="stable").tolist() if ran.penalties[job] > 0]
+    if not late:
+        return []
     wanted = np.linspace(0.1, 1, SHOWN) * ran.lasts
     ends = [float(ran.ends[job]) for job in late]
     return list(dict.fromkeys(late[min(int(np.searchsorted(ends, end)), len(late) - 1)] for end in wanted))
@@ -265,7 +277,8 @@ def _jobs(ran: Course, overhead: float) -> Table:
     return Table(title, columns, rows)
 
 
-def _draw_jobs(ran: Course, overhead: float, path: Path) -> None:
+def draw_jobs(ran: Course, title: str, path: Path) -> None:
+    """Figure 4: by time, what is expected of some late jobs; in the end it is what came."""
     ratios = {
         f"job {job}": {
             look.at: Mean(look.penalties[job] / float(ran.penalties[job]), 0.0)
@@ -285,23 +298,35 @@ def _draw_jobs(ran: Course, overhead: float, path: Path) -> None:
         path,
         over="time (s)",
         measure="",
-        title=f"Figure 4 of Chang16: what is expected of single jobs as the run goes on; {_words(overhead)}",
+        title=title,
     )
 
 
-def _draw_ratios(courses: Courses, path: Path) -> None:
+def draw_ratios(
+    courses: Mapping[str, Sequence[Course]],
+    shares: Sequence[float],
+    title: str,
+    published: Mapping[float, tuple[float, float]],
+    path: Path,
+) -> None:
+    """Figure 5: by share of the run, estimated to final penalty of the open jobs, and how many these are.
+
+    Args:
+        courses: by what distinguishes them, those of all samples.
+        published: what the paper has of both, by percent of the run.
+    """
     samples = len(next(iter(courses.values())))
 
     def lines(part: int) -> dict[str, dict[float, Mean]]:
-        published = {100 * share: Mean(numbers[part], 0.0) for share, numbers in PUBLISHED.items()}
-        return {"published": published} | {
-            _words(overhead): {
+        paper = {"published": {share: Mean(numbers[part], 0.0) for share, numbers in published.items()}}
+        return (paper if published else {}) | {
+            words: {
                 100 * share: _spread(
                     [(one.ratio(look), len(look.penalties))[part] for one in ran for look in [one.at(share)]]
                 )
-                for share in sorted(SHARES)
+                for share in shares
             }
-            for overhead, ran in courses.items()
+            for words, ran in courses.items()
         }
 
     pictures.lines(
@@ -309,8 +334,8 @@ def _draw_ratios(courses: Courses, path: Path) -> None:
         path,
         over="share of the run (%)",
         measure="",
-        spread=f"standard deviation of {samples} samples",
-        title=f"Figure 5 of Chang16: how well the total penalty is foreseen; {JOBS} jobs on 64 units under {POLICY}",
+        spread=f"standard deviation of {samples} samples" if samples > 1 else "",
+        title=title,
     )
 
 

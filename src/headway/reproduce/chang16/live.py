@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -29,6 +30,7 @@ from headway.metrics import summarise
 from headway.model.instant import SECOND, from_seconds
 from headway.model.node import NodeSpec
 from headway.model.workload import FloatArray, Workload
+from headway.reproduce.chang16.estimates import Course, Look, draw_jobs, draw_ratios
 from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.mixed import OF_EACH, open_logs, services
 from headway.reproduce.chang16.samples import Log
@@ -68,6 +70,9 @@ MEDIANS_MAX: Final = 5
 RUN_TIME_MIN: Final = 0.02
 """Seconds; shorter tasks take so long."""
 
+SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""When the server is asked what it expects, as shares of the time in which requests come: figures 4 and 5, live."""
+
 RATE: Final = 10_000.0
 END_SECONDS: Final = 300.0
 
@@ -103,12 +108,14 @@ class Twice:
         live, simulated: penalties by kind (`KINDS`).
         warm_up: seconds that an instance took to start, where there was room for it.
         late: seconds by which a task held its slot longer than it slept, on average.
+        course: what the server expected of the batch jobs as the run went on, in seconds from its start.
     """
 
     live: dict[str, float]
     simulated: dict[str, float]
     warm_up: float
     late: float
+    course: Course
 
 
 def draw(log: Log, seed: int, seconds: float = SECONDS) -> Sample:
@@ -189,8 +196,44 @@ class Callers:
         self._idle.append((reader, writer))
 
 
-def live(policy: str, sample: Sample) -> tuple[dict[str, float], float, float]:
-    """Run a sample on a server of its own; returns penalties, the warm-up of an instance, and how late tasks are.
+class Watcher:
+    """Asks a server in the middle of a run when the open batch jobs are expected to end, and what they cost then.
+
+    Args:
+        begin: when the run begins, by `time.monotonic()`.
+    """
+
+    def __init__(self, client: Client, replay: Replay, begin: float, seconds: float) -> None:
+        self._client = client
+        self._replay = replay
+        self._begin = begin
+        self._seconds = seconds
+        self._epoch = time.time() + begin - time.monotonic()
+        self._looks: list[Look] = []
+
+    def watch(self) -> None:
+        """Ask at all `SHARES` of the time in which requests come."""
+        for share in SHARES:
+            time.sleep(max(0.0, self._begin + share * self._seconds - time.monotonic()))
+            open_ = {job.id: job for job in self._client.jobs(status="open")}
+            at = time.monotonic() - self._begin
+            ends, penalties = dict[int, float](), dict[int, float]()
+            for place, waiter in enumerate(list(self._replay.waiters)):
+                job = open_.get(waiter.job)
+                if job is not None and job.expected_end is not None and job.penalty_expected is not None:
+                    ends[place], penalties[place] = job.expected_end - self._epoch, job.penalty_expected
+            self._looks.append(Look(share, at, ends, penalties))
+
+    def course(self, ended: Iterable[float | None], penalties: Iterable[float]) -> Course:
+        """What was expected, beside what came of all jobs: when they ended, in seconds since 1970, and their costs."""
+        ends = np.array([math.nan if at is None else at - self._epoch for at in ended])
+        return Course(ends, np.array(list(penalties)), tuple(self._looks))
+
+
+def live(policy: str, sample: Sample) -> tuple[dict[str, float], float, float, Course]:
+    """Run a sample on a server of its own.
+
+    Returns penalties, the warm-up of an instance, how late tasks are, and what was expected on the way.
 
     Raises:
         HeadwayError: the server does not start, a request had no answer, or a job does not succeed.
@@ -211,13 +254,15 @@ def live(policy: str, sample: Sample) -> tuple[dict[str, float], float, float]:
                 time.sleep(max(0.0, began + LEAD + float(workload.release[0]) / 1e6 - time.monotonic()))
                 replay.submit()
 
-            with ThreadPoolExecutor(1) as threads:
-                submitting = threads.submit(submit)
+            watcher = Watcher(client, replay, began + LEAD, seconds)
+            with ThreadPoolExecutor(2) as threads:
+                submitting, watching = threads.submit(submit), threads.submit(watcher.watch)
                 callers = [
                     Callers(server["url"], token, name, load) for name, load in zip(names, requests, strict=True)
                 ]
                 asyncio.run(_called(callers, began + LEAD - time.monotonic()))
                 submitting.result()
+                watching.result()
             if failed := sum(one.failed for one in callers):
                 raise HeadwayError(f"{failed} requests had no answer")
             end = began + LEAD + seconds
@@ -232,7 +277,12 @@ def live(policy: str, sample: Sample) -> tuple[dict[str, float], float, float]:
             "services": sum(report.penalty for report in reports),
             "batch": sum(job.penalty for job in jobs),
         }
-        return penalties, warm_up, max(0.0, late)
+        return (
+            penalties,
+            warm_up,
+            max(0.0, late),
+            watcher.course((job.ended for job in jobs), (job.penalty for job in jobs)),
+        )
 
 
 def _service(name: str, threshold: float) -> Service:
@@ -281,8 +331,8 @@ def simulated(policy: str, sample: Sample, warm_up: float, late: float) -> dict[
 
 def twice(policy: str, sample: Sample) -> Twice:
     """Live, and then in the simulator with what was measured."""
-    penalties, warm_up, late = live(policy, sample)
-    return Twice(penalties, simulated(policy, sample, warm_up, late), warm_up, late)
+    penalties, warm_up, late, course = live(policy, sample)
+    return Twice(penalties, simulated(policy, sample, warm_up, late), warm_up, late, course)
 
 
 def machines() -> tuple[NodeSpec, ...]:
@@ -320,10 +370,33 @@ def result(found: dict[str, Twice], sample: Sample, name: str) -> Result:
             f"took to start ({_range(one.warm_up for one in found.values())} s) and how much longer than it sleeps a "
             f"task held its slot ({_range(1000 * one.late for one in found.values())} ms)."
         ),
-        tables=(_table(found),),
+        tables=(_table(found), _expected(found)),
         statements=(),
         columns=("method", "kind", "live", "simulated", "warm_up", "late"),
         rows=rows,
+        pictures={
+            "fig4-live.png": partial(
+                draw_jobs, found["dp"].course, "Figure 4 of Chang16, live: what is expected of single jobs, dp"
+            ),
+            "fig5-live.png": partial(
+                draw_ratios,
+                {top: [one.course] for top, one in found.items()},
+                SHARES,
+                "Figure 5 of Chang16, live: how well the penalty of batch jobs is foreseen",
+                {},
+            ),
+        },
+    )
+
+
+def _expected(found: dict[str, Twice]) -> Table:
+    rows = []
+    for top, one in found.items():
+        looks = [(one.course.ratio(look), len(look.penalties)) for look in one.course.looks]
+        rows.append((top, *("" if math.isnan(ratio) else f"{ratio:.2f} ({many})" for ratio, many in looks)))
+    columns = ("method", *(f"{share:.0%}" for share in SHARES))
+    return Table(
+        "Live: expected to final penalty of the open batch jobs, by share of the run (open jobs)", columns, rows
     )
 
 
