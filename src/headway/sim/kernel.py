@@ -278,6 +278,7 @@ class Simulation:
         made._specs = {job.spec.id: job.spec for job in state.jobs} | {job.id: job for job in to_come}
         made._due = {job.id: job.due for job in core.jobs.values()}
         made._priority = {job.id: job.priority for job in core.jobs.values()}
+        made._endless = frozenset([job.spec.id for job in state.jobs if isinstance(job.spec, Service)])
         made._plan_outages(outages, state.now, {node.spec.name for node in state.nodes if not node.up})
         made._take_over(dict(left or {}))
         return made
@@ -303,6 +304,7 @@ class Simulation:
         self._journal = journal
         self._heap: list[Due] = []
         self.served = None
+        self._endless: frozenset[JobId] = frozenset()  # services of a state: their instances end only if they are told
         self._stop = self._switched = 0
         self._next: JobSpec | None = None
         self._has_begun = False
@@ -342,7 +344,8 @@ class Simulation:
         """Expect the ends of what runs in the state, and the wake that its core has asked for."""
         state, heap = self.scheduler.state, self._heap
         for running in self._machines.take_over(state, left):
-            heap.append((running.end, END, running.job, running.task, running.number, None))
+            if running.job not in self._endless:
+                heap.append((running.end, END, running.job, running.task, running.number, None))
         for attempt in state.attempts():
             if attempt.ending:
                 job, task, number = attempt.job.id, attempt.task, attempt.number
@@ -484,7 +487,7 @@ class Simulation:
             self._perform(actions, state.now + delay)
         if machines.shares:
             for running in machines.changed(state.now):
-                if running.end >= 0:
+                if running.end >= 0 and running.job not in self._endless:
                     heappush(self._heap, (running.end, END, running.job, running.task, running.number, None))
         if self._audit is not None:
             self._audit(scheduler)
@@ -513,7 +516,7 @@ class Simulation:
                     machines.change_tiers(changes, state)
                     changes = None
                 running = machines.launch(action, start, state)
-                if running is not None:
+                if running is not None and action.job not in self._endless:
                     heappush(heap, (running.end, END, action.job, action.task, action.attempt, None))
             elif type(action) is Settle or type(action) is Conclude:
                 pass

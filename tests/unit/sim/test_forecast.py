@@ -21,7 +21,7 @@ from headway.model.events import (
 )
 from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
 from headway.model.instant import SECOND
-from headway.model.job import PenaltyShape, TaskSpec
+from headway.model.job import PenaltyShape, Service, TaskSpec
 from headway.model.plan import Plan
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
@@ -225,3 +225,14 @@ def test_what_a_job_costs_if_it_ends_as_expected(shape: str, penalty: float) -> 
         (3, 21 * SECOND, 0.0),
     ]
     assert [(one.end, one.penalty) for one in made(core, work_max=1).jobs][1:] == [(None, 0.0)] * 2
+
+
+def test_instances_of_services_go_on_and_end_only_where_their_slots_are_wanted() -> None:
+    """The forecast ends with the last job: nothing is simulated of what services do behind it."""
+    core = core_of("services:top=sf,batch=fcfs", NodeJoined(0, node("a", slots=4)), JobSubmitted(0, Service(1, most=4)))
+    assert len(core.state.jobs[1].attempts) == 4
+    core.handle(submitted(2, tasks=3, estimate=10, due=15, rate=2.0))
+    found = made(core, work_max=40)
+    assert (found.until, found.failure) == (None, "")
+    assert [(one.job, one.start, one.end) for one in found.jobs] == [(1, None, None), (2, 0, 20 * SECOND)]
+    assert found.jobs[1].penalty == 10.0
