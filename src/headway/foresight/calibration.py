@@ -24,7 +24,8 @@ MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
 
 LEAST: Final = 20
-"""With outcomes of fewer forecasts a horizon is corrected by those of all: jobs of one forecast share their fate."""
+"""With outcomes of fewer forecasts a horizon is corrected by those of all: jobs of one forecast share their fate. With
+fewer of all, by so much less: what came of one or two forecasts may be chance."""
 
 GAIN: Final = 0.04
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
@@ -54,6 +55,7 @@ class Calibration:
         self._seen: list[deque[Floats]] = [deque() for _ in range(len(AHEAD) + 1)]
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
+        self._learnt = 0
         self._levels = np.array(AIMS)
         self._moves: Floats | None = None
 
@@ -74,6 +76,7 @@ class Calibration:
             while self._held[number] - len(seen[0]) >= self._memory:
                 self._held[number] -= len(seen.popleft())
         missed = np.array(AIMS) - np.mean(came[:, None] <= corrected, axis=0)
+        self._learnt += 1
         self._levels = np.clip(self._levels + GAIN * missed, EXTREME, 1 - EXTREME)
         self._moves = None
 
@@ -88,9 +91,10 @@ class Calibration:
             return bounds
         if self._moves is None:
             everything = np.concatenate([part for seen in self._seen for part in seen])
-            self._moves = np.stack(
-                [self._moved(np.concatenate(seen) if len(seen) >= LEAST else everything) for seen in self._seen]
-            )
+            by_horizon = [
+                self._moved(np.concatenate(seen) if len(seen) >= LEAST else everything) for seen in self._seen
+            ]
+            self._moves = np.stack(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]
         if levels is not None:
             moves = np.stack([np.interp(levels, LEVELS, of_horizon) for of_horizon in moves])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,13 @@ class _Told:
     jobs: tuple[JobId, ...]
     bounds: Floats
     corrected: Floats
+
+    def without(self, jobs: Collection[JobId]) -> _Told:
+        """The same for all jobs but these."""
+        if not jobs:
+            return self
+        kept = [row for row, job in enumerate(self.jobs) if job not in jobs]
+        return _Told(self.at, tuple(self.jobs[row] for row in kept), self.bounds[kept], self.corrected[kept])
 
 
 class Record:
@@ -68,13 +75,18 @@ class Record:
         found[known] = self._calibration.correct(ordered[known], levels)
         return found
 
-    def learn(self, came: Mapping[JobId, Instant], now: Instant) -> None:
-        """What has come until now of earlier bounds."""
+    def learn(self, came: Mapping[JobId, Instant], void: Collection[JobId], now: Instant) -> None:
+        """What has come until now of earlier bounds.
+
+        Args:
+            void: jobs to which it will not come any more.
+        """
         waiting = list(self._told)
         self._told.clear()
-        for told in waiting:
-            known = [job in came for job in told.jobs]
-            if not known or np.mean(known) < RESOLVED:
+        for told in (one.without({job for job in one.jobs if job in void and job not in came}) for one in waiting):
+            if not told.jobs:
+                continue
+            if np.mean([job in came for job in told.jobs]) < RESOLVED:
                 self._told.append(told)
                 continue
             ahead = np.array([(came.get(job, now) - told.at) / SECOND for job in told.jobs])
@@ -98,10 +110,20 @@ class Chances:
     def __init__(self) -> None:
         self._starts, self._ends = Record(), Record()
 
-    def learn(self, started: Mapping[JobId, Instant], ended: Mapping[JobId, Instant], now: Instant) -> None:
-        """What has come until now of jobs."""
-        self._starts.learn(started, now)
-        self._ends.learn(ended, now)
+    def learn(
+        self,
+        started: Mapping[JobId, Instant],
+        ended: Mapping[JobId, Instant],
+        now: Instant,
+        void: Collection[JobId] = (),
+    ) -> None:
+        """What has come until now of jobs.
+
+        Args:
+            void: jobs that were cancelled or have failed: when that was says nothing of how long others take.
+        """
+        self._starts.learn(started, void, now)
+        self._ends.learn(ended, void, now)
 
     @property
     def open_jobs(self) -> set[JobId]:

@@ -72,6 +72,7 @@ class Follower:
         self._chances = Chances()
         self._started: dict[JobId, Instant] = {}
         self._ended: dict[JobId, Instant] = {}
+        self._void: set[JobId] = set()
         try:
             self._db = connect_to_read(self._path)
         except sqlite3.Error as error:
@@ -148,16 +149,19 @@ class Follower:
         recorder = self._recorder
         assert recorder.run_times is not None
         for job in list(recorder.end):
-            self._ended[job] = recorder.end.pop(job)
+            ended = recorder.end.pop(job)
             started = recorder.start.pop(job, None)
             if started is not None:
                 self._started[job] = started
             tasks, took = recorder.run_times.pop(job, (0, 0))
             spec = self._specs.pop(job, None)
-            if spec is not None and tasks and job not in recorder.failed:
+            if recorder.failed.pop(job, None) is not None:
+                self._void.add(job)
+                continue
+            self._ended[job] = ended
+            if spec is not None and tasks:
                 self.run_times.learn(spec, took // tasks)
-                self._came.append(past_job(spec, self._ended[job], took // tasks))
-            recorder.failed.pop(job, None)
+                self._came.append(past_job(spec, ended, took // tasks))
 
     def state(self, now: Instant) -> StateRecord:
         """The state as a record, at an instant; not before its last event."""
@@ -185,7 +189,8 @@ class Follower:
 
     def chances(self, state: StateRecord) -> dict[JobId, Chance]:
         """When each open job starts and ends, and how sure that is."""
-        self._chances.learn({**self._started, **self._recorder.start}, self._ended, state.now)
+        self._chances.learn({**self._started, **self._recorder.start}, self._ended, state.now, self._void)
+        self._void.clear()
         still = self._chances.open_jobs
         for known in (self._started, self._ended):
             for job in [job for job in known if job not in still]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headway.foresight.futures import Exactly, RunTime
 from headway.history.similar import Similar
+from headway.history.tasks import as_job, mean_estimate, said
 from headway.model.instant import SECOND, Duration
-from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid
+from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid, Workflow
 from headway.model.workload import Workload
 
 
@@ -24,20 +25,25 @@ class RunTimesKnown:
     def learn(self, spec: AnyJob, took: Duration) -> None:
         """A job has ended, whose tasks ran so long in the mean."""
         if took > 0:
-            self._similar.learn(spec, took)
+            self._similar.learn(as_job(spec, mean_estimate(spec)), took)
             self._found.clear()
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
         """The run time of a task of a job."""
-        alike = spec.user, spec.name, spec.estimate, spec.width, spec.features
+        estimate = spec.estimate
+        if isinstance(spec, Workflow):
+            estimate = said(spec, task)
+        alike = spec.user, spec.name, estimate, spec.width, spec.features
         found = self._found.get(alike)
         if found is None:
-            found = self._found[alike] = self._similar.sample(spec) or Exactly(self._default / SECOND)
+            of_task = as_job(spec, estimate)
+            found = self._found[alike] = self._similar.sample(of_task) or Exactly(self._default / SECOND)
         return found
 
     def knows(self, spec: AnyJob) -> bool:
-        """Whether anything is known of the run times of a job: an estimate, or the past."""
-        return self._similar.knows(spec)
+        """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""
+        tasks = range(spec.tasks) if isinstance(spec, Workflow) else (0,)
+        return all(self._similar.knows(as_job(spec, estimate)) for estimate in {said(spec, task) for task in tasks})
 
 
 class RunTimesOfLog:

@@ -12,7 +12,7 @@ from headway.foresight.advice import TOO_FAR, UNKNOWN, Adviser
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
 from headway.model.forecast import Chance
-from headway.model.instant import SECOND, Instant
+from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import AnyJob, JobId
 from headway.policies.registry import find
 from headway.testing import job
@@ -116,3 +116,15 @@ def test_corrected_chances_are_those_of_the_corrected_ends() -> None:
     ends, chance = chances.of_one(replace(drawn, end=np.full_like(drawn.end, 10.0)), 1, drawn.at + 50 * SECOND)
     assert ends == pytest.approx([100.0] * 4, rel=0.1)
     assert chance.on_time == 0
+
+
+def test_a_single_forecast_and_jobs_that_failed_teach_next_to_nothing() -> None:
+    chances, drawn = Chances(), draw_futures(three(), find, lambda job, task: Exactly(600.0), count=4)
+    ten_minutes = replace(drawn, end=np.full_like(drawn.end, 600.0))
+    chances.of(ten_minutes, {})
+    chances.learn({}, {}, 10 * SECOND, void=drawn.jobs)  # all were cancelled, or failed at once
+    assert chances.open_jobs == set(), "nothing more is awaited of them"
+    assert chances.of_one(ten_minutes, 1, NEVER)[0].tolist() == pytest.approx([600.0] * 4)
+    chances.of(replace(ten_minutes, at=60 * SECOND), {})
+    chances.learn({}, dict.fromkeys(drawn.jobs, 61 * SECOND), 62 * SECOND)
+    assert chances.of_one(ten_minutes, 1, NEVER)[0] == pytest.approx([600.0] * 4, rel=0.2)

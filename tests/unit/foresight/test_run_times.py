@@ -13,7 +13,7 @@ from headway.foresight.learning import RunTimesKnown, RunTimesOfLog
 from headway.foresight.present import with_told
 from headway.history.similar import LAST
 from headway.model.instant import SECOND
-from headway.model.job import AnyJob
+from headway.model.job import AnyJob, TaskSpec, Workflow
 from headway.testing import job
 
 DEFAULT = 600 * SECOND
@@ -72,3 +72,35 @@ def test_nothing_is_known_of_a_job_without_estimate_and_past() -> None:
 def test_what_is_told_is_known() -> None:
     known = with_told(RunTimesKnown(DEFAULT), {1: 7 * SECOND})
     assert known(like("x", 60), 0) == Exactly(7.0)
+
+
+def workflow(*estimates: float, name: str = "flow") -> AnyJob:
+    graph = tuple(TaskSpec(round(estimate * SECOND)) for estimate in estimates)
+    return Workflow(1, name=name, user="ann", graph=graph)
+
+
+def test_each_task_of_a_workflow_has_its_own_estimate() -> None:
+    known, flow = RunTimesKnown(DEFAULT), workflow(3, 300)
+    for task, estimate in enumerate((3, 300)):
+        low, high = bounds(known(flow, task))
+        assert estimate / 3 < low < estimate < high < 3 * estimate
+    assert known.knows(flow)
+
+
+def test_workflows_teach_shares_of_their_estimates() -> None:
+    """Tasks that were to run for 5 s on average ran for 10: of another workflow, that of 100 s runs for about 200."""
+    known = RunTimesKnown(DEFAULT)
+    for _ in range(LAST):
+        known.learn(workflow(4, 6), 10 * SECOND)
+    assert known(workflow(1, 100), 1).quantile(0.5) == pytest.approx(200)
+
+
+def test_of_a_workflow_without_estimates_nothing_is_known_until_some_have_ended() -> None:
+    """A client puts in the default for each task."""
+    known, flow = RunTimesKnown(DEFAULT), workflow(600, 600)
+    assert not known.knows(flow)
+    assert known(flow, 0) == Exactly(600.0)
+    for _ in range(3):
+        known.learn(flow, 7 * SECOND)
+    assert known.knows(flow)
+    assert known(flow, 0).quantile(0.5) == pytest.approx(7)

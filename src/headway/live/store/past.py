@@ -18,6 +18,7 @@ import msgspec
 
 from headway.errors import Damaged
 from headway.history.features import numbers_of
+from headway.history.tasks import mean_estimate
 from headway.live.store.bodies import encode, work_of
 from headway.live.store.rows import Rows
 from headway.live.store.specs import Specs
@@ -265,7 +266,8 @@ def past_job(spec: JobSpec, ended: Instant, took: Duration, features: Mapping[st
 
 def _in_short(spec: JobSpec) -> JobSpec:
     """The terms that tell how long others like it run, and what jobs like it ask for."""
-    terms = spec.id, spec.release, spec.estimate, spec.due, spec.priority, spec.rate, spec.shape, spec.user, spec.name
+    estimate = mean_estimate(spec)
+    terms = spec.id, spec.release, estimate, spec.due, spec.priority, spec.rate, spec.shape, spec.user, spec.name
     if spec.kind is Kind.RIGID:
         return Rigid(*terms, features=spec.features, width=spec.width)
     return Bag(*terms, features=spec.features, tasks=spec.tasks)
