@@ -308,6 +308,24 @@ def test_how_sure_it_was_is_told_until_it_is_known_anew(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_what_was_told_long_ago_of_how_sure_it_was_is_not_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        ask = Counted(tmp_path)
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            assert (await reports.explanation(live, 1)).chance is not None
+            monkeypatch.setattr(forecasts, "SURE_FOR", 0.0)
+            monkeypatch.setattr(forecasts, "PATIENCE_LIST", 0.01)
+            await live.submit("me", submission(new_job(estimate=9.0)))
+            ask.sure.clear()
+            assert [report.chance for report in await listed(live)] == [None, None]
+            ask.sure.set()
+
+    run(scenario)
+
+
 def test_an_estimate_is_missed_by_as_much_as_earlier_ones(tmp_path: Path) -> None:
     """Ten jobs ran twice as long as they were said to: so will the next."""
 

@@ -104,7 +104,8 @@ class Adviser:
         if isinstance(job, int):
             number, event = job, JobChanged(state.now, job, due=due)
         else:
-            number = max((one.spec.id for one in state.jobs), default=0) + 1
+            # Its own number, if it has one: what is drawn for it depends on that, and is the same when it is there.
+            number = max(job.id, max((one.spec.id for one in state.jobs), default=0) + 1)
             there = {one.spec.id for one in state.jobs}
             after = tuple(one for one in job.after if one in there)
             event = JobSubmitted(state.now, replace(job, id=number, due=None if due >= NEVER else due, after=after))

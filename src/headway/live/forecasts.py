@@ -51,6 +51,9 @@ PATIENCE_LIST: Final = 0.3
 FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
+SURE_FOR: Final = 10.0
+"""For so many seconds it is told how sure it was, while it is not known yet how sure it is now."""
+
 NONE: Final = "this server makes no forecasts"
 
 OTHERS_ASK: Final = "it takes too long; ask again when fewer ask"
@@ -150,6 +153,7 @@ class Forecasts:
         self._event = self._whole = -1
         self._of: Scheduler | None = None
         self._made = self._took = self._began = 0.0
+        self._sure_at = -SURE_FOR
         self._making: asyncio.Task[None] | None = None
         self._soon: asyncio.Future[None] | None = None
         self._advising = asyncio.Lock()
@@ -206,19 +210,20 @@ class Forecasts:
         if patience is None:
             patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
-        while not (self._covers(asked, whole=exact) or (not exact and self._is_fresh(job))):
+        whole = exact or not (is_news or self._is_recent())
+        while not (self._covers(asked, whole=whole) or (not exact and self._is_fresh(job))):
             if self._making is None:
                 self._began = time.monotonic()
                 self._soon = asyncio.get_running_loop().create_future()
                 self._making = asyncio.create_task(self._make(self._soon))
                 self._making.add_done_callback(self._done)
             assert self._soon is not None
-            wanted = self._making if exact or self._soon.done() else self._soon
+            wanted = self._making if whole or self._soon.done() else self._soon
             # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
             left = min(end, self._began + patience) - time.monotonic()
             if left <= 0 or not (await asyncio.wait((wanted,), timeout=left))[0]:
                 is_known = self._last.forecast and (not exact or self._covers(asked, whole=False))
-                return self._last if is_known else Outlook(lack=STILL_MADE)
+                return self._recently() if is_known else Outlook(lack=STILL_MADE)
         return self._last
 
     def stop(self) -> None:
@@ -246,6 +251,16 @@ class Forecasts:
         """
         return (self._whole if whole else self._event) >= event and self._of is self._core()
 
+    def _recently(self) -> Outlook:
+        """The last forecast; how sure it was only if that was a moment ago."""
+        if self._is_recent():
+            return self._last
+        return replace(self._last, jobs={job: replace(one, chance=None) for job, one in self._last.jobs.items()})
+
+    def _is_recent(self) -> bool:
+        """Whether it was known a moment ago how sure it is."""
+        return time.monotonic() - self._sure_at < SURE_FOR
+
     def _is_fresh(self, job: JobId | None) -> bool:
         """Whether the last forecast is young, and has the job."""
         return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
@@ -257,8 +272,8 @@ class Forecasts:
         before = self._last
 
         def told(made: Forecast) -> None:
-            """In the thread: how sure it was before is told until it is known how sure it is now."""
-            known = before.jobs
+            """In the thread: how sure it was a moment ago is told until it is known how sure it is now."""
+            known = before.jobs if self._is_recent() else {}
             jobs = (replace(one, chance=known[one.job].chance) if one.job in known else one for one in made.jobs)
             outlook = _outlook_of(replace(made, jobs=tuple(jobs)), question.event)
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -275,6 +290,7 @@ class Forecasts:
             if not gives_threads():
                 raise NoForecast("the system gives no thread for it")
             keep(await aside(lambda: _outlook_of(ask(question, told), question.event)))
+            self._sure_at = time.monotonic()
         except Exception as error:  # whatever it is, callers get an answer
             is_known = isinstance(error, HeadwayError | OSError)
             log.warning("no forecast was made: %s", said(error), exc_info=None if is_known else error)
