@@ -113,6 +113,11 @@ async def submitted(live: Driver, *due: float | None) -> None:
     await live.submit("me", submission(*(new_job(name=f"j{date}", estimate=9.0, due=date) for date in due)))
 
 
+async def look(alerts: Alerts) -> None:
+    await alerts.look()
+    await alerts.settle()
+
+
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(scenario())
 
@@ -123,8 +128,8 @@ def test_it_is_told_once_of_each_job_that_is_likely_late(tmp_path: Path) -> None
         async with driver(tmp_path, foretold) as live, heard(webhook) as url:
             await submitted(live, 30.0, 30.0, 30.0, None)
             looking = Alerts(live, AlertSettings(url), SECRET)
-            await looking.look()
-            bodies: list[dict[str, Any]] = [json.loads(body) for body in webhook.bodies]
+            await look(looking)
+            bodies: list[dict[str, Any]] = [json.loads(body) for body in sorted(webhook.bodies)]
             assert [(body["job"], body["on_time"]) for body in bodies] == [(1, 0.4), (3, None)], "3: by its estimate"
             assert bodies[0] == {
                 "alert": "likely_late",
@@ -142,8 +147,8 @@ def test_it_is_told_once_of_each_job_that_is_likely_late(tmp_path: Path) -> None
                 assert signature == f"sha256={known}"
             foretold.chances[2] = 0.1
             await live.change(4, wire.JobChange(priority=2.0), by="me")
-            await looking.look()
-            await looking.look()
+            await look(looking)
+            await look(looking)
             assert [json.loads(body)["job"] for body in webhook.bodies] == [1, 3, 2]
             await becomes(lambda: len(incidents(live, LIKELY_LATE)) == 3)
             assert (
@@ -164,7 +169,7 @@ def test_after_a_restart_it_is_not_told_again(tmp_path: Path) -> None:
                     await submitted(live, 30.0)
                 looking = Alerts(live, AlertSettings(url), SECRET)
                 looking.start()
-                await looking.look()
+                await look(looking)
                 looking.stop()
                 assert len(webhook.bodies) == told
                 await becomes(lambda: len(incidents(live, LIKELY_LATE)) == 1)
@@ -177,7 +182,7 @@ def test_where_nothing_is_due_no_forecast_is_made(tmp_path: Path) -> None:
         foretold = Foretold(j1=0.1)
         async with driver(tmp_path, foretold) as live:
             await submitted(live, None)
-            await Alerts(live, AlertSettings(), SECRET).look()
+            await look(Alerts(live, AlertSettings(), SECRET))
             assert foretold.asked == 0
 
     run(scenario)
@@ -201,10 +206,29 @@ def test_a_webhook_that_fails_or_hangs_is_tried_three_times_and_said(
         webhook = Webhook(*answers)
         async with driver(tmp_path, Foretold(j1=0.1)) as live, heard(webhook) as url:
             await submitted(live, 30.0)
-            await Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)).look()
+            await look(Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)))
             assert len(webhook.bodies) == posts
             await becomes(lambda: len(incidents(live, NOT_TOLD)) == len(said))
             assert all(text in incidents(live, NOT_TOLD)[0] for text in said)
+
+    run(scenario)
+
+
+def test_a_webhook_that_hangs_delays_no_incident_and_no_command(tmp_path: Path) -> None:
+    kept = tmp_path / "told"
+    writes = f"import sys; open({str(kept)!r}, 'a').write(sys.stdin.read() + chr(10))"
+
+    async def scenario() -> None:
+        webhook = Webhook(None, None)
+        async with driver(tmp_path / "data", Foretold(j1=0.1, j2=0.1)) as live, heard(webhook) as url:
+            await submitted(live, 30.0, 30.0)
+            looking = Alerts(live, AlertSettings(url, (sys.executable, "-c", writes)), SECRET)
+            await looking.look()
+            await becomes(lambda: len(incidents(live, LIKELY_LATE)) == 2)
+            await becomes(lambda: kept.exists() and len(kept.read_text().splitlines()) == 2)
+            await becomes(lambda: webhook.open == 2)
+            looking.stop()
+            await looking.settle()
 
     run(scenario)
 
@@ -216,7 +240,7 @@ def test_a_webhook_that_is_not_there_is_said(tmp_path: Path) -> None:
             with socket.socket() as taken:  # nobody listens there, and nobody else gets the port
                 taken.bind(("127.0.0.1", 0))
                 url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-                await Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)).look()
+                await look(Alerts(live, AlertSettings(url), SECRET, pauses=(0, 0)))
             await becomes(lambda: any("does not answer" in text for text in incidents(live, NOT_TOLD)))
 
     run(scenario)
@@ -229,12 +253,12 @@ def test_a_command_gets_the_alert_on_its_input(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with driver(tmp_path / "data", Foretold(j1=0.1)) as live:
             await submitted(live, 30.0)
-            await Alerts(live, AlertSettings(command=(sys.executable, "-c", writes)), SECRET).look()
+            await look(Alerts(live, AlertSettings(command=(sys.executable, "-c", writes)), SECRET))
             assert msgspec.json.decode(kept.read_bytes())["job"] == 1
             await submitted(live, 31.0)
             live.forecasts._ask = Foretold(j2=0.1)
             failing = AlertSettings(command=(sys.executable, "-c", "raise SystemExit('no room')"))
-            await Alerts(live, failing, SECRET).look()
+            await look(Alerts(live, failing, SECRET))
             await becomes(lambda: any("exit code 1: no room" in text for text in incidents(live, NOT_TOLD)))
 
     run(scenario)

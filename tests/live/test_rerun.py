@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headway.foresight.rerun import past, rerun
+from headway.foresight.rerun import of_those_run, past, rerun
 from headway.live.store.history import history
+from headway.metrics import summarise
+from headway.model.instant import SECOND
 from headway.policies.registry import find
+from headway.testing import new_job
 
 from .test_decisions import TWO, work
 from .test_driver import rig, run
@@ -27,7 +30,28 @@ def test_the_same_policy_repeats_what_is_recorded_and_another_runs_the_same_jobs
     assert same.repeated
     assert same.done.start.tolist() == recorded.start.tolist()
     assert same.done.end.tolist() == recorded.end.tolist()
+    assert summarise(of_those_run(told)) | {"decisions": 0} == summarise(recorded) | {"decisions": 0}
     other = rerun(tmp_path, find, "fcfs", told)
     assert not other.repeated
     assert sorted(other.done.label.tolist()) == sorted(told.workload.label.tolist())
     assert (other.done.end > other.done.start).all()
+
+
+def test_what_is_compared_with_others_has_only_the_jobs_that_they_run(tmp_path: Path) -> None:
+    """On two slots, a job of 10 s has ended; another one has run since 5 s, and 35 s more have passed."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="edf") as live:
+            await live.submit(new_job(estimate=10.0, due=live.clock.now() / SECOND + 20))
+            await live.advance(5)
+            await live.submit(new_job(estimate=99.0, due=live.clock.now() / SECOND + 1))
+            await live.advance(5)
+            await live.end(*live.running[0])
+            await live.advance(35)
+
+    run(scenario)
+    told = past(tmp_path, find)
+    seen = summarise(of_those_run(told))
+    assert (seen["jobs"], seen["deadline_miss_rate"]) == (1, 0)
+    assert (seen["makespan"], seen["utilisation"]) == (10, 0.5)
+    assert summarise(told.done)["jobs"] == 2

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from headway.cli.progress import progress
 from headway.cli.show import print_table, span
 from headway.cli.simulate import nodes_of
 from headway.cli.trace import Trace, names_trace
 from headway.metrics import to_json
+from headway.model.instant import to_seconds
+from headway.model.job import ESTIMATE_DEFAULT
 
 if TYPE_CHECKING:
     from headway.foresight.trial import Held, Kept
@@ -61,6 +64,13 @@ def forecast(
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
+    if (workload.runtime == workload.estimate).all():
+        workload = replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))
+        click.echo(
+            f"No job of {trace.name} has an estimate of its own, so nobody is told one: policies count "
+            f"{span(to_seconds(ESTIMATE_DEFAULT))} for each.",
+            err=True,
+        )
     made = [0]
 
     def told(number: int) -> None:

@@ -29,12 +29,12 @@ def rerun(files: Files, data: str | None, texts: tuple[str, ...], as_json: bool)
     """Let other policies decide about what the server of the data directory DATA was given.
 
     Jobs come when they came, run as long as they ran, and nodes are down when they were. A server may run meanwhile;
-    jobs that have not ended are left out. The policy that the server had gives the recorded schedule, if it decides
-    today as it did then. With several policies, --schedule and --schedule-tasks write a file for each, with the
-    policy's name before its ending.
+    jobs that have not ended are left out, also of what is recorded. The policy that the server had gives the recorded
+    schedule, if it decides today as it did then. With several policies, --schedule and --schedule-tasks write a file
+    for each, with the policy's name before its ending.
     """
     from headway.client.address import data_directory
-    from headway.foresight.rerun import past
+    from headway.foresight.rerun import of_those_run, past
     from headway.foresight.rerun import rerun as run_again
     from headway.policy_files import find
 
@@ -43,13 +43,13 @@ def rerun(files: Files, data: str | None, texts: tuple[str, ...], as_json: bool)
         find(text)
     folder = Path(data or data_directory(None))
     told = past(folder, find)
-    schedules: dict[str, Schedule] = {RECORDED: told.done}
+    schedules: dict[str, Schedule] = {RECORDED: of_those_run(told)}
     repeated = []
     written = []
     for text in dict.fromkeys(texts or (told.policy,)):
         with RunProgress(text) as progress:
             found = run_again(folder, find, text, told, record=files.by_task, progress=progress)
-        schedules[text] = found.done
+        schedules[text] = schedules[RECORDED] if found.repeated else found.done
         repeated += [text] * found.repeated
         written += files.write(found.done, text if len(texts) > 1 else "")
     metrics = {text: summarise(done) for text, done in schedules.items()}

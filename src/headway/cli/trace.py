@@ -157,7 +157,11 @@ def names_trace(command: Command) -> Command:
     @click.option("--first", type=int, help="Only the first N jobs (of those that the recipe made).")
     @click.option("--load", type=float, help="Scale the gaps between releases so that the load is this.")
     @click.option(
-        "--seed", default=0, show_default=True, help="Seed of the random choices of a recipe and a simulation."
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Seed of the random choices of a recipe and a simulation.",
     )
     @click.option(
         "--cut/--no-cut", default=None, help="Whether jobs end at their estimate; default: those of a log do."

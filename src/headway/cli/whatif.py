@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from headway.core.record import StateRecord
     from headway.foresight.whatif import Bounds, Side, WhatIf
     from headway.model.events import Event
+
+_NAMED: Final = 5
+"""So many jobs are named in a sentence."""
+
+_COUNTED_MOST: Final = 24 * 3600 * 1e6
+"""Jobs that come within a day at most are counted."""
 
 ROWS: Final = 20
 """Jobs in the table; --json and --out have more."""
@@ -49,7 +55,7 @@ class Asked:
         told += [f"node {text} more" for text in self.add]
         told += [f"without node {name}" for name in self.remove]
         told += [f"job {job} first" for job in self.first]
-        told += [] if self.submit is None else [f"with the jobs of {self.submit}"]
+        told += [] if self.submit is None else [f"the jobs of {self.submit} more"]
         return told + ([] if self.load is None else [f"load x {self.load:g}"])
 
 
@@ -118,21 +124,25 @@ def whatif(
     folder = data_directory(data)
     now = present(folder, find, round(instant * 1e6))
     changes, told = _events(wanted, now.state)
-    arrivals = _arrivals(wanted.load, now, folder)
+    arrivals, within = _arrivals(wanted.load, now, folder)
+    known = run_times_known(now)
     found = what_if(
         now.state,
         find,
-        with_told(run_times_known(now), told),
+        with_told(known, told),
         changes=changes,
         policy=wanted.policy,
         arrivals=arrivals,
+        within=within,
         count=futures,
         seed=seed,
     )
+    guessed = tuple(job for job, spec in found.specs.items() if job not in told and not known.knows(spec))
+    found = replace(found, guessed=guessed)
     if as_json:
-        click.echo(to_json(_object(found, words, futures, seed)), nl=False)
+        click.echo(to_json(_object(found, words, futures, seed, within)), nl=False)
     else:
-        _print(found, words, futures)
+        _print(found, words, futures, within)
     if out is not None:
         _draw(found, words, out)
         if not as_json:
@@ -159,9 +169,12 @@ def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, i
             raise InvalidInput("--add-node", spec.name, "a name that no other node has")
         names.append(spec.name)
         events.append(NodeJoined(state.now, spec))
-    for name in wanted.remove:
+    for name in dict.fromkeys(wanted.remove):
         if name not in names:
             raise InvalidInput("--remove-node", name, "a node of the cluster", hint=did_you_mean(name, names))
+        if len(names) == 1:
+            raise InvalidInput("--remove-node", name, "a node that is not the last one")
+        names.remove(name)
         events.append(NodeDrained(state.now, name))
     highest = max((job.spec.priority if job.priority is None else job.priority for job in state.jobs), default=0.0)
     open_jobs = {job.spec.id for job in state.jobs}
@@ -178,7 +191,7 @@ def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, i
 
 def _node_in(text: str) -> Any:
     """A node as `NAME[,slots=N,speed=X]`."""
-    from headway.model.node import NodeSpec
+    from headway.model.node import NodeSpec, node_flaw
 
     name, *terms = text.split(",")
     told: dict[str, Any] = {}
@@ -191,14 +204,17 @@ def _node_in(text: str) -> Any:
             told[key.strip()] = kind(value)
         except ValueError:
             raise InvalidInput(f"{key.strip()} of --add-node", value, "a number") from None
-    return NodeSpec(name, **({"slots": 1} | told))
+    spec = NodeSpec(name, **({"slots": 1} | told))
+    if wrong := node_flaw(spec):
+        raise InvalidInput.saying(f"--add-node {text}: {wrong}")
+    return spec
 
 
-def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[Any, Any]:
-    """What comes later, as it is and as it would be."""
+def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[tuple[Any, Any], int]:
+    """What comes later, as it is and as it would be; and for how long it is counted, in microseconds."""
     if load is None:
-        return None, None
-    from headway.foresight.coming import coming
+        return (None, None), 0
+    from headway.foresight.coming import COUNTED, coming, often
     from headway.foresight.rerun import past
     from headway.policy_files import find
 
@@ -206,10 +222,11 @@ def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[Any, Any]:
     as_it_is, otherwise = (coming(now.state.now, came, factor) for factor in (1.0, load))
     if otherwise is None:
         raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")
-    return as_it_is, otherwise
+    every = often(now.state.now, came) / max(1.0, load)
+    return (as_it_is, otherwise), round(min(_COUNTED_MOST, COUNTED * every))
 
 
-def _object(found: WhatIf, words: list[str], futures: int, seed: int) -> dict[str, Any]:
+def _object(found: WhatIf, words: list[str], futures: int, seed: int, within: int) -> dict[str, Any]:
     """All of it for programs."""
 
     def side(one: Side) -> dict[str, Any]:
@@ -226,16 +243,17 @@ def _object(found: WhatIf, words: list[str], futures: int, seed: int) -> dict[st
                 one.jobs, one.start, one.end, one.on_time, one.penalty, strict=True
             )
         ]
-        return {
-            "late": one.late._asdict(),
-            "penalty": one.cost._asdict(),
-            "end": one.over._asdict(),
-            "jobs": jobs,
-        }
+        told = {"late": one.late._asdict(), "penalty": one.cost._asdict(), "end": one.over._asdict(), "jobs": jobs}
+        if one.later is not None:
+            names = {"jobs": "jobs", "late": "late", "penalty": "cost", "wait": "wait"}
+            told["later"] = {name: getattr(one.later, field)._asdict() for name, field in names.items()}
+        return told
 
     return {
         "at": found.at / 1e6,
         "changes": words,
+        "guessed": list(found.guessed),
+        "within": within / 1e6,
         "futures": futures,
         "seed": seed,
         "now": side(found.now),
@@ -243,20 +261,27 @@ def _object(found: WhatIf, words: list[str], futures: int, seed: int) -> dict[st
     }
 
 
-def _print(found: WhatIf, words: list[str], futures: int) -> None:
-    if not found.specs:
+def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
+    if not found.then.jobs and found.then.later is None:
         click.echo("No job is open, so nothing would change.")
         return
     click.echo(
-        f"{counted(len(found.specs), 'open job')} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
+        f"{counted(len(found.now.jobs), 'open job')} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
         f"{', '.join(words)}. Bounds hold 90 %."
     )
+    if found.guessed:
+        click.echo(
+            f"Neither an estimate nor earlier jobs tell how long tasks of {_these(found.guessed)} run: a guess counts."
+        )
     at = found.at / 1e6
-    measures: list[tuple[str, str, str]] = [
-        ("jobs that are late", _count(found.now.late), _count(found.then.late)),
-        ("penalty", _count(found.now.cost), _count(found.then.cost)),
-        ("all have ended in", _away(found.now.over, at), _away(found.then.over, at)),
-    ]
+    measures: list[tuple[str, str, str]] = []
+    if found.then.jobs:
+        measures = [
+            ("jobs that are late", _count(found.now.late), _count(found.then.late)),
+            ("penalty", _count(found.now.cost), _count(found.then.cost)),
+            ("all have ended in", _away(found.now.over, at), _away(found.then.over, at)),
+        ]
+    measures += _of_later(found, within)
     print_table(("", "now", "then"), measures, right=("now", "then"))
     places = {job: place for place, job in enumerate(found.now.jobs)}
     rows = []
@@ -280,11 +305,33 @@ def _print(found: WhatIf, words: list[str], futures: int) -> None:
             )
         )
     rows.sort(key=lambda row: row[0])
+    if not rows:
+        return
     click.echo()
     heads = ("job", "due", "on time now", "then", "ends in, now", "ends in, then")
     print_table(heads, [row for _, row in rows[:ROWS]], right=("job", "on time now", "then"))
     if len(rows) > ROWS:
         click.echo(f"{len(rows) - ROWS:,} more jobs change less; --json has all.")
+
+
+def _of_later(found: WhatIf, within: int) -> list[tuple[str, str, str]]:
+    """The jobs that come later."""
+    now, then = found.now.later, found.then.later
+    if now is None or then is None:
+        return []
+    return [
+        (f"jobs that come within {span(within / 1e6)}", _count(now.jobs), _count(then.jobs)),
+        ("late of these", _count(now.late), _count(then.late)),
+        ("penalty of these", _count(now.cost), _count(then.cost)),
+        ("mean wait of these", _with(now.wait, span), _with(then.wait, span)),
+    ]
+
+
+def _these(jobs: tuple[int, ...]) -> str:
+    """Some jobs, in words."""
+    shown = ", ".join(map(str, jobs[:_NAMED]))
+    more = f" and {len(jobs) - _NAMED:,} others" if len(jobs) > _NAMED else ""
+    return f"job {shown}" if len(jobs) == 1 else f"jobs {shown}{more}"
 
 
 def _moved(was: Bounds | None, end: Bounds) -> float:

@@ -97,7 +97,9 @@ def makes(model: Command, *own: Command) -> Callable[[Command], Command]:
     of_preset = f"{jobs}, or the preset's" if preset in own else jobs
     common = [
         click.option("--jobs", type=int, help=f"How many jobs.  [default: {of_preset}]"),
-        click.option("--seed", default=0, show_default=True, help="Seed of all random choices."),
+        click.option(
+            "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices."
+        ),
         click.option(
             "--processors", type=int, help=f"Processors of the machine; no job is wider.  [default: {processors}]"
         ),
@@ -217,7 +219,7 @@ def lublin99(
 
 @workload.command(short_help="Give the jobs of a log estimates as users give them.")
 @click.argument("log", type=click.Path(dir_okay=False))
-@click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--processors", type=int, help="Of the machine.  [default: as the log's header says]")
 @click.option(
     "--largest-estimate", type=SpanType(), help="The largest estimate, as 18h; longer run times are cut to it."
@@ -248,7 +250,7 @@ def tsafrir(
     "--kind", type=click.Choice(dn.NAMES), default=dn.MIX, show_default=True, help="What the workflows are like."
 )
 @click.option("--jobs", type=int, default=dn.JOBS, show_default=True, help="How many workflows.")
-@click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--sites", type=click.Choice(tuple(dn.SIZES)), default="alike", show_default=True, help="How large the sites are."
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.live.store.past import PastJob
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -15,6 +16,9 @@ from headway.model.workload import Workload
 
 SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
 """Jobs that come later are like those of so much of the recent past."""
+
+COUNTED: Final = 500
+"""About so many jobs that come are looked at one by one."""
 
 Arrivals = Callable[[np.random.Generator], Workload | None]
 """Draws jobs that come later."""
@@ -32,8 +36,7 @@ def coming(at: Instant, past: Workload, load: float = 1.0) -> Arrivals | None:
     Returns:
         None: fewer than two came in the last `SPAN`, but for those that came after others.
     """
-    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
-    rows = np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
+    rows = _recent(at, past)
     if len(rows) < 2:
         return None
     came = past.take(rows)
@@ -50,6 +53,17 @@ def coming(at: Instant, past: Workload, load: float = 1.0) -> Arrivals | None:
         return replace(shifted, release=release, due=moved)
 
     return draw
+
+
+def _recent(at: Instant, past: Workload) -> NDArray[np.int64]:
+    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
+    return np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
+
+
+def often(at: Instant, past: Workload) -> float:
+    """How long it was from one job to the next in the recent past, in the mean, in microseconds."""
+    rows = _recent(at, past)
+    return (at - int(past.release[rows[0]])) / len(rows)
 
 
 def workload_of_past(jobs: Sequence[PastJob]) -> Workload:

@@ -23,14 +23,15 @@ from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.model.instant import LONGEST, SECOND, Instant
-from headway.model.job import AnyJob, JobId, Service
+from headway.model.instant import LONGEST, SECOND, Duration, Instant
+from headway.model.job import AnyJob, JobId, JobSpec, Service
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
 from headway.model.workload import Workload
 from headway.sim.ends import Ends, Over
 from headway.sim.forecast import WORLD
 from headway.sim.kernel import Simulation
+from headway.sim.specs import specs as to_come
 
 FUTURES: Final = 40
 """How many futures are simulated unless told otherwise."""
@@ -97,12 +98,15 @@ class Futures:
         jobs: those that were open; services are left out, they do not end.
         start, end: when each first starts (of those that had not) and ends: a row for each future, a column for each
             job; seconds from `at` on; nan where it did not happen.
+        later: what became of the jobs that came, a row for each future: how many came, how many of them were late, what
+            they cost, and how long they waited in the mean, in seconds; nan: none came.
     """
 
     at: Instant
     jobs: tuple[JobId, ...]
     start: Floats
     end: Floats
+    later: Floats
 
 
 def draw_futures(
@@ -114,6 +118,7 @@ def draw_futures(
     count: int = FUTURES,
     seed: int = 0,
     arrivals: Callable[[np.random.Generator], Workload | None] | None = None,
+    within: Duration = 0,
     work_max: int = WORK_MAX,
     processes: int = 1,
 ) -> Futures:
@@ -129,6 +134,7 @@ def draw_futures(
         count: how many futures, >= 1.
         seed: fixes all draws.
         arrivals: draws jobs that come later, with releases from `state.now` on; None: nobody submits anything.
+        within: jobs that come within this time count for `Futures.later`, and are simulated to their ends.
         work_max: see `WORK_MAX`.
         processes: so many copies of this one share the work; it must have one thread only.
 
@@ -148,37 +154,59 @@ def draw_futures(
     levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
     known: dict[tuple[JobId, int], RunTime] = {}
 
-    def draw(numbers: range) -> tuple[Floats, Floats]:
+    def draw(numbers: range) -> tuple[Floats, Floats, Floats]:
         start, end = (np.full((len(numbers), len(jobs)), np.nan) for _ in range(2))
+        later = np.full((len(numbers), 4), np.nan)
         for row, number in enumerate(numbers):
-            told = drawn(number)
+            told, came = drawn(number)
             start[row] = _seconds(told.start, jobs, state.now)
             end[row] = _seconds(told.end, jobs, state.now)
-        return start, end
+            later[row] = _became(came, told)
+        return start, end, later
 
-    def drawn(number: int) -> Ends:
+    first_id = max((job.spec.id for job in state.jobs), default=-1) + 1
+
+    def drawn(number: int) -> tuple[Ends, list[JobSpec]]:
         later = None if arrivals is None else arrivals(np.random.default_rng((seed, number)))
+        counted = 0 if later is None else int(np.searchsorted(later.release, state.now + within, side="right"))
+        came = [] if later is None else list(to_come(later.take(slice(counted)), first_id=first_id))
         told: list[Ends] = []
 
         def recorder(core: Scheduler, told: list[Ends] = told) -> Recorder:
-            told.append(Ends(core, jobs, work_max))
+            told.append(Ends(core, (*jobs, *(job.id for job in came)), work_max))
             return told[0]
 
         timing = _Drawn(dict(zip(jobs, levels[number].tolist(), strict=True)), specs, run_times, known, ran)
         future = Simulation.from_state(
-            state, policies, policy, world=WORLD, timing=timing, arrivals=later, recorder=recorder
+            *(state, policies, policy), world=WORLD, timing=timing, arrivals=later, first_id=first_id, recorder=recorder
         )
-        if jobs:
+        if jobs or came:
             with contextlib.suppress(Over):
                 future.advance()
-        return told[0]
+        return told[0], came
 
-    start, end = shared(draw, count, processes) if processes > 1 else draw(range(count))
+    start, end, later = shared(draw, count, processes) if processes > 1 else draw(range(count))
     start[:, ~waiting] = np.nan
-    return Futures(state.now, jobs, start, end)
+    return Futures(state.now, jobs, start, end, later)
 
 
-def shared(draw: Callable[[range], tuple[Floats, Floats]], count: int, processes: int) -> tuple[Floats, Floats]:
+def _became(came: Sequence[JobSpec], told: Ends) -> list[float]:
+    """How many of the jobs that came were late, what they cost, and how long they waited in the mean."""
+    if not came:
+        return [0.0, 0.0, 0.0, np.nan]
+    late, cost, waited = 0, 0.0, 0.0
+    for job in came:
+        start, end = told.start.get(job.id), told.end.get(job.id)
+        waited += np.inf if start is None else (start - job.release) / SECOND
+        if job.due is not None:
+            late += end is None or end > job.due
+            cost += np.inf if end is None else job.penalty_of(max(0, end - job.due))
+    return [float(len(came)), float(late), cost, waited / len(came)]
+
+
+def shared(
+    draw: Callable[[range], tuple[Floats, Floats, Floats]], count: int, processes: int
+) -> tuple[Floats, Floats, Floats]:
     """Let copies of this process draw parts of the futures, and put them together in order.
 
     Raises:
@@ -208,18 +236,19 @@ def shared(draw: Callable[[range], tuple[Floats, Floats]], count: int, processes
             pipe.close()
             process.kill()
             process.join()
-    start, end = (np.empty((count, part.shape[1])) for part in found[0])
-    for number, (starts, ends) in enumerate(found):
-        start[number::processes], end[number::processes] = starts, ends
-    return start, end
+    start, end, later = (np.empty((count, part.shape[1])) for part in found[0])
+    for number, parts_of_one in enumerate(found):
+        for whole, part in zip((start, end, later), parts_of_one, strict=True):
+            whole[number::processes] = part
+    return start, end, later
 
 
 def _part(
-    draw: Callable[[range], tuple[Floats, Floats]], numbers: range, reading: Connection, writing: Connection
+    draw: Callable[[range], tuple[Floats, Floats, Floats]], numbers: range, reading: Connection, writing: Connection
 ) -> None:
     reading.close()
     try:
-        part: tuple[Floats, Floats] | str = draw(numbers)
+        part: tuple[Floats, Floats, Floats] | str = draw(numbers)
     except Exception as error:  # noqa: BLE001  # whatever it is, maybe of a third party's policy: who asked tells of it
         place = traceback.extract_tb(error.__traceback__)[-1]
         part = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"

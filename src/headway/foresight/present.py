@@ -14,7 +14,9 @@ from headway.errors import InvalidInput
 from headway.foresight.futures import Exactly, RunTimesOf
 from headway.foresight.learning import RunTimesKnown
 from headway.live.store.decisions import event_of
-from headway.live.store.history import Told, reading
+from headway.live.store.history import Told, read_past, reading
+from headway.live.store.past import PastJob
+from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.schedule import Schedule
@@ -30,11 +32,13 @@ class Present:
         state: its core; `now` is the instant.
         done: what became of the jobs until then.
         specs: the terms of all jobs that the journal knows.
+        past: jobs that had succeeded, also those that the journal has deleted, in the order of their ends.
     """
 
     state: StateRecord
     done: Schedule
     specs: Mapping[JobId, JobSpec]
+    past: tuple[PastJob, ...] = ()
 
 
 def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> Present:
@@ -63,17 +67,21 @@ def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> 
         raise InvalidInput("at", clock_text(at / SECOND), f"{known} or later, where the journal begins")
     state = told.core.dump()
     now = state.now if at is None else at
-    return Present(replace(state, now=now), told.schedule(until=now), told.specs)
+    past = tuple(job for job in read_past(folder) if job.ended <= now)
+    return Present(replace(state, now=now), told.schedule(until=now), told.specs, past)
 
 
 def run_times_known(now: Present) -> RunTimesKnown:
-    """What the past of a server tells of run times."""
+    """What the past of a server tells of run times: what its forecasts go by, and what only the journal knows."""
     known, done = RunTimesKnown(now.state.estimate_default), now.done
-    still = {job.spec.id for job in now.state.jobs}
-    for place in np.argsort(done.end, kind="stable").tolist():
+    past = {one.job.id for one in now.past}
+    found = [(one.ended, one.job, one.took) for one in now.past]
+    for place in np.flatnonzero(done.has(JobStatus.SUCCEEDED)).tolist():
         job = int(done.label[place])
-        if job not in still:
-            known.learn(now.specs[job], int(done.runtime[place]))
+        if job not in past:
+            found.append((int(done.end[place]), now.specs[job], int(done.runtime[place])))
+    for _, spec, took in sorted(found, key=lambda one: (one[0], one[1].id)):
+        known.learn(spec, took)
     return known
 
 

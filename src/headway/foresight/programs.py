@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from headway.errors import HeadwayError
 from headway.history.bounds import LEVELS
 from headway.history.features import features_of
 from headway.history.similar import Sample, sample_of
-from headway.live.store.past import ON_CLASS, PastJob, past_jobs
-from headway.live.store.rows import Rows
-from headway.live.store.schema import FILE, connect_to_read
+from headway.live.store.history import read_past
+from headway.live.store.past import ON_CLASS, PastJob
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec
 
@@ -72,14 +68,9 @@ def programs(folder: Path) -> list[Program]:
     Raises:
         HeadwayError: there is no journal, or it cannot be read.
     """
-    path = folder / FILE
     found: dict[tuple[str, str], list[PastJob]] = defaultdict(list)
-    try:
-        with closing(connect_to_read(path)) as db:
-            for past in past_jobs(db, Rows(db, path)):
-                found[past.job.name, past.job.user].append(past)
-    except sqlite3.Error as error:
-        raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+    for past in read_past(folder):
+        found[past.job.name, past.job.user].append(past)
     made = [Program(name, user, tuple(_runs(jobs))) for (name, user), jobs in found.items()]
     return sorted(made, key=lambda program: (-len(program.runs), program.name, program.user))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
 from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Service, Workflow
-from headway.model.schedule import Schedule
+from headway.model.schedule import Attempts, Holdings, Schedule
 from headway.model.snapshot import PolicySource
 from headway.model.workload import BagTimes, Workload, workload_us
 from headway.sim.faults import Outage
@@ -169,6 +169,51 @@ def rerun(
     ids = told.workload.label.tolist()
     labels = np.array([job if job < first else ids[job - first] for job in done.label.tolist()], dtype=np.int64)
     return Rerun(replace(done, label=labels), repeated=False)
+
+
+def of_those_run(told: Past) -> Schedule:
+    """What happened to the jobs that are run again, up to the last of their ends: what other policies compare with.
+
+    Open jobs, those that never ran, and services are left out, and so is the use of their slots.
+    """
+    done, ran = told.done, told.done.attempts
+    assert ran is not None
+    labels = {*told.workload.label.tolist(), *told.before}
+    kept = np.flatnonzero([int(label) in labels for label in done.label.tolist()])
+    place = np.full(len(done), -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    until = int(done.end[kept].max()) if len(kept) else done.begin
+    of_them = Attempts(**{name: getattr(ran, name)[place[ran.job] >= 0] for name in _columns(Attempts)})
+    of_them = replace(of_them, job=place[of_them.job])
+    seconds = (of_them.end - of_them.start) * of_them.count * ~of_them.behind
+    holdings = done.holdings
+    if holdings is not None:
+        rows = place[holdings.job] >= 0
+        holdings = Holdings(**{name: getattr(holdings, name)[rows] for name in _columns(Holdings)})
+        holdings = replace(holdings, job=place[holdings.job])
+    return replace(
+        done,
+        **{name: getattr(done, name)[kept] for name in (*_JOB_COLUMNS, *(() if done.alone is None else ("alone",)))},
+        holdings=holdings,
+        attempts=of_them,
+        until=until,
+        busy=int(seconds.sum()),
+        lost=int(seconds[of_them.wasted].sum()),
+        offered=sum([max(0, min(to, until) - max(since, done.begin)) * many for _, since, to, many in done.present]),
+        services=(),
+        workflows={int(place[job]): graph for job, graph in done.workflows.items() if place[job] >= 0},
+        task_labels={int(place[job]): names for job, names in done.task_labels.items() if place[job] >= 0},
+    )
+
+
+_JOB_COLUMNS: Final = (
+    *("label", "release", "tasks", "width", "runtime", "due", "priority", "rate", "user", "shape"),
+    *("start", "end", "slots", "status"),
+)
+
+
+def _columns(of: type[Attempts | Holdings]) -> list[str]:
+    return [field.name for field in fields(of)]
 
 
 def _work(done: Schedule) -> dict[JobId, dict[int, Duration]]:

@@ -33,6 +33,22 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """What becomes of the jobs that come.
+
+    Attributes:
+        jobs: how many come.
+        late, cost: how many of them are late, and what they cost.
+        wait: how long they wait in the mean, in seconds.
+    """
+
+    jobs: Bounds
+    late: Bounds
+    cost: Bounds
+    wait: Bounds
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """What becomes of the jobs in one way.
 
@@ -42,6 +58,7 @@ class Side:
         on_time: by job, with which probability it is on time; NaN: it is not due.
         penalty: by job, what it costs in the mean.
         late, cost, over: jobs that are late, what all cost, and when the last has ended.
+        later: what becomes of the jobs that come later; None: none are counted.
     """
 
     jobs: tuple[JobId, ...]
@@ -52,6 +69,7 @@ class Side:
     late: Bounds
     cost: Bounds
     over: Bounds
+    later: Later | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,7 @@ class WhatIf:
     Attributes:
         at: the instant, in microseconds since the Unix epoch.
         specs: the terms of the jobs, also of those that were added.
+        guessed: jobs of whose run times nothing is known: each of their tasks counts as taking the default.
         due: when each is due.
         now, then: as it is, and changed.
     """
@@ -70,6 +89,7 @@ class WhatIf:
     due: Mapping[JobId, Instant]
     now: Side
     then: Side
+    guessed: tuple[JobId, ...] = ()
 
 
 def added(workload: Workload, state: StateRecord) -> tuple[list[JobSubmitted], dict[JobId, Duration]]:
@@ -93,6 +113,7 @@ def what_if(
     changes: Sequence[Event] = (),
     policy: str | None = None,
     arrivals: tuple[Arrivals | None, Arrivals | None] = (None, None),
+    within: Duration = 0,
     count: int = FUTURES,
     seed: int = 0,
 ) -> WhatIf:
@@ -104,6 +125,7 @@ def what_if(
         changes: what happens now in the second case.
         policy: the policy from now on in the second case; None: the same.
         arrivals: what comes later in the first and in the second case.
+        within: jobs that come within this time are counted.
         count, seed: of the futures.
 
     Raises:
@@ -116,7 +138,10 @@ def what_if(
             core.handle(event)
         changed = core.dump()
     sides = [
-        (one, draw_futures(one, policies, run_times, policy=text, count=count, seed=seed, arrivals=later))
+        (
+            one,
+            draw_futures(one, policies, run_times, policy=text, count=count, seed=seed, arrivals=later, within=within),
+        )
         for one, text, later in ((state, None, arrivals[0]), (changed, policy, arrivals[1]))
     ]
     due = {job.spec.id: _due(job.spec, job.due) for one, _ in sides for job in one.jobs}
@@ -158,6 +183,7 @@ def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Ins
         _bounds(late),
         _bounds(cost),
         _bounds(last + at),
+        Later(*map(_bounds, found.later.T)) if found.later[:, 0].any() else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 Every `EVERY` seconds, if jobs with due dates are open, forecasts say with which probability each is on time. Of one for
 which that falls below a bound, the operator is told, and whoever holds the webhook. One that does not answer delays
-only the alerts after it.
+nobody else: each alert is sent by itself.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ class Alerts:
         self._pauses = pauses
         self._told: set[JobId] = set()
         self._task: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Look from now on, in the running event loop."""
@@ -115,8 +116,9 @@ class Alerts:
 
     def stop(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, *self._telling):
+            if task is not None:
+                task.cancel()
 
     async def _run(self) -> None:
         while True:
@@ -165,22 +167,44 @@ class Alerts:
             "helps": {"sure": SURE, "due": seconds(advice.due), "slots": advice.slots},
         }
         driver.incident("likely_late", f"job {job}", in_words(on_time, view.due, advice))
-        await self._tell(told)
+        telling = asyncio.create_task(self._tell(told))
+        self._telling.add(telling)
+        telling.add_done_callback(self._has_told)
+
+    async def settle(self) -> None:
+        """Wait until everything that is being told is told, or has failed."""
+        if self._telling:
+            await asyncio.wait(self._telling)
+
+    def _has_told(self, telling: asyncio.Task[None]) -> None:
+        self._telling.discard(telling)
+        if not telling.cancelled() and (error := telling.exception()) is not None:
+            log.error("an alert was not told", exc_info=error)
 
     async def _tell(self, told: dict[str, Any]) -> None:
-        body, failed = msgspec.json.encode(told), []
+        """Post an alert and give it to the command, both at once."""
+        body = msgspec.json.encode(told)
+        failed = [text for text in await asyncio.gather(self._posted(body), self._commanded(told["job"], body)) if text]
+        if failed:
+            self._driver.incident("alert_not_told", f"job {told['job']}", "; ".join(failed))
+
+    async def _posted(self, body: bytes) -> str:
+        """Post an alert; why that failed, empty: it did not."""
         if self._settings.url:
             try:
                 await self._post(body)
             except NoReply as error:
-                failed.append(f"{self._settings.url}: {error.args[0]}")
+                return f"{self._settings.url}: {error.args[0]}"
+        return ""
+
+    async def _commanded(self, job: JobId, body: bytes) -> str:
+        """Give an alert to the command; why that failed, empty: it did not."""
         if self._settings.command:
             try:
-                await run_command(self._settings.command, f"job {told['job']}", LIMIT, body)
+                await run_command(self._settings.command, f"job {job}", LIMIT, body)
             except CommandFailed as error:
-                failed.append(str(error.args[0]))
-        if failed:
-            self._driver.incident("alert_not_told", f"job {told['job']}", "; ".join(failed))
+                return str(error.args[0])
+        return ""
 
     async def _post(self, body: bytes) -> None:
         """Post an alert, and try that again.

@@ -56,7 +56,12 @@ SURE_FOR: Final = 10.0
 
 NONE: Final = "this server makes no forecasts"
 
-OTHERS_ASK: Final = "it takes too long; ask again when fewer ask"
+OTHERS_ASK: Final = "others ask, and it takes too long; ask again when fewer ask"
+
+TOO_LONG: Final = f"it takes longer than {PATIENCE_ADVICE:g} s; ask again later"
+
+HANGS: Final = 5.0
+"""Seconds after which it is told for how long a forecast has been made."""
 
 STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 
@@ -181,7 +186,7 @@ class Forecasts:
         making = asyncio.ensure_future(aside(partial(self._advise, question)))
         making.add_done_callback(self._advised)  # also if this caller has gone: the thread is taken until then
         if not (await asyncio.wait((making,), timeout=until - time.monotonic()))[0]:
-            return Advice(sure, lack=OTHERS_ASK)
+            return Advice(sure, lack=TOO_LONG)
         try:
             return making.result()
         except (HeadwayError, OSError) as error:
@@ -223,7 +228,7 @@ class Forecasts:
             left = min(end, self._began + patience) - time.monotonic()
             if left <= 0 or not (await asyncio.wait((wanted,), timeout=left))[0]:
                 is_known = self._last.forecast and (not exact or self._covers(asked, whole=False))
-                return self._recently() if is_known else Outlook(lack=STILL_MADE)
+                return self._recently() if is_known else Outlook(lack=self._still_made())
         return self._last
 
     def stop(self) -> None:
@@ -250,6 +255,13 @@ class Forecasts:
             whole: and also how sure it is.
         """
         return (self._whole if whole else self._event) >= event and self._of is self._core()
+
+    def _still_made(self) -> str:
+        """That a forecast is being made, and for how long if that is long."""
+        since = time.monotonic() - self._began
+        if since < HANGS:
+            return STILL_MADE
+        return f"a forecast has been made for {since:.0f} s and is not ready; after {LIMIT:g} s a new one is begun"
 
     def _recently(self) -> Outlook:
         """The last forecast; how sure it was only if that was a moment ago."""

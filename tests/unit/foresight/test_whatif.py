@@ -8,12 +8,16 @@ import numpy as np
 
 from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
+from headway.foresight.coming import Arrivals
 from headway.foresight.futures import Exactly
+from headway.foresight.present import Present, run_times_known
 from headway.foresight.whatif import WhatIf, added, what_if
+from headway.live.store.past import PastJob
 from headway.model.events import JobChanged, NodeDrained, NodeJoined
 from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
+from headway.testing import job
 
 from .test_futures import Evenly
 
@@ -87,3 +91,32 @@ def test_who_is_not_touched_by_a_change_has_the_same_bounds() -> None:
     assert low is not None
     assert high is not None
     assert 4 < low < high < 60.001
+
+
+def test_jobs_that_come_are_counted_on_both_sides() -> None:
+    """Every 10 s comes a job of 8 s, due 9 s later; then twice as often, which is more than the slot can do."""
+    state = replace(three(), jobs=())
+    came = workload_of(release=[0, 1, 2, 3], runtime=[8] * 4, estimate=[8] * 4, due=[9, 10, 11, 12], rate=[2] * 4)
+
+    def every(seconds: int) -> Arrivals:
+        release = state.now + seconds * SECOND * np.arange(1, 5)
+        return lambda rng: replace(came, release=release, due=release + 9 * SECOND)
+
+    idle = replace(state, nodes=tuple(replace(node, spec=node.spec) for node in state.nodes))
+    found = asked(idle, arrivals=(every(10), every(5)), within=20 * SECOND)
+    now, then = found.now.later, found.then.later
+    assert now is not None
+    assert then is not None
+    assert (now.jobs, now.late, now.cost, now.wait) == ((2, 2, 2), (0, 0, 0), (0, 0, 0), (0, 0, 0))
+    assert then.jobs == (4, 4, 4)
+    assert then.late == (3, 3, 3), "they wait 0, 3, 6 and 9 s, and may wait 1"
+    assert then.cost == (2 * (2 + 5 + 8),) * 3
+    assert then.wait.median == 4.5
+    assert asked(three(), policy="edf").then.later is None
+
+
+def test_run_times_are_learnt_from_what_the_journal_has_deleted_too() -> None:
+    past = (PastJob(replace(job(9, estimate=100), name="p"), 5, 10 * SECOND, {}),) * 3
+    done = Simulation(workload_of(release=[0], runtime=[1], estimate=[1]), [NodeSpec("a", 1)], find, "fcfs").run()
+    known = run_times_known(Present(three(), done, {0: job(0, estimate=1)}, past))
+    assert known(replace(job(10, estimate=100), name="p"), 0).quantile(0.3) == 10.0

@@ -18,6 +18,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import FILE, state_of
+from headway.live.store.past import PastJob, past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import connect_to_read
 from headway.live.store.vouching import GUARDED
@@ -155,3 +156,17 @@ class Told:
     def schedule(self, *, until: Instant | None = None) -> Schedule:
         """All of it as columns."""
         return self.recorder.schedule_by_release(self.specs, self.due, self.priority, until=until)
+
+
+def read_past(folder: Path) -> list[PastJob]:
+    """The jobs that have succeeded, see `past_jobs`, of a data directory; its server may run.
+
+    Raises:
+        HeadwayError: there is no journal, or it cannot be read.
+    """
+    path = folder / FILE
+    try:
+        with closing(connect_to_read(path)) as db:
+            return list(past_jobs(db, Rows(db, path)))
+    except sqlite3.Error as error:
+        raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
