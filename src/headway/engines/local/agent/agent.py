@@ -33,7 +33,8 @@ from msgspec import Raw
 from headway.engines.base import BEHIND_SECONDS, Ending
 from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Place, Run
-from headway.engines.local.agent.shelf import NodeShelf
+from headway.engines.local.agent.said import say
+from headway.engines.local.agent.shelf import Arrived, NodeShelf
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
@@ -83,7 +84,7 @@ from headway.engines.local.shared.frames import (
 )
 from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
 from headway.engines.local.shared.seal import new_seal, size_max, to_slot
-from headway.engines.local.shared.terms import Terms
+from headway.engines.local.shared.terms import NO_ROOM, Terms
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
@@ -468,7 +469,7 @@ class Agent:
                 for pid in dict.fromkeys((place.pid, place.runner)):
                     priorities.pin(pid, place.processors or os.sched_getaffinity(0))
             except OSError as error:  # this node lost them after its engine looked
-                print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
+                say(f"slot {place.number} is not pinned to {place.processors}: {error}")
         if place.priority is run.tier:
             return True
         refused = priorities.move((place.pid,), run.tier)
@@ -582,18 +583,18 @@ class Agent:
                     self.outbox.append(frame(Wanted(name)))
                 self.missing.setdefault(name, []).append(run)
                 return
-        except OSError:
-            self.hand(run, None)
+        except OSError as error:
+            self.hand(run, None, no_room=error.errno in NO_ROOM)
             return
         self.hand(run, file)
         os.close(file)
 
-    def hand(self, run: Run, file: int | None) -> None:
+    def hand(self, run: Run, file: int | None, *, no_room: bool = False) -> None:
         """Answer a run that waits for a file."""
         place = run.places[0]
         if place.channel is None or place.run is not run or run.verdict is not None:
             return
-        given = to_slot(place.reader.seal, encode(Given()))
+        given = to_slot(place.reader.seal, encode(Given(no_room)))
         if file is None:
             place.channel.send(given)
         else:
@@ -601,11 +602,11 @@ class Agent:
 
     def on_piece(self, piece: Piece) -> None:
         """A part of a file has come; with the last one, those that wait for it get it."""
-        if self.shelf is None or (here := self.shelf.take(piece)) is None:
+        if self.shelf is None or (arrived := self.shelf.take(piece)) is None:
             return
         for run in self.missing.pop(piece.name, ()):
-            file = self.shelf.open(piece.name) if here else None
-            self.hand(run, file)
+            file = self.shelf.open(piece.name) if arrived is Arrived.HERE else None
+            self.hand(run, file, no_room=arrived is Arrived.NO_ROOM)
             if file is not None:
                 os.close(file)
 

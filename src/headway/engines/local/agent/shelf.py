@@ -11,18 +11,28 @@ import os
 import secrets
 import time
 from contextlib import suppress
+from enum import Enum
 from typing import Final
 
+from headway.engines.local.agent.said import say
 from headway.engines.local.shared.archives import pack, unpack
 from headway.engines.local.shared.frames import Part, Piece, Read
 from headway.engines.local.shared.stores import PIECE_MAX, Store, path_of
-from headway.engines.local.shared.terms import Terms
+from headway.engines.local.shared.terms import NO_ROOM, Terms
 
 SHELF_MAX: Final = 8 << 30
 """Bytes of files of the server that a node keeps; more only if all were used in the last `RECENT_SECONDS`."""
 
 RECENT_SECONDS: Final = 3600.0
 """A file that was used so recently stays: a run may be about to open it, or the driver to fetch it."""
+
+
+class Arrived(Enum):
+    """What became of a file that came."""
+
+    HERE = 0
+    NOT = 1
+    NO_ROOM = 2
 
 
 class Coming:
@@ -73,7 +83,7 @@ class NodeShelf:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._coming: dict[str, Coming] = {}
+        self._coming: dict[str, Coming | OSError] = {}  # why it cannot be taken; the rest of it is yet to come
         self._packed: tuple[str, bytes] = ("", b"")
         self._unpacked: dict[str, bytearray] = {}
 
@@ -92,8 +102,8 @@ class NodeShelf:
             os.utime(path)
         return file
 
-    def take(self, piece: Piece) -> bool | None:
-        """Take a piece of a file; returns whether it is here now, False if it will not come, None if more comes.
+    def take(self, piece: Piece) -> Arrived | None:
+        """Take a piece of a file; returns what became of it with the last one, None if more comes.
 
         A checkpoint is nobody's to wait for: the launch that needs it comes after it.
         """
@@ -101,28 +111,40 @@ class NodeShelf:
             self._take_checkpoint(piece)
             return None
         coming = self._coming.get(piece.name)
+        if not isinstance(coming, OSError):
+            coming = self._coming[piece.name] = self._taken(coming, piece)
+        if not (piece.last or piece.detail):
+            return None
+        del self._coming[piece.name]
+        if isinstance(coming, OSError):
+            if coming.errno in NO_ROOM:  # who waits for it tells that
+                return Arrived.NO_ROOM
+            say(f"file {piece.name} cannot be taken: {coming}")
+            return Arrived.NOT
+        if piece.detail:
+            coming.drop()
+            return Arrived.NOT
+        return Arrived.HERE if coming.complete() else Arrived.NOT
+
+    def _taken(self, coming: Coming | None, piece: Piece) -> Coming | OSError:
+        """What has come of a file with a piece of it; or why it cannot be taken: then nothing of it stays."""
         try:
             if coming is None:
                 path_of(self._terms, Store.KEPT, piece.name)
                 self._make_room()
-                coming = self._coming[piece.name] = Coming(self._terms.uploads, piece.name)
-            if not piece.detail:
-                coming.add(piece.data)
-                if not piece.last:
-                    return None
-                del self._coming[piece.name]
-                return coming.complete()
+                coming = Coming(self._terms.uploads, piece.name)
+            coming.add(piece.data)
         except OSError as error:
-            print(f"file {piece.name} cannot be taken: {error}", flush=True)
-        self._coming.pop(piece.name, None)
-        if coming is not None:
-            coming.drop()
-        return False
+            if coming is not None:
+                coming.drop()
+            return error
+        return coming
 
     def forget(self) -> None:
         """The driver is gone: what was coming will not come."""
         for coming in self._coming.values():
-            coming.drop()
+            if isinstance(coming, Coming):
+                coming.drop()
         self._coming.clear()
         self._unpacked.clear()
         self._packed = ("", b"")
@@ -163,7 +185,7 @@ class NodeShelf:
         try:
             unpack(bytes(packed), path_of(self._terms, Store.CHECKPOINT, piece.name))
         except (OSError, ValueError) as error:  # the task begins anew, or from what is here
-            print(f"checkpoint {piece.name} cannot be taken: {error}", flush=True)
+            say(f"checkpoint {piece.name} cannot be taken: {error}")
 
     def _make_room(self) -> None:
         """Remove the files that were used longest ago, until the others fit."""

@@ -20,6 +20,7 @@ from headway.engines.base import OUTSIDE, Ending, Output
 from headway.engines.local.agent import priorities
 from headway.engines.local.agent.porter import bring_in, named
 from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.said import say
 from headway.engines.local.agent.streams import DROP_SECONDS, Stream
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
@@ -150,7 +151,7 @@ class Staff:
             if pid == 0:
                 self._be(place, (theirs, kept), writing, blocked)
         except OSError as error:
-            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
+            say(f"cannot fork: {error}")
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
             ours.close()
             keeping.close()
@@ -319,7 +320,7 @@ class Staff:
             if pid == 0:
                 self._carry(launch, names)
         except OSError as error:
-            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
+            say(f"cannot fork: {error}")
             self._to_bring.append((run, names, said))
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
             return

@@ -415,7 +415,13 @@ class Want(Frame, frozen=True, tag=25):
 
 
 class Given(Frame, frozen=True, tag=26):
-    """Agent to slot: the descriptor of the file comes with this, if the file exists."""
+    """Agent to slot: the descriptor of the file comes with this, if the file exists.
+
+    Attributes:
+        no_room: it exists, and the disk of the node has no room for it now.
+    """
+
+    no_room: bool = False
 
 
 FromSlot = Fetched | Done | Saved | Unreadable | Want | Stalled

@@ -343,6 +343,7 @@ class _Slot:
 
         Raises:
             FileNotFoundError: it is no longer kept.
+            OSError: the disk of this node has no room for it.
         """
         self.channel.sendall(sealed(self.teller.seal, Want(name)))
         files: list[int] = []
@@ -353,8 +354,10 @@ class _Slot:
             files += received
             self.teller.ahead.extend(self.splitter.feed(chunk))
             for body in tuple(self.teller.ahead):
-                if isinstance(decode_to_slot(opened(body)[1]), Given):
+                if isinstance(given := decode_to_slot(opened(body)[1]), Given):
                     self.teller.ahead.remove(body)
+                    if given.no_room:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
                     if not files:
                         raise FileNotFoundError(name)
                     os.set_inheritable(files[0], False)
