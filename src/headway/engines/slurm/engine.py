@@ -48,6 +48,7 @@ from headway.engines.base import (
     Found,
     Report,
     Saved,
+    Stalled,
     Started,
     TierRefused,
 )
@@ -55,6 +56,7 @@ from headway.engines.local.driver.gang import end_of
 from headway.engines.local.driver.written import OutputsInFiles, Written, attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.output import SUFFIXES, file_of
+from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
 from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains
 from headway.engines.slurm.commands import Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder, Record, Seat, records
@@ -77,6 +79,9 @@ _PAUSES: Final = (0.1, 0.5)
 
 _AGAIN_SECONDS: Final = (0.5, 10.0)
 """The first and the longest pause before something is submitted or cancelled again."""
+
+_ROOM_AGAIN_SECONDS: Final = 0.5
+"""The pause before something is written again to a full disk."""
 
 _LINGER_SECONDS: Final = 5.0
 """A job that has nothing to do any more is cancelled when it is still there after so long."""
@@ -344,8 +349,7 @@ class SlurmEngine(OutputsInFiles):
         async with self._submitters:
             try:
                 for part in attempt.parts:
-                    if not part.cancelled:
-                        await self._aside(self._folder.give, self._job(attempt, part, assignment).order())
+                    await self._give(attempt, part, assignment)
                 for part in attempt.parts:
                     await self._submit_part(attempt, part, assignment)
             except OSError as error:
@@ -363,6 +367,27 @@ class SlurmEngine(OutputsInFiles):
                 self._cancel(attempt)
             self._judge(attempt)
         self._pause = min(self._pause, 2 * _PAUSES[1])
+
+    async def _give(self, attempt: Attempt, part: Part, assignment: Assignment) -> None:
+        """Write what the runner of a part is told; while the disk of the folder is full, wait for room.
+
+        Raises:
+            OSError: it cannot be written, or there was no room for `ROOM_SECONDS`.
+        """
+        until, told = self._loop.time() + ROOM_SECONDS, False
+        while not part.cancelled:
+            try:
+                await self._aside(self._folder.give, self._job(attempt, part, assignment).order())
+                break
+            except OSError as error:
+                if error.errno not in NO_ROOM or self._loop.time() >= until:
+                    raise
+                if not told:
+                    self.tell(Stalled(*attempt.key, f"{self._folder.root} cannot be written to: {error}"))
+                told = True
+            await asyncio.sleep(_ROOM_AGAIN_SECONDS)
+        if told and not part.cancelled:
+            self.tell(Stalled(*attempt.key))
 
     async def _submit_part(self, attempt: Attempt, part: Part, assignment: Assignment) -> None:
         """Give a job to Slurm; while that does not answer, try again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -11,7 +12,18 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from headway.engines.base import AttemptKey, Command, Ended, Ending, NodeBack, NodeFound, NodeGone, NodeLost, Started
+from headway.engines.base import (
+    AttemptKey,
+    Command,
+    Ended,
+    Ending,
+    NodeBack,
+    NodeFound,
+    NodeGone,
+    NodeLost,
+    Stalled,
+    Started,
+)
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
 from headway.engines.slurm import attempt
 from headway.engines.slurm import engine as module
@@ -432,3 +444,42 @@ async def test_a_gang_of_which_a_member_failed_without_a_server_ends_with_the_ne
     assert (ended.ending.outcome, ended.ending.detail) == (Outcome.EXITED, "process 1: exit status 3")
     assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.EXITED]
     assert played.slurm.jobs[1][1] == "CANCELLED"
+
+
+async def test_while_the_disk_of_the_folder_is_full_launches_wait_and_that_is_said(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ROOM_AGAIN_SECONDS", 0.01)
+    give, full = played.engine._folder.give, [True]
+
+    def given(order: Any) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        give(order)
+
+    monkeypatch.setattr(played.engine._folder, "give", given)
+    await played.trial.start(*TWO)
+    waits, unwanted = played.launches(), played.launches(slot=1)
+    for _ in range(2):
+        assert "No space left" in (await played.trial.told(Stalled)).detail
+    played.engine.kill(*unwanted)
+    assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
+    assert played.slurm.submitted == []
+    full.clear()
+    assert (await played.trial.told(Stalled)).detail == ""
+    await becomes(lambda: [key for (key, _), _ in played.slurm.jobs.values()] == [waits])
+    played.ends(1, WELL)
+    await played.trial.ended(waits)
+
+
+async def test_a_disk_that_stays_full_strikes_the_attempt(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROOM_SECONDS", 0.0)
+
+    def given(order: Any) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(played.engine._folder, "give", given)
+    await played.trial.start(*TWO)
+    ending = (await played.trial.ended(played.launches())).ending
+    assert (ending.outcome, ending.outside) == (Outcome.REFUSED, True)
+    assert "Disk quota exceeded" in ending.detail
