@@ -909,6 +909,29 @@ def test_reported_starts_make_slots_busy(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_what_has_slots_and_has_not_begun_is_told_apart_from_what_runs(tmp_path: Path) -> None:
+    """As in the queue of a site: after two seconds it is said what it waits for."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", reports_start=True),)) as live:
+            await live.submit()
+
+            async def seen() -> tuple[int, int, int, bool, str]:
+                detail = reports.job_detail(live.driver, 1)
+                told, (attempt,) = await reports.explanation(live.driver, 1), detail.attempts
+                all_of_them = (await reports.statistics(live.driver)).starting
+                return detail.job.running, detail.job.starting, all_of_them, told.starting, attempt.hindered
+
+            assert await seen() == (1, 1, 1, True, "")
+            await live.advance(2)
+            assert "has not begun" in (await seen())[-1]
+            live.engine.report(base.Started(1, 0, 1))
+            await live.settle()
+            assert await seen() == (1, 0, 0, False, "")
+
+    run(scenario)
+
+
 # Policies
 
 

@@ -92,7 +92,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
             " ".join(job.name.split()),  # a name may contain line ends
             job.user,
             job.pool,
-            job.status.value,
+            status_text(job),
             done(job),
             str(job.running or ""),
             f"{job.priority:g}" if job.priority else "",
@@ -122,6 +122,12 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
         click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
         click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
+
+
+def status_text(job: JobReport) -> str:
+    """The status of a job for people: of one that has slots, whether anything has begun there."""
+    is_starting = job.starting and job.starting == job.running and job.status is JobStatus.RUNNING
+    return "starting" if is_starting else job.status.value
 
 
 def no_jobs(status: str | None, user: str | None) -> str:
@@ -156,7 +162,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
     of = "the share in time that a window lacks" if found.kind == "service" else "tardiness"
     lines = {
         "job": f"{found.id} {found.name}".strip(),
-        "status": found.status.value,
+        "status": status_text(found),
         "runs": ran(detail.ran),
         "in": detail.ran.cwd if detail.ran else "",
         "runs again": f"failed tasks of job {detail.retry_of}" if detail.retry_of else "",
@@ -310,7 +316,7 @@ def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
     if found.status.is_final:
         click.echo(f"Job {found.job} {found.text.removeprefix('it ')}.")
     elif found.reason == "RUNS":
-        click.echo(f"Job {found.job} is running.")
+        click.echo(f"Job {found.job} is {'starting' if found.starting else 'running'}.")
     elif found.status is JobStatus.RUNNING and found.reason not in FULLY_SERVED:
         click.echo(f"Job {found.job} is running. Why not more of it: {found.text}.")
     else:

@@ -51,7 +51,7 @@ def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
         "server": f"headway {server.version}, started {when(server.started)}",
         "policy": server.policy,
         "jobs": f"{server.jobs} open",
-        "tasks": f"{server.running} running, {server.waiting} waiting",
+        "tasks": tasks_text(server),
         "slots": f"{server.busy} of {server.slots} busy",
         "penalty": f"{total.penalty:.4g} so far, {total.expected:.4g} expected" + unknown(total),
     }
@@ -70,6 +70,12 @@ def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
             ]
             columns = (of, "jobs", "penalty so far", "expected", "end not known")
             print_table(columns, rows, right=columns[1:], fold=(of,))
+
+
+def tasks_text(server: Statistics) -> str:
+    """How many tasks run, start and wait."""
+    starting = f"{server.starting} starting, " if server.starting else ""
+    return f"{server.running - server.starting} running, {starting}{server.waiting} waiting"
 
 
 def unknown(cost: Cost) -> str:

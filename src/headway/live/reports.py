@@ -33,7 +33,7 @@ from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
 from headway.model.events import Incident
 from headway.model.forecast import Expected
-from headway.model.instant import NEVER, Instant, to_seconds
+from headway.model.instant import NEVER, SECOND, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import SlotStatus
 from headway.model.plan import TIER_WORDS, Reason
@@ -48,6 +48,9 @@ LOOKED_AT_ONCE: Final = 100
 COUNTED_AT_ONCE: Final = 10_000
 """Waiting jobs that are counted in one go, in about a millisecond; then other requests are served."""
 
+
+SOON_BEGUN: Final = 2 * SECOND
+"""An attempt that has not begun so long after it got its slots is hindered."""
 
 HINDERED_SHOWN: Final = 8
 """Of at most so many tasks an explanation says what hinders them."""
@@ -76,13 +79,14 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
     spec = row.spec
     kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
     if kept is not None and view is not None:
-        status, running = driver.core.status(row.id), len(running_of(view))
+        status, there = driver.core.status(row.id), running_of(view)
+        running, starting = len(there), sum([not attempt.running for attempt in there])
         done, failed, cancelled = kept.done, kept.failed, kept.cancelled
         started, priority, due = kept.started, view.priority, None if view.due >= NEVER else view.due
         prospect = prospects.of_open(view, outlook, driver.now())
     else:
         # An end that is not durable yet is reported as it will be.
-        status, running = row.status or JobStatus.RUNNING, 0
+        status, running, starting = row.status or JobStatus.RUNNING, 0, 0
         done, failed = row.done or 0, row.failed or 0
         # Of a workflow that failed, the other tasks could not run.
         others = row.done is None or (spec.kind is Kind.WORKFLOW and status is not JobStatus.CANCELLED)
@@ -117,6 +121,7 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         cpu=spec.cpu,
         movable=spec.movable,
         pool="" if kept is None or view is None else view.pool.name,
+        starting=starting,
         **prospect.told(),
     )
 
@@ -315,6 +320,12 @@ def hindrance(driver: Driver, job: JobView, task: int) -> str:
     attempt, strikes = job.attempts.get(task), job.strikes.get(task, 0)
     stalled = "" if attempt is None else driver.stalled(attempt)
     waits = f"it waits for room on the disk of its node: {stalled}" if stalled else ""
+    if (
+        attempt is not None
+        and not (stalled or attempt.running or attempt.queued)
+        and (driver.now() - attempt.start >= SOON_BEGUN)
+    ):
+        waits = "it has its slots and has not begun: it fetches its inputs, or waits in the queue of its site"
     struck = f"a signal from outside or a full disk ended {strikes} of its attempts" if strikes else ""
     return "; ".join(filter(None, (waits, struck)))
 
@@ -428,6 +439,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         pool=view.pool.name,
         why_pool=_why_there(driver, job),
         hindered=_hindrances(driver, view),
+        starting=bool(there := running_of(view)) and not any(attempt.running for attempt in there),
         **prospect.told(),
     )
 
@@ -543,6 +555,7 @@ async def statistics(driver: Driver) -> wire.Statistics:
         jobs=len(state.jobs),
         waiting=waiting,
         running=sum(len(pool.running) for pool in state.each()),
+        starting=sum([not attempt.running for attempt in state.runs()]),
         slots=count(totals.up),
         free=count(totals.free),
         busy=count(totals.busy),

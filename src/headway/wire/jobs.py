@@ -78,7 +78,8 @@ class JobReport(Answer, frozen=True):
         done: tasks that have succeeded. The others have `failed`, were `cancelled`, or have not ended yet.
         failed: tasks that have failed.
         cancelled: tasks that were cancelled, alone or with their job.
-        running: attempts that run.
+        running: attempts that have their slots; `starting` of them have not begun: they fetch their inputs, or wait in
+            the queue of their site.
         started, ended: the first launch and the end; None if it has not come yet.
         cpu: the share of a processor that its processes use, as far as known: one for all, or one each.
         movable: whether it saves its work when it is asked to move.
@@ -128,6 +129,7 @@ class JobReport(Answer, frozen=True):
     penalty: float = 0.0
     penalty_expected: float | None = None
     chance: ChanceReport | None = None
+    starting: int = 0
 
     @property
     def settled(self) -> int:
@@ -439,6 +441,7 @@ class Explanation(Answer, frozen=True):
         kind: as in `JobReport`; empty of an ended job.
         pool: as in `JobReport`.
         why_pool: why it is there, by the top level's rule and its numbers as they are now; empty: that does not say.
+        starting: it has slots, and nothing of it has begun there.
         hindered: what keeps its tasks from their work that is no fault of theirs, as in `TaskState`; of 8 at most.
     """
 
@@ -466,3 +469,4 @@ class Explanation(Answer, frozen=True):
     why_pool: str = ""
     hindered: tuple[str, ...] = ()
     chance: ChanceReport | None = None
+    starting: bool = False

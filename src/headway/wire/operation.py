@@ -326,7 +326,8 @@ class Statistics(Answer, frozen=True):
     Attributes:
         version, pid, started: of the server process.
         policy: the current policy.
-        jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them in the foreground.
+        jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them in the foreground. Of
+            these, `starting` have not begun: they fetch their inputs, or wait in the queue of their site.
         slots, free, busy: slots that are up; those not allocated; those that run an attempt.
         rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
         commits: transactions since the server started.
@@ -364,3 +365,4 @@ class Statistics(Answer, frozen=True):
     stored_bytes: int = 0
     stored_max: int = 0
     sites: tuple[SiteReport, ...] = ()
+    starting: int = 0
