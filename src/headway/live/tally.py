@@ -17,6 +17,7 @@ INCIDENTS: Final = (
         "acknowledge_refused",
         "advice_refused",
         "alert_not_told",
+        "certificate_doubtful",
         "likely_late",
         "checker_chosen",
         "checkpoint_unreadable",

@@ -322,6 +322,8 @@ def test_settings_that_cannot_be_are_refused(terms: dict[str, object], said: str
 def test_names_of_nodes() -> None:
     assert node_name("gpu-1") == "gpu-1"
     assert node_name(3) == "worker-3"
+    assert node_name(3, "far") == "far-3"
+    assert node_name("gpu-1", "far") == "gpu-1"
     assert node_name("tls://10.0.0.1:4000") == "tls://10.0.0.1:4000"
     assert node_name("a b\n") == "a_b_"
     assert node_name("") == "worker"

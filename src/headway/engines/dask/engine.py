@@ -28,8 +28,9 @@ from distributed.security import Security
 
 from headway import __version__
 from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, Noticed, Report
+from headway.engines.dask.certified import Seen, look
 from headway.engines.dask.keeper import Start
-from headway.engines.dask.settings import TLS_FILES, DaskSettings
+from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.started import Started
 from headway.engines.dask.station import ATTACH, END, Facts, Wanted, install
 from headway.engines.local.driver.attached import AgentLine
@@ -76,6 +77,7 @@ class DaskEngine(RemoteEngine):
         self._left: set[str] = set()
         self._told: dict[str, str] = {}
         self._arguments: dict[str, Any] = {}
+        self._tls: Path | None = None
         self._owner = ""
 
     @property
@@ -118,6 +120,8 @@ class DaskEngine(RemoteEngine):
         absent = named.keys() - self._nodes.keys()
         self._absent = dict.fromkeys(absent - workers.keys(), self._loop.time())
         self._open_up()
+        if self._tls is not None and self._started is None:
+            self._check_host(await asyncio.to_thread(look, self._address, self._tls))
         self._watching = self._loop.create_task(self._watch())
         return msgspec.structs.replace(found, absent=frozenset(absent))
 
@@ -164,6 +168,13 @@ class DaskEngine(RemoteEngine):
 
     # Internal
 
+    def _check_host(self, seen: Seen) -> None:
+        """Tell of a certificate that is for another host: Dask takes it all the same."""
+        if seen.other_host:
+            said = f"its certificate is of another host, and Dask does not look at that: {seen.other_host}"
+            log.warning("%s: %s", self._address, said)
+            self._tell(Noticed("certificate_doubtful", self._address, said))
+
     async def _find_scheduler(self) -> None:
         """Begin to ask the scheduler; first start the cluster, if that is wanted and it is not there.
 
@@ -176,6 +187,7 @@ class DaskEngine(RemoteEngine):
             self._address, tls = place.address, Path(place.tls) if place.tls else None
         if self._scheduler is not None:
             await self._scheduler.close_rpc()
+        self._tls = tls
         self._arguments = _security(tls).get_connection_args("client") or {}
         self._scheduler = rpc(self._address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
 
@@ -194,14 +206,19 @@ class DaskEngine(RemoteEngine):
             async with asyncio.timeout(_CONNECT_SECONDS):
                 told = await self._scheduler.identity()
         except (OSError, TimeoutError, ValueError) as error:
+            seen = await asyncio.to_thread(look, self._address, self._tls)
             raise EngineError(
-                f"no Dask scheduler answers at {self._address}: {_said(error)}",
+                f"no Dask scheduler answers at {self._address}: {seen.trouble or _said(error)}",
                 "Start one with `dask scheduler`, and check address and certificates.",
             ) from error
-        return {
-            node_name(worker.get("name", address)): (address, int(worker["nthreads"]))
-            for address, worker in told["workers"].items()
-        }
+        found = dict[str, tuple[str, int]]()
+        for address, worker in told["workers"].items():
+            name = node_name(worker.get("name", address), self._terms.site)
+            if name in found:
+                self._cannot(address, NameTaken(name, f"another worker, so that at {address} is not used"))
+                continue
+            found[name] = address, int(worker["nthreads"])
+        return found
 
     async def _watch(self) -> None:
         """Look at which workers there are, from time to time and when one is lost."""
@@ -480,10 +497,15 @@ def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def node_name(name: object) -> str:
-    """The name of the node of a worker, by the worker's name."""
+def node_name(name: object, site: str = DEFAULT_SITE) -> str:
+    """The name of the node of a worker, by the worker's name.
+
+    Those that Dask numbers, as in every cluster that it starts, get the name of their site.
+    """
     text = _NOT_IN_NAMES.sub("_", str(name))[:200]
-    return f"worker-{text}" if text.isdecimal() else text or "worker"
+    if not text.isdecimal():
+        return text or "worker"
+    return f"worker-{text}" if site == DEFAULT_SITE else f"{site}-{text}"
 
 
 def _security(tls: Path | None) -> Security:

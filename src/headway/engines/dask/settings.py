@@ -18,6 +18,8 @@ _SCHEMES: Final = ("tcp://", "tls://")
 _PERIOD_RANGE: Final = (0.05, 60.0)
 _GONE_RANGE: Final = (1.0, 86400.0)
 
+DEFAULT_SITE: Final = "dask"
+
 
 @dataclass(frozen=True, slots=True)
 class DaskSettings:
@@ -45,7 +47,7 @@ class DaskSettings:
     start: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
-    site: str = "dask"
+    site: str = DEFAULT_SITE
     folder: str = ""
     period: float = 1.0
     gone_after: float = 300.0

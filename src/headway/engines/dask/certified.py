@@ -1,0 +1,102 @@
+"""What is wrong with certificates. Dask only says that a connection failed, and does not look at host names."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from headway.engines.dask.settings import TLS_FILES
+
+SECONDS: Final = 3.0
+"""A handshake may take so long."""
+
+_REFUSAL_SECONDS: Final = 0.5
+"""So soon the other side says that it does not take our certificate."""
+
+_OTHER_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class Seen(NamedTuple):
+    """What a handshake tells.
+
+    Attributes:
+        trouble: why there can be no connection; empty: nothing is known against it.
+        other_host: that the certificate is not for this host; empty: it is.
+    """
+
+    trouble: str = ""
+    other_host: str = ""
+
+
+def look(address: str, tls: Path | None) -> Seen:
+    """Connect to a scheduler, and see what is said of the certificates.
+
+    Args:
+        address: `tls://HOST:PORT` or `tcp://HOST:PORT`.
+        tls: folder with `TLS_FILES`; None: there is to be no TLS.
+    """
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or 0
+    if tls is None:
+        return Seen(
+            "" if not _speaks_tls(host, port) else "it wants TLS: say tls:// and give the folder of certificates"
+        )
+    authority, certificate, key = (str(tls / name) for name in TLS_FILES)
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        return Seen(f"the files in {tls} cannot be used: {error}")
+    try:
+        return Seen(_shaken(context, host, port))
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code not in _OTHER_HOST:
+            return Seen(f"its certificate is refused here: {error.verify_message}")
+        context.check_hostname = False
+        try:
+            return Seen(_shaken(context, host, port), error.verify_message)
+        except (OSError, ssl.SSLError) as again:
+            return Seen(_said(again), error.verify_message)
+    except ssl.SSLError as error:
+        return Seen(_said(error))
+    except OSError:
+        return Seen()
+
+
+def _shaken(context: ssl.SSLContext, host: str, port: int) -> str:
+    """Shake hands; what the other side says against our certificate.
+
+    Raises:
+        ssl.SSLError: there is no agreement.
+        OSError: there is no connection.
+    """
+    with (
+        socket.create_connection((host, port), SECONDS) as line,
+        context.wrap_socket(line, server_hostname=host) as safe,
+    ):
+        safe.settimeout(_REFUSAL_SECONDS)
+        try:
+            safe.recv(1)  # with TLS 1.3, our certificate is refused only behind the handshake
+        except TimeoutError:
+            return ""
+        except ssl.SSLError as error:
+            return f"it refuses {_said(error)}"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or str(error)
+    return str(reason).replace("_", " ").lower()
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), SECONDS) as line, context.wrap_socket(line, server_hostname=host):
+            return True
+    except (OSError, ssl.SSLError):
+        return False
