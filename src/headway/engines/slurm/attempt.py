@@ -169,6 +169,12 @@ class Attempt:
             return part.cancelled and not part.job and not part.submitting
         return now - part.final_at >= SETTLE_SECONDS or (part.cancelled and not part.began)
 
+    def is_in_vain(self, part: Part, remains: Remains) -> bool:
+        """Whether a part that is over and told no end has ended before our program had begun, and not by Slurm."""
+        if part.cancelled or part.final is None or remains.claimed or part.left < len(part.ranks):
+            return False
+        return part.final.state not in ("TIMEOUT", "OUT_OF_MEMORY", *_NOT_ITS_OWN)
+
     def whole(self, now: float, partition: Partition, remains: dict[int, Remains]) -> Ended | None:
         """The end of the attempt; None if it is not known yet.
 

@@ -57,7 +57,7 @@ from headway.engines.local.driver.written import OutputsInFiles, Written, attemp
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
-from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains
+from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains, untold
 from headway.engines.slurm.commands import Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder, Record, Seat, records
 from headway.engines.slurm.jobs import Job
@@ -434,15 +434,21 @@ class SlurmEngine(OutputsInFiles):
         if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt:
             return
         now, key = self._loop.time(), attempt.key
-        untold = [part for part in attempt.parts if part.left and attempt.is_over(part, now)]
-        if attempt.failed is not None or any(not part.cancelled for part in untold):
+        silent = [part for part in attempt.parts if part.left and attempt.is_over(part, now)]
+        if attempt.failed is not None or any(not part.cancelled for part in silent):
             self._cancel(attempt, but=attempt.failed)  # in the part of that member, its runner has ended the others
         remains = {
             part.number: Remains(self._folder.is_claimed(key, part.number), self._folder.said(key, part.number))
-            for part in untold
+            for part in silent
         }
         if attempt.whole(now, self._partition, remains):
+            in_vain = [part for part in silent if attempt.is_in_vain(part, remains[part.number])]
+            for part in attempt.parts:
+                if part.left < len(part.ranks):
+                    self._nodes.works(part.node)
             self._finish(attempt)
+            for part in in_vain:
+                self._nodes.in_vain(part.node, untold(part, self._partition, remains[part.number]).detail, now)
 
     def _finish(self, attempt: Attempt) -> None:
         """Report an end, free the slots, and see to it that its jobs leave the queue."""
@@ -573,7 +579,7 @@ class SlurmEngine(OutputsInFiles):
         ends = await self._ends_of(asked) if asked else {}
         seen = await self._commands.nodes()
         haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
-        self._nodes.take(seen, self._working(), haunted)
+        self._nodes.take(seen, self._working(), haunted, self._loop.time())
         await self._find()
         self._begin_kept_back()
         now = self._loop.time()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from headway.engines.base import NodeBack, NodeFound, NodeGone, NodeLost, Report
+from headway.engines.base import NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Report
 from headway.engines.slurm.jobs import slots_of
 from headway.engines.slurm.parsing import SlurmNode, Standing
 from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
@@ -20,6 +20,12 @@ log = logging.getLogger(__name__)
 CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
 """What can be done on nodes of Slurm."""
 
+IN_VAIN_MOST: Final = 2
+"""When so many jobs have ended on a node before our program had begun, it cannot be used: no Python, no Headway, ..."""
+
+_PAUSES: Final = (30.0, 600.0)
+"""Seconds after which such a node is tried again, the first time and at most."""
+
 FOUND_AT_ONCE: Final = 200
 """So many nodes are reported as found before others have their turn."""
 
@@ -31,11 +37,16 @@ class Node:
     Attributes:
         up: it can be launched on.
         closed: what runs there goes on, and nothing new is to start.
+        in_vain: so many jobs ended there, one after the other, before our program had begun.
+        pause: for so many seconds it was not used the last time for that; `until`: not before this time.
     """
 
     spec: NodeSpec
     up: bool
     closed: bool = False
+    in_vain: int = 0
+    pause: float = 0.0
+    until: float = 0.0
 
 
 class NodesOwner(Protocol):
@@ -164,10 +175,32 @@ class Nodes:
                 return True
         return False
 
-    def take(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str]) -> None:
+    def works(self, name: str) -> None:
+        """Our program has run there."""
+        if (node := self.by_name.get(name)) is not None:
+            node.in_vain, node.pause = 0, 0.0
+
+    def in_vain(self, name: str, detail: str, now: float) -> None:
+        """A job has ended there before our program had begun. After some, the node counts as lost for a while."""
+        node = self.by_name.get(name)
+        if node is None or not node.up:
+            return
+        node.in_vain += 1
+        if node.in_vain >= IN_VAIN_MOST:
+            node.in_vain = 0
+            node.pause = min(max(2 * node.pause, _PAUSES[0]), _PAUSES[1])
+            node.until = now + node.pause
+            said = (
+                f"our program does not begin there; it is tried again in {node.pause:g} s. {' '.join(detail.split())}"
+            )
+            self._owner.tell(Noticed("node_not_started", name, said))
+            self._lose(node, said)
+
+    def take(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str], at: float) -> None:
         """Take in what Slurm says of the nodes.
 
         Args:
+            at: the time of the event loop.
             working: nodes where something of ours has begun.
             haunted: nodes where Slurm still has a job of ours that is not wanted any more.
         """
@@ -183,7 +216,7 @@ class Nodes:
                 node.closed = now.standing is Standing.CLOSED
                 if now.standing is Standing.DOWN or (node.closed and name not in working):
                     self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
-            elif now is not None and now.standing is Standing.READY and name not in haunted:
+            elif now is not None and now.standing is Standing.READY and name not in haunted and at >= node.until:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):
                     self._owner.tell(NodeBack(name))

@@ -21,11 +21,12 @@ from headway.engines.base import (
     NodeFound,
     NodeGone,
     NodeLost,
+    Noticed,
     Stalled,
     Started,
 )
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
-from headway.engines.slurm import attempt
+from headway.engines.slurm import attempt, nodes
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
 from headway.engines.slurm.engine import SlurmEngine
@@ -483,3 +484,32 @@ async def test_a_disk_that_stays_full_strikes_the_attempt(played: Played, monkey
     ending = (await played.trial.ended(played.launches())).ending
     assert (ending.outcome, ending.outside) == (Outcome.REFUSED, True)
     assert "Disk quota exceeded" in ending.detail
+
+
+async def test_a_node_on_which_nothing_begins_is_said_and_left_alone_for_a_while(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without Python there: two jobs end before our program has begun. What runs elsewhere goes on."""
+    monkeypatch.setattr(nodes, "_PAUSES", (0.5, 0.5))
+    await played.trial.start(*TWO)
+    well = await played.runs(node="b")
+    for _ in range(2):
+        number = await played.runs(node="a")
+        played.slurm.moves(number, "FAILED")
+        ended = await played.trial.told(Ended)
+        assert (ended.ending.outcome, ended.ending.outside) == (Outcome.REFUSED, True)
+    noticed = await played.trial.told(Noticed)
+    assert (noticed.kind, noticed.subject) == ("node_not_started", "a")
+    assert "the same Python with Headway" in noticed.detail
+    assert (await played.trial.told(NodeLost)).node == "a"
+    played.ends(well, WELL)
+    await played.trial.told(Ended)
+    assert (await played.trial.told(NodeBack)).node == "a"
+    number = await played.runs(node="a")
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+    number = await played.runs(node="a")
+    played.slurm.moves(number, "FAILED")
+    await played.trial.told(Ended)
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == [], "one alone says nothing of the node"
