@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -183,6 +184,18 @@ class Cluster:
         daemon = self._daemons.pop("slurmctld")
         daemon.terminate()
         daemon.wait()
+
+    def kill_controller(self) -> None:
+        """Kill slurmctld: it forgets the last seconds."""
+        self._kill("slurmctld")
+
+    def pause(self, name: str) -> None:
+        """Stop a daemon, until `resume`."""
+        self._daemons[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped daemon go on."""
+        self._daemons[name].send_signal(signal.SIGCONT)
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import psutil
 import pytest
 
-from headway import Client, Job, Task
 from headway.engines.local.driver.host import put_down
-from headway.live.store.journal import FILE
 
 from ...dask_site import Processes
 from ...waiting import LIMIT
 from ..conftest import Up
+from ..dying import survived
 
 pytestmark = pytest.mark.thorough
 
-TASKS = 200
 WORKERS = ("a", "b", "c")
-
-
-def noted(number: int, log: str) -> int:
-    """Notes in one write that it runs, and takes a while."""
-    import os
-    import time
-
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(file, f"{number}\n".encode())
-    os.close(file)
-    time.sleep(0.1)
-    return number
 
 
 @pytest.fixture
@@ -59,6 +43,7 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
     port = int(site.address.rpartition(":")[2])
     for name in WORKERS:
         site.worker(name)
+    site.worker("nursed", nanny=True)
     up = Up(tmp_path)
     log = tmp_path / "ran"
 
@@ -67,6 +52,12 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         site.kill(name)
         time.sleep(chance.random())
         site.worker(name)
+
+    def kill_nanny() -> None:
+        """Its worker ends with it, or goes on until another one of its name comes."""
+        site.kill("nursed")
+        time.sleep(chance.random())
+        site.worker("nursed", nanny=True)
 
     def stop_worker() -> None:
         name = chance.choice(WORKERS)
@@ -92,6 +83,7 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         site.scheduler(port)
         for name in WORKERS:  # Dask ended them with their scheduler
             site.worker(name)
+        site.worker("nursed", nanny=True)
 
     def agent_of(name: str) -> psutil.Process | None:
         for process in psutil.process_iter():
@@ -102,28 +94,14 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
                     return children[0]
         return None
 
-    faults: list[Callable[[], None]] = [kill_worker, stop_worker, kill_agent, kill_server, kill_scheduler]
+    faults: list[Callable[[], None]] = [kill_worker, kill_nanny, stop_worker, kill_agent, kill_server, kill_scheduler]
     chance.shuffle(faults)
     try:
         up.start("--dask", site.address, "--lease", "2s", cluster=False)
-        with Client(data=up.data) as client:
-            waiter = client.submit(Job("bag", [Task(noted, number, str(log)) for number in range(TASKS)], retries=0))
-            for place, fault in enumerate(faults):
-                until = time.monotonic() + LIMIT
-                while waiter.progress[0] < TASKS * place // (len(faults) + 1) and time.monotonic() < until:
-                    time.sleep(0.02)
-                assert not waiter.done(), f"all had ended before {fault.__name__}"
-                fault()
-            assert waiter.result(2 * LIMIT) == list(range(TASKS))
-        up.stop()
+        again = survived(up.data, faults, log, 0.1, up.stop)
     finally:
         up.kill()
         site.end()
-    with closing(sqlite3.connect(up.data / FILE)) as db:
-        told = db.execute("SELECT count(*), count(DISTINCT task) FROM messages WHERE task IS NOT NULL").fetchone()
-    assert told == (TASKS, TASKS)
-    ran = Counter(log.read_text().split())
-    assert len(ran) == TASKS
     # What ran on a node that was given up, or had read ahead there, runs again.
-    assert sum(ran.values()) - TASKS <= len(faults) * 40
-    print(f"seed {seed}: {sum(ran.values()) - TASKS} attempts ran again")
+    assert again <= len(faults) * 40
+    print(f"seed {seed}: {again} attempts ran again")
