@@ -108,7 +108,8 @@ class FromEngine:
         job = self._ledger.core.state.jobs.get(ended.job)
         if job is None:
             return ended
-        said = f"{ended.ending.detail.rstrip().removesuffix('.')}. Its attempts ended so {job.strikes.get(ended.task, 0) + 1} times"
+        detail = ended.ending.detail.rstrip().removesuffix(".")
+        said = f"{detail}. Its attempts ended so {job.strikes.get(ended.task, 0) + 1} times"
         return structs.replace(ended, ending=structs.replace(ended.ending, detail=said))
 
     def _take_rare(self, turn: Turn, report: _Rare) -> None:
