@@ -351,6 +351,32 @@ def test_an_estimate_is_missed_by_as_much_as_earlier_ones(tmp_path: Path) -> Non
     run(scenario)
 
 
+def test_each_job_that_has_ended_is_learnt_once(tmp_path: Path) -> None:
+    """It is in the journal, and among the past jobs. Five that were alike are too few to be so sure of the next."""
+
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
+            engine, clock = live._engine, live._clock
+            assert isinstance(engine, FakeEngine)
+            assert isinstance(clock, ManualClock)
+            for _ in range(5):
+                await live.submit("me", submission(new_job(estimate=10.0)))
+                await becomes(lambda: bool(engine.running))
+                clock.advance(20)
+                engine.end(*next(iter(engine.running)))
+                await becomes(lambda: not live.open)
+            await live.submit("me", submission(new_job(estimate=30.0)))
+            told = await reports.explanation(live, 6)
+            assert told.chance is not None
+            end = told.chance.end
+            assert end is not None
+            assert end.low_90 is not None
+            assert end.high_90 is not None
+            assert end.low_90 < clock.now() / 1e6 + 30 < end.high_90 - 20
+
+    run(scenario)
+
+
 def test_of_what_nothing_is_known_no_chance_is_told(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with driver(tmp_path, Counted(tmp_path)) as live:

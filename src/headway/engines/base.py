@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 AttemptKey = tuple[JobId, int, int]
 """Job, task, attempt."""
 
-RESULT_MAX = 64 << 20
-"""Bytes that a result may have by default."""
+RESULT_MAX = (64 << 20) + (4 << 10)
+"""Bytes that a result may have by default: 64 MiB, and what pickling adds to one array or text of that size."""
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 """Signals that a person, a shutdown of the machine, or the kernel when memory runs out sends to end a process."""

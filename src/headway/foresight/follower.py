@@ -73,6 +73,7 @@ class Follower:
         self._started: dict[JobId, Instant] = {}
         self._ended: dict[JobId, Instant] = {}
         self._void: set[JobId] = set()
+        self._met: set[JobId] = set()  # learnt already, and its end is still to be read
         try:
             self._db = connect_to_read(self._path)
         except sqlite3.Error as error:
@@ -108,6 +109,8 @@ class Follower:
         for past in past_jobs(self._db, self._rows):
             known.learn(past.job, past.took)
             self._came.append(past)
+            if past.ended >= self.core.state.now:
+                self._met.add(past.job.id)
         return known
 
     def catch_up(self, event: int = 0) -> None:
@@ -159,7 +162,9 @@ class Follower:
                 self._void.add(job)
                 continue
             self._ended[job] = ended
-            if spec is not None and tasks:
+            if job in self._met:  # it was among the past jobs, too
+                self._met.discard(job)
+            elif spec is not None and tasks:
                 self.run_times.learn(spec, took // tasks)
                 self._came.append(past_job(spec, ended, took // tasks))
 
