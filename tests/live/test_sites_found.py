@@ -123,7 +123,7 @@ def test_a_cluster_that_the_server_starts_outlives_it_only_if_it_was_killed(tmp_
     pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
     (tmp_path / "there").mkdir()
     up = Up(tmp_path, STARTED.format(folder=tmp_path / "there"))
-    both = {f"worker-{number}": ("desk", "dask", True, 2) for number in range(2)}
+    both = {f"desk-{number}": ("desk", "dask", True, 2) for number in range(2)}
 
     def keepers() -> list[int]:
         found = []
