@@ -35,6 +35,7 @@ SECTIONS = (
     "startup",
     "live",
     "questions",
+    "answers",
     "dask_engine",
     "crowd",
     "executor",
