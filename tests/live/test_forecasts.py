@@ -326,20 +326,26 @@ def test_what_was_told_long_ago_of_how_sure_it_was_is_not_told_again(
     run(scenario)
 
 
+async def twice_as_long(live: Driver, jobs: int) -> ManualClock:
+    """So many jobs run one after the other, for 20 s each, and were said to take 10."""
+    engine, clock = live._engine, live._clock
+    assert isinstance(engine, FakeEngine)
+    assert isinstance(clock, ManualClock)
+    for _ in range(jobs):
+        await live.submit("me", submission(new_job(estimate=10.0)))
+        await becomes(lambda: bool(engine.running))
+        clock.advance(20)
+        engine.end(*next(iter(engine.running)))
+        await becomes(lambda: not live.open)
+    return clock
+
+
 def test_an_estimate_is_missed_by_as_much_as_earlier_ones(tmp_path: Path) -> None:
     """Ten jobs ran twice as long as they were said to: so will the next."""
 
     async def scenario() -> None:
         async with driver(tmp_path, Counted(tmp_path)) as live:
-            engine, clock = live._engine, live._clock
-            assert isinstance(engine, FakeEngine)
-            assert isinstance(clock, ManualClock)
-            for _ in range(10):
-                await live.submit("me", submission(new_job(estimate=10.0)))
-                await becomes(lambda: bool(engine.running))
-                clock.advance(20)
-                engine.end(*next(iter(engine.running)))
-                await becomes(lambda: not live.open)
+            clock = await twice_as_long(live, jobs=10)
             await live.submit("me", submission(new_job(estimate=30.0, due=clock.now() / 1e6 + 45)))
             told = await reports.explanation(live, 11)
             assert told.outlook == "on time"
@@ -356,15 +362,7 @@ def test_each_job_that_has_ended_is_learnt_once(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with driver(tmp_path, Counted(tmp_path)) as live:
-            engine, clock = live._engine, live._clock
-            assert isinstance(engine, FakeEngine)
-            assert isinstance(clock, ManualClock)
-            for _ in range(5):
-                await live.submit("me", submission(new_job(estimate=10.0)))
-                await becomes(lambda: bool(engine.running))
-                clock.advance(20)
-                engine.end(*next(iter(engine.running)))
-                await becomes(lambda: not live.open)
+            clock = await twice_as_long(live, jobs=5)
             await live.submit("me", submission(new_job(estimate=30.0)))
             told = await reports.explanation(live, 6)
             assert told.chance is not None

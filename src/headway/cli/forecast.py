@@ -67,8 +67,8 @@ def forecast(
     if (workload.runtime == workload.estimate).all():
         workload = replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))
         click.echo(
-            f"No job of {trace.name} has an estimate of its own, so nobody is told one: policies count "
-            f"{span(to_seconds(ESTIMATE_DEFAULT))} for each.",
+            f"No job of {trace.name} has an estimate of its own: its estimates are the run times. They are "
+            f"left out, and policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
             err=True,
         )
     made = [0]

@@ -30,14 +30,12 @@ class RunTimesKnown:
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
         """The run time of a task of a job."""
-        estimate = spec.estimate
-        if isinstance(spec, Workflow):
-            estimate = said(spec, task)
+        estimate = said(spec, task)
         alike = spec.user, spec.name, estimate, spec.width, spec.features
         found = self._found.get(alike)
         if found is None:
-            of_task = as_job(spec, estimate)
-            found = self._found[alike] = self._similar.sample(of_task) or Exactly(self._default / SECOND)
+            sample = self._similar.sample(as_job(spec, estimate))
+            found = self._found[alike] = sample or Exactly(self._default / SECOND)
         return found
 
     def knows(self, spec: AnyJob) -> bool:

@@ -40,6 +40,13 @@ LEFT_OUT: Final = {
 """What is not repeated, by the event that tells of it."""
 
 
+_JOB_COLUMNS: Final = (
+    *("label", "release", "tasks", "width", "runtime", "due", "priority", "rate", "user", "shape"),
+    *("start", "end", "slots", "status"),
+)
+"""Of a schedule, those that have a row for each job."""
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """What a journal knows, as the beginning of a simulation.
@@ -185,7 +192,7 @@ def of_those_run(told: Past) -> Schedule:
     until = int(done.end[kept].max()) if len(kept) else done.begin
     of_them = Attempts(**{name: getattr(ran, name)[place[ran.job] >= 0] for name in _columns(Attempts)})
     of_them = replace(of_them, job=place[of_them.job])
-    seconds = (of_them.end - of_them.start) * of_them.count * ~of_them.behind
+    slot_time = (of_them.end - of_them.start) * of_them.count * ~of_them.behind
     holdings = done.holdings
     if holdings is not None:
         rows = place[holdings.job] >= 0
@@ -197,19 +204,13 @@ def of_those_run(told: Past) -> Schedule:
         holdings=holdings,
         attempts=of_them,
         until=until,
-        busy=int(seconds.sum()),
-        lost=int(seconds[of_them.wasted].sum()),
+        busy=int(slot_time.sum()),
+        lost=int(slot_time[of_them.wasted].sum()),
         offered=sum([max(0, min(to, until) - max(since, done.begin)) * many for _, since, to, many in done.present]),
         services=(),
         workflows={int(place[job]): graph for job, graph in done.workflows.items() if place[job] >= 0},
         task_labels={int(place[job]): names for job, names in done.task_labels.items() if place[job] >= 0},
     )
-
-
-_JOB_COLUMNS: Final = (
-    *("label", "release", "tasks", "width", "runtime", "due", "priority", "rate", "user", "shape"),
-    *("start", "end", "slots", "status"),
-)
 
 
 def _columns(of: type[Attempts | Holdings]) -> list[str]:

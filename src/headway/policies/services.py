@@ -418,16 +418,17 @@ class Services:
         there, jobs = [job for _, job in services], batch_jobs(view)
         loads = batch_loads(jobs, pace_of(view))
         needed = max([job.width for job in jobs], default=0)
-        batch = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
+        enough = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
+        batch = enough
         if self.top == "ahead" and services:
             offers, costs = self._ahead(view, border, services, loads, slots)
-            batch = [max(two) for two in zip(batch, costs, strict=True)]
+            batch = [max(two) for two in zip(enough, costs, strict=True)]
         else:
             offers = [offer_of(job, MODELS[self.model], slots) for job in there]
         splits = Splits(replaced(there, offers), slots)
         if self.top == "dp" and needed and services:
             cost = batch_cost(Outcomes(loads, self._order, view.now), slots, _window(there), view.now)
-            batch = worth_a_look(splits, lambda some: max(batch[some], cost(some)), slots)
+            batch = worth_a_look(splits, lambda some: max(enough[some], cost(some)), slots)
         if self.top in ("dp", "ahead"):
             found = dp(splits, batch, slots)
         elif self.top == "sf":

@@ -28,7 +28,7 @@ from distributed.security import Security
 
 from headway import __version__
 from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, Noticed, Report
-from headway.engines.dask.certified import Seen, look
+from headway.engines.dask.certified import look
 from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.started import Started
@@ -78,6 +78,7 @@ class DaskEngine(RemoteEngine):
         self._told: dict[str, str] = {}
         self._arguments: dict[str, Any] = {}
         self._tls: Path | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._owner = ""
 
     @property
@@ -121,7 +122,7 @@ class DaskEngine(RemoteEngine):
         self._absent = dict.fromkeys(absent - workers.keys(), self._loop.time())
         self._open_up()
         if self._tls is not None and self._started is None:
-            self._check_host(await asyncio.to_thread(look, self._address, self._tls))
+            self._checking = self._loop.create_task(self._check_host(self._tls))
         self._watching = self._loop.create_task(self._watch())
         return msgspec.structs.replace(found, absent=frozenset(absent))
 
@@ -153,7 +154,7 @@ class DaskEngine(RemoteEngine):
 
     async def stop(self) -> None:
         """End every node with all its processes; the workers go on."""
-        tasks = [*self._attaching.values(), *((self._watching,) if self._watching else ())]
+        tasks = [*self._attaching.values(), *filter(None, (self._watching, self._checking))]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -168,8 +169,9 @@ class DaskEngine(RemoteEngine):
 
     # Internal
 
-    def _check_host(self, seen: Seen) -> None:
-        """Tell of a certificate that is for another host: Dask takes it all the same."""
+    async def _check_host(self, tls: Path) -> None:
+        """Report a certificate that is for another host: Dask accepts it all the same."""
+        seen = await asyncio.to_thread(look, self._address, tls)
         if seen.other_host:
             said = f"its certificate is of another host, and Dask does not look at that: {seen.other_host}"
             log.warning("%s: %s", self._address, said)

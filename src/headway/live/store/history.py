@@ -87,8 +87,8 @@ class Beginning(NamedTuple):
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[Beginning]:
-    """The journal of a data directory, as it is at this moment.
+def opened(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
+    """The journal of a data directory, and its path.
 
     Raises:
         HeadwayError: there is no journal, or it cannot be read.
@@ -96,12 +96,23 @@ def reading(folder: Path) -> Iterator[Beginning]:
     path = folder / FILE
     try:
         with closing(connect_to_read(path)) as db:
-            db.execute("BEGIN")
-            seq, body = _first(db, path)
-            rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
-            yield Beginning(seq, state_of(body), ((kind, body) for _, _, kind, body, *_ in rows))
+            yield db, path
     except sqlite3.Error as error:
         raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[Beginning]:
+    """The journal of a data directory, as it is at this moment.
+
+    Raises:
+        HeadwayError: there is no journal, or it cannot be read.
+    """
+    with opened(folder) as (db, path):
+        db.execute("BEGIN")
+        seq, body = _first(db, path)
+        rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
+        yield Beginning(seq, state_of(body), ((kind, body) for _, _, kind, body, *_ in rows))
 
 
 def _first(db: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
@@ -164,9 +175,5 @@ def read_past(folder: Path) -> list[PastJob]:
     Raises:
         HeadwayError: there is no journal, or it cannot be read.
     """
-    path = folder / FILE
-    try:
-        with closing(connect_to_read(path)) as db:
-            return list(past_jobs(db, Rows(db, path)))
-    except sqlite3.Error as error:
-        raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+    with opened(folder) as (db, path):
+        return list(past_jobs(db, Rows(db, path)))

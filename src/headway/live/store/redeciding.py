@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.store.decisions import event_of, is_recorded, replay
+from headway.live.store.history import opened
 from headway.live.store.journal import state_of
 from headway.live.store.rows import Rows
-from headway.live.store.schema import FILE, connect_to_read
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Decision
@@ -61,27 +59,23 @@ def rounds(folder: Path, policies: PolicySource) -> Iterator[Round]:
     Raises:
         HeadwayError: there is no journal, or it cannot be read.
     """
-    path = folder / FILE
-    try:
-        with closing(connect_to_read(path)) as db:
-            db.execute("BEGIN")
-            rows = Rows(db, path)
-            first = rows.one("snapshots", "ORDER BY seq LIMIT 1")
-            if first is None:
-                raise HeadwayError(f"{path} has no state", "No server has been started on it yet.")
-            core = Scheduler.restore(state_of(first[2]), policies)
-            for seq, _, kind, body, _ in rows.of("events", "WHERE seq > ? ORDER BY seq", (first[0],)):
-                replay(core, event_of(kind, body), body, compare=True)
-                then, today = core.decided, core.today
-                if then is None or then.consults:
-                    continue
-                if not is_recorded(body):
-                    yield Round(None, recorded=False)
-                elif today is not None:
-                    for policy, said in _all_apart(core, then, today):
-                        yield Round(said and Difference(seq, kind, core.state.now, policy, *said))
-    except sqlite3.Error as error:
-        raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+    with opened(folder) as (db, path):
+        db.execute("BEGIN")
+        rows = Rows(db, path)
+        first = rows.one("snapshots", "ORDER BY seq LIMIT 1")
+        if first is None:
+            raise HeadwayError(f"{path} has no state", "No server has been started on it yet.")
+        core = Scheduler.restore(state_of(first[2]), policies)
+        for seq, _, kind, body, _ in rows.of("events", "WHERE seq > ? ORDER BY seq", (first[0],)):
+            replay(core, event_of(kind, body), body, compare=True)
+            then, today = core.decided, core.today
+            if then is None or then.consults:
+                continue
+            if not is_recorded(body):
+                yield Round(None, recorded=False)
+            elif today is not None:
+                for policy, said in _all_apart(core, then, today):
+                    yield Round(said and Difference(seq, kind, core.state.now, policy, *said))
 
 
 def _all_apart(core: Scheduler, then: Decision, today: Decision) -> Iterator[tuple[str, tuple[str, str] | None]]:

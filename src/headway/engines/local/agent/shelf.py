@@ -117,7 +117,7 @@ class NodeShelf:
             return None
         del self._coming[piece.name]
         if isinstance(coming, OSError):
-            if coming.errno in NO_ROOM:  # who waits for it tells that
+            if coming.errno in NO_ROOM:  # the slot that waits for it reports this as `Stalled`
                 return Arrived.NO_ROOM
             say(f"file {piece.name} cannot be taken: {coming}")
             return Arrived.NOT
