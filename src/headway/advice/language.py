@@ -26,6 +26,7 @@ from headway.model.plan import (
     PlanRecord,
     Promise,
     Reason,
+    Rent,
     Switch,
     TierWord,
     Waiting,
@@ -132,6 +133,15 @@ class SwitchText(Answer, frozen=True):
     on: bool
 
 
+class RentText(Answer, frozen=True, omit_defaults=True):
+    """Let a machine be rented; see `headway.model.plan.Rent`."""
+
+    site: str
+    type: str
+    job: Number | None = None
+    why: str = ""
+
+
 class PlanText(Answer, frozen=True, omit_defaults=True):
     """A plan: a change of allocations. Jobs that it does not name keep what they have.
 
@@ -148,6 +158,8 @@ class PlanText(Answer, frozen=True, omit_defaults=True):
     lends: tuple[LendText, ...] = ()
     deals: tuple[DealText, ...] = ()
     switches: tuple[SwitchText, ...] = ()
+    rents: tuple[RentText, ...] = ()
+    returns: tuple[Number, ...] = ()
 
 
 class PolicyOffer(Answer, frozen=True):
@@ -367,6 +379,8 @@ def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
         tuple(LendText(lend.slots, lend.pool, lend.claim) for lend in record.lends),
         tuple(DealText(deal.job, deal.pool, deal.claim) for deal in record.deals),
         tuple(SwitchText(switch.node, switch.on) for switch in record.switches),
+        tuple(RentText(rent.site, rent.type, rent.job, rent.why) for rent in record.rents),
+        record.returns,
     )
 
 
@@ -394,6 +408,8 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
         tuple(LendRecord(lend.slots, lend.pool, lend.claim) for lend in text.lends),
         tuple(DealRecord(deal.job, deal.pool, deal.claim) for deal in text.deals),
         tuple(Switch(switch.node, switch.on) for switch in text.switches),
+        tuple(Rent(rent.site, rent.type, rent.job, rent.why) for rent in text.rents),
+        text.returns,
     )
     wrong = plan.flaw(slots_in(snapshot))
     if wrong is not None:

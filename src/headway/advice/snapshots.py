@@ -13,6 +13,7 @@ from headway.model.job import JobId, Kind, Workflow, flaw
 from headway.model.network import BANDWIDTH_RANGE, Network
 from headway.model.node import node_flaw
 from headway.model.power import Switching
+from headway.model.renting import offer_flaw, renting_flaw
 
 SLOTS_MAX: Final = 100_000
 """The most slots in a snapshot."""
@@ -32,6 +33,7 @@ def check_snapshot(snapshot: StateRecord) -> None:
     exist, usable = _check_nodes(snapshot)
     _check_network(snapshot.network)
     dark = _check_power(snapshot, exist)
+    _check_market(snapshot)
     up = _nodes_by_pool(snapshot, usable | _coming(snapshot))
     homes = {job: pool.name for pool in snapshot.pools for job in pool.jobs}
     busy, behind, owned, ids = set[int](), set[int](), set[int](), set[int]()
@@ -259,6 +261,35 @@ def _check_power(snapshot: StateRecord, exist: set[int]) -> set[int]:
     for number, one in enumerate(snapshot.switching):
         _check_switching(one, f"switching[{number}].")
     return dark
+
+
+def _check_market(snapshot: StateRecord) -> None:
+    """Check what can be rented, and what is."""
+    market = snapshot.market
+    if market is None:
+        return
+    wrong = renting_flaw(market.renting)
+    if wrong is not None:
+        raise Contradiction(f"snapshot.market.renting.{wrong}")
+    for name in ("budget_day", "budget_job"):
+        value = getattr(market.renting, name)
+        _must(value is None or 0 <= value < NEVER, "market.renting.", name, value, _AMOUNT)
+    for name in ("limit", "margin"):
+        value = getattr(market.renting, name)
+        _must(0 <= value < NEVER, "market.renting.", name, value, _AMOUNT)
+    numbers = set[int]()
+    for position, rental in enumerate(market.rentals):
+        path = f"market.rentals[{position}]."
+        _must(0 < rental.number <= market.count, path, "number", rental.number, "1 to `count`")
+        _must(rental.number not in numbers, path, "number", rental.number, "one that no other rental has")
+        numbers.add(rental.number)
+        wrong = offer_flaw(rental.offer)
+        if wrong is not None:
+            raise Contradiction(f"snapshot.{path}offer.{wrong}")
+        for name in ("asked", "since", "paid", "reclaimed"):
+            value = getattr(rental, name)
+            _must(-NEVER < value <= NEVER, path, name, value, "an instant, at most 2**62")
+        _must(rental.since <= rental.paid, path, "paid", rental.paid, "`since` or later")
 
 
 def _check_switching(settings: Switching, path: str) -> None:

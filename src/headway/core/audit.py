@@ -10,6 +10,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.power import PowerState
 from headway.model.queue import by_order
+from headway.model.renting import RentalStage
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
@@ -33,6 +34,7 @@ def check(state: State) -> None:
     assert held_back == queued_ids & state.jobs.keys() | {job.id for job in state.jobs.values() if job.after}, "held"
     check_nodes(state)
     check_suspects(state)
+    check_market(state)
     uniform = [pool.uniform for pool in state.each()]
     nodes.compare(state)
     assert [pool.uniform for pool in state.each()] == uniform, "whether all nodes are alike"
@@ -53,6 +55,7 @@ def check_pools(state: State) -> None:
         assert pool.slot_nodes is state.slot_nodes, f"slot_nodes of pool {pool.name}"
         assert pool.speeds is state.speeds, f"speeds of pool {pool.name}"
         assert pool.routes is state.routes, f"routes of pool {pool.name}"
+        assert pool.market is state.market, f"market of pool {pool.name}"
         assert all(job.pool is pool and state.jobs[number] is job for number, job in pool.jobs.items()), "jobs"
         there = [(name, node) for name, node in state.nodes.items() if node.slots & pool.slots]
         assert list(pool.nodes.items()) == there, f"nodes of pool {pool.name}"
@@ -247,6 +250,22 @@ def check_successors(state: State) -> None:
     assert all(before in state.jobs for before, _ in found), "a job is waited for that has ended"
     for job in state.jobs.values():
         assert not job.after or (job.release == NEVER and not job.attempts and not job.held), f"job {job.id} is held"
+
+
+def check_market(state: State) -> None:
+    """The same for rented machines: each that serves is a node, and no budget is exceeded but by what is given back."""
+    market = state.market
+    assert state.rents or not market.is_used, "rents"
+    assert {rental.node: rental for rental in market.rentals.values()} == market.nodes, "nodes of rentals"
+    assert all(number <= market.count for number in market.rentals), "number of a rental"
+    for rental in market.rentals.values():
+        there = rental.node in state.nodes
+        serves = rental.stage in (RentalStage.SERVES, RentalStage.ENDS)
+        assert there == serves, f"whether rental {rental.number} is a node"
+        assert rental.stage is not RentalStage.ENDS or state.nodes[rental.node].draining, f"rental {rental.number} ends"
+    for offer in market.renting.offers:
+        assert market.left(offer) >= 0, f"limit of {offer.type}"
+    assert market.by_job.keys() <= state.jobs.keys(), "what machines cost by job"
 
 
 def check_suspects(state: State) -> None:

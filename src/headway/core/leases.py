@@ -31,6 +31,8 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
             suspects.note(state, node.slots)
         state.close_all(node.slots)
         state.lose_all(node.slots, outcome)
+        if state.rents and outcome is Outcome.LOST and node.spec.name in state.market.nodes:
+            node.draining = state.draining = True  # a rented machine is not waited for: another can be had
         nodes.shed(state, node)
 
 

@@ -109,6 +109,9 @@ def remove(state: State, node: NodeView) -> None:
     state.draining = any(known.draining or known.closing or known.waits_to_go_off for known in state.nodes.values())
     state.departed.append(node)
     compare(state)
+    rental = state.market.nodes.get(node.spec.name) if state.rents else None
+    if rental is not None:
+        state.hand_back(rental)
 
 
 def compare(state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.core import cancelling, leases, lifecycle, moving, nodes, switching
+from headway.core import cancelling, leases, lifecycle, moving, nodes, renting, switching
 from headway.core.pool import SERVICE, pool_of
 from headway.core.state import State
 from headway.model.events import (
@@ -24,6 +24,11 @@ from headway.model.events import (
     NodesHeard,
     NodeSwitched,
     NodeUp,
+    Reclaimed,
+    Rented,
+    RentFailed,
+    RentingChosen,
+    Returned,
     SwitchFailed,
     SwitchingChosen,
     TaskEnded,
@@ -190,7 +195,9 @@ def on_node_joined(state: State, event: NodeJoined) -> bool:
     if node is not None:
         _is_back(state, node)
     if event.node.name not in state.nodes:
-        nodes.add(state, event.node)
+        node = nodes.add(state, event.node)
+    if state.rents and node is not None:
+        renting.has_joined(state, node)
     return True
 
 
@@ -296,6 +303,34 @@ def on_switching_chosen(state: State, event: SwitchingChosen) -> bool:
     for pool in state.each():
         pool.look_at_everything()
     return True
+
+
+def on_renting_chosen(state: State, event: RentingChosen) -> bool:
+    """Other machines can be rented than before, or at other prices."""
+    if event.renting == state.market.renting:
+        return False
+    renting.choose(state, event.renting)
+    return True
+
+
+def on_rented(state: State, event: Rented) -> bool:
+    """There is a machine."""
+    return renting.has_begun(state, event.rental, event.machine)
+
+
+def on_rent_failed(state: State, event: RentFailed) -> bool:
+    """There will be no machine."""
+    return renting.has_failed(state, event.rental, event.detail)
+
+
+def on_reclaimed(state: State, event: Reclaimed) -> bool:
+    """A site wants a machine back."""
+    return renting.is_reclaimed(state, event.rental, event.until)
+
+
+def on_returned(state: State, event: Returned) -> bool:
+    """A machine is gone."""
+    return renting.is_returned(state, event.rental)
 
 
 def on_node_measured(state: State, event: NodeMeasured) -> bool:

@@ -31,6 +31,7 @@ from headway.model.power import (
     Trouble,
     by_site,
 )
+from headway.model.renting import MarketRecord
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
@@ -237,7 +238,8 @@ class StateRecord:
 
     `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
     fields tell. `last` is the pool to which a job was dealt last, `measured` and `strayed` are as in `Snapshot`,
-    `was_taken`, `switches` and `switched` are as in `headway.core.state.State`.
+    `was_taken`, `switches` and `switched` are as in `headway.core.state.State`. `market` is None if nothing
+    could ever be rented.
     """
 
     now: Instant
@@ -274,6 +276,7 @@ class StateRecord:
     strayed: bool = False
     switches: bool = False
     switched: int = 0
+    market: MarketRecord | None = None
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -442,6 +445,8 @@ def restore_state(record: StateRecord) -> State:
     restore_nodes(state, record)
     state.switches = record.switches or bool(state.switching or state.dark)
     state.switched = record.switched
+    if record.market is not None:
+        state.market, state.rents = record.market.market(), True
     for node in sorted(state.nodes.values(), key=attrgetter("idle_since")):
         if node.idle_since < NEVER:
             state.idle.setdefault(node.spec.site, {})[node.spec.name] = node
@@ -485,7 +490,7 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     pool = Pool(record.name)
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
     pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-    pool.routes, pool.switching = state.routes, state.switching
+    pool.routes, pool.switching, pool.market = state.routes, state.switching, state.market
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots

@@ -13,7 +13,7 @@ from headway.core import moving
 from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
-from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise, Switch
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise, Rent, Switch
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
@@ -82,6 +82,14 @@ def check_types(plan: Plan) -> None:
     for switch in plan.switches:
         if (type(switch), type(switch.node), type(switch.on)) != _SWITCH:
             raise TypeError(f"the policy gave {switch!r}, which switches no node")
+    if type(plan.rents) not in (list, tuple) or type(plan.returns) not in (list, tuple):
+        raise TypeError("the policy gave rents or returns that are no list")
+    for rent in plan.rents:
+        of_rent = (type(rent), type(rent.site), type(rent.type), type(rent.why))
+        if of_rent != _RENT or type(rent.job) not in _NUMBER_OR_NONE or abs(rent.job or 0) > _NUMBER_MAX:
+            raise TypeError(f"the policy gave {rent!r}, which rents no machine")
+    if {*map(type, plan.returns)} - {int} or max(map(abs, plan.returns), default=0) > _NUMBER_MAX:
+        raise TypeError(f"the policy gave the returns {plan.returns!r}, which are no numbers of rentals")
     if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
         raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
 
@@ -94,6 +102,7 @@ _SLOTS_MAX: Final = 1 << 24
 _LEND: Final = (Lend, int, str, Claim)
 _DEAL: Final = (Deal, int, str, Claim)
 _SWITCH: Final = (Switch, str, bool)
+_RENT: Final = (Rent, str, str, str)
 _PROMISE: Final = (Promise, int, int, str)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""

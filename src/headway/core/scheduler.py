@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects, switching
+from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, renting, suspects, switching
 from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
 from headway.core.rounds import Planned, ask, carry_out, carry_out_again, check_types, planned_by, promised
@@ -39,6 +39,11 @@ from headway.model.events import (
     NodeUp,
     PeriodChosen,
     PolicyChosen,
+    Reclaimed,
+    Rented,
+    RentFailed,
+    RentingChosen,
+    Returned,
     RulesChosen,
     SwitchFailed,
     SwitchingChosen,
@@ -53,8 +58,9 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
-from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Switch, Waiting
+from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
 from headway.model.power import PowerState
+from headway.model.renting import MarketRecord
 from headway.model.snapshot import JobView, Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
 
@@ -63,6 +69,11 @@ if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and
 
 _RareEvent = (
     Woke
+    | RentingChosen
+    | Rented
+    | RentFailed
+    | Reclaimed
+    | Returned
     | TaskStarted
     | TaskSaved
     | TaskStruck
@@ -234,9 +245,10 @@ class Scheduler:
                     self._hold_rounds(event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
-        elif taken and state.switches and self._obeys(event):
-            switching.prepare(state)
-            self._obey_rule()
+        elif taken and (state.switches or state.rents) and self._obeys(event):
+            if state.switches:
+                switching.prepare(state)
+            self._obey_rules()
         if state.displaced and not (state.round_due or state.due):
             state.let_instances_leave()
         at = expiry
@@ -444,6 +456,7 @@ class Scheduler:
             whole.promises += part.promises
             whole.waiting += part.waiting
             whole.switches = [*whole.switches, *part.switches]
+            whole.rents, whole.returns = [*whole.rents, *part.rents], [*whole.returns, *part.returns]
             wakes = [wake for wake in (whole.wake, part.wake) if wake is not None]
             whole.wake = min(wakes) if wakes else None
         return whole
@@ -487,6 +500,7 @@ class Scheduler:
             strayed=state.strayed,
             switches=state.switches,
             switched=state.switched,
+            market=MarketRecord.of(state.market),
         )
 
     @classmethod
@@ -578,6 +592,18 @@ class Scheduler:
                 chosen = reactor.on_switching_chosen(state, event)
                 self._look_what_is_plain()
                 return chosen
+            case RentingChosen():
+                chosen = reactor.on_renting_chosen(state, event)
+                self._look_what_is_plain()
+                return self._look_if(chosen)
+            case Rented():
+                return self._look_if(reactor.on_rented(state, event))
+            case RentFailed():
+                return self._look_if(reactor.on_rent_failed(state, event))
+            case Reclaimed():
+                return self._look_if(reactor.on_reclaimed(state, event))
+            case Returned():
+                return self._look_if(reactor.on_returned(state, event))
             case NodeMeasured():
                 return reactor.on_node_measured(state, event)
             case NetworkChosen():
@@ -643,7 +669,7 @@ class Scheduler:
         pool = Pool(name)
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-        pool.routes, pool.switching = state.routes, state.switching
+        pool.routes, pool.switching, pool.market = state.routes, state.switching, state.market
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:
@@ -681,28 +707,35 @@ class Scheduler:
                     self._round(pool)
             self._forget_held()
         if self.decided is not None:
-            self._obey_rule()
+            self._obey_rules()
         if state.round_due or state.due:
             self._ask_to_wake(state.now)
 
-    def _obey_rule(self) -> None:
-        """After the rounds of an event: switch the nodes that the rule for idle nodes wants switched."""
+    def _obey_rules(self) -> None:
+        """After the rounds of an event: do what the rules for idle nodes and for rented machines want."""
         state = self.state
-        if not state.switches or self._replays:
+        if self._replays or not (state.switches or state.rents):
             return
-        switching.note_idle(state)
-        wanted, at = switching.look(state)
-        look = at if at < NEVER else None
-        if wanted or look is not None:
-            self.decided = replace(self.decided or NOTHING, ruled=tuple(wanted), look=look)
+        wanted, rulings, look = list[Switch](), list[RentalRuling](), NEVER
+        if state.switches:
+            switching.note_idle(state)
+            wanted, look = switching.look(state)
+        if state.rents:
+            rulings, soon = renting.look(state)
+            look = min(look, soon)
+        again = look if look < NEVER else None
+        if wanted or rulings or again is not None:
+            decided = self.decided or NOTHING
+            self.decided = replace(decided, ruled=tuple(wanted), ruled_rentals=tuple(rulings), look=again)
         elif self.decided is None:
             self.decided = NOTHING
-        self._switch(wanted, look)
+        self._rule(wanted, rulings, again)
 
-    def _switch(self, wanted: Sequence[Switch], look: Instant | None) -> None:
-        """Switch nodes as the rule for idle nodes wants it, and hold a round when it wants to look again."""
+    def _rule(self, wanted: Sequence[Switch], rulings: Sequence[RentalRuling], look: Instant | None) -> None:
+        """Do what the rules beneath the policies want, and hold a round when they want to look again."""
         state = self.state
         switching.carry_out(state, wanted, self.refusals)
+        renting.obey(state, rulings)
         if look is not None:
             state.round_at = min(state.round_at, max(look, state.now + 1))
             self._round_at = min(self._round_at, state.round_at)
@@ -728,14 +761,23 @@ class Scheduler:
                 promises, planned = carry_out(pool, plan, self.refusals)
             if plan.switches:
                 switching.carry_out(state, plan.switches, self.refusals)
-        if plan.allocations or promises or planned or plan.wake is not None or raised or forward or plan.switches:
+            if plan.rents or plan.returns:
+                renting.carry_out(state, plan.rents, plan.returns, self.refusals)
+        if plan.allocations or promises or planned or plan.wake is not None or raised or forward:
+            # Term by term, because compiled code then makes no tuple and dictionary of them.
             decision = Decision(
-                *(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward),
+                tuple(plan.allocations),
+                tuple(promises),
+                plan.wake,
+                raised,
+                forward,
                 planned=tuple(planned),
-                switches=tuple(plan.switches),
             )
         else:
             decision = NOTHING
+        if plan.switches or plan.rents or plan.returns:
+            words = tuple(plan.switches), tuple(plan.rents), tuple(plan.returns)
+            decision = replace(decision, switches=words[0], rents=words[1], returns=words[2])
         if state.others or plan.lends or plan.deals:
             decision = replace(decision, pool=pool.name, lends=tuple(plan.lends), deals=tuple(plan.deals))
             self._note(decision)
@@ -770,7 +812,8 @@ class Scheduler:
         self._forget_held()
         if state.switches:
             switching.note_idle(state)
-            self._switch(decision.ruled, decision.look)
+        if state.switches or state.rents:
+            self._rule(decision.ruled, decision.ruled_rentals, decision.look)
         if (state.round_due or state.due) and not isinstance(event, Woke):
             self._ask_to_wake(state.now)
 
@@ -791,6 +834,8 @@ class Scheduler:
                 deals=tuple(plan.deals),
                 planned=planned_by(plan),
                 switches=tuple(plan.switches),
+                rents=tuple(plan.rents),
+                returns=tuple(plan.returns),
             )
             self.today = today if self.today is None else replace(self.today, then=(*self.today.then, today))
         self.failure = None
@@ -802,6 +847,7 @@ class Scheduler:
                 dealing.carry_out(self.state, decision.lends, decision.deals, self._make_pool, self.refusals)
             carry_out_again(pool, decision, self.refusals)
             switching.carry_out(self.state, decision.switches, self.refusals)
+            renting.carry_out(self.state, decision.rents, decision.returns, self.refusals)
         self._note(decision if not decision.then else replace(decision, then=()))
         self._end_round(pool, decision.wake)
 
@@ -867,6 +913,7 @@ class Scheduler:
                     pool.need_round()
                 self._set_next_round(pool, plan.wake)
         switching.carry_out(state, plan.switches, self.refusals)
+        renting.carry_out(state, plan.rents, plan.returns, self.refusals)
         self.failure = None
         self._forget_held()
         return True
@@ -877,7 +924,7 @@ class Scheduler:
 
     def _look_what_is_plain(self) -> None:
         """Note whether rounds are only those of policies."""
-        self._plain = not (self.decider or self.state.switches)
+        self._plain = not (self.decider or self.state.switches or self.state.rents)
 
     def _part_of(self, plan: Plan, pool: Pool) -> Plan:
         """What a plan wants of one pool. What it wants of jobs that nobody knows is of the first one."""
@@ -889,6 +936,12 @@ class Scheduler:
             if kept.job in jobs and jobs[kept.job].pool is pool:
                 part.promises.append(kept)
         return part
+
+    def _look_if(self, changed: bool) -> bool:
+        """What is rented has changed, or not: all pools look at everything, because plans may depend on it."""
+        if changed:
+            self._look_everywhere()
+        return changed
 
     def _do_without(self, event: Advised | DeciderFailed) -> bool:
         if event.question != self.question:

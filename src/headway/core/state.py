@@ -11,10 +11,11 @@ from headway.core import lifecycle
 from headway.core.pool import FOREGROUND, SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import estimate_of, predict, view_of
-from headway.model.actions import Action, Conclude, JobStatus
+from headway.model.actions import Action, Conclude, JobStatus, ReturnMachine
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
+from headway.model.renting import Market, Rental, RentalStage
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import AttemptView, JobView, NodeView
 
@@ -66,6 +67,7 @@ class State(Pool):
         successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
         switches: whether nodes may be switched off and on, or one is not on; once it was so, it stays so.
         dark: the nodes that are not on, by name.
+        rents: whether machines can be rented, or could be; once it was so, it stays so.
         troubled: those of them that could not be switched and are tried again later, by name.
         switched: how often nodes were switched: the number of the last switch.
         services, flows: the services, and the workflows, in the system, by id.
@@ -98,6 +100,7 @@ class State(Pool):
         "others",
         "predictions",
         "release_queue",
+        "rents",
         "rules",
         "services",
         "starts_reported",
@@ -132,7 +135,8 @@ class State(Pool):
         self.suspects: list[Rank] = []
         self.isolations: list[Isolation] = []
         self.successors: dict[JobId, list[JobView]] = {}
-        self.switches = False
+        self.switches = self.rents = False
+        self.market = Market()
         self.dark: dict[str, NodeView] = {}
         self.troubled: dict[str, NodeView] = {}
         self.switched = 0
@@ -250,6 +254,8 @@ class State(Pool):
                 if not self.successors[number]:
                     del self.successors[number]
                     self.heads.pop(number, None)
+            if self.rents:
+                self.market.by_job.pop(one.id, None)
             self.actions.append(Conclude(one.id, status))
             for successor in self.go_without(one.id) if one.id in self.successors else ():
                 if status is not JobStatus.SUCCEEDED:
@@ -266,6 +272,12 @@ class State(Pool):
         view = self.jobs.get(job)
         found = None if view is None else view.attempts.get(task)
         return found if found is not None and found.number == attempt else None
+
+    def hand_back(self, rental: Rental) -> None:
+        """A rented machine is no node any more, or will be none: it is given back."""
+        if rental.stage is not RentalStage.RETURNS:
+            rental.stage = RentalStage.RETURNS
+            self.actions.append(ReturnMachine(rental.number, rental.offer.site, rental.node))
 
     def let_instances_leave(self) -> None:
         """Ask instances of services to end that run on slots that their jobs do not have any more."""

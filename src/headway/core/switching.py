@@ -95,7 +95,7 @@ def _switch(state: State, wanted: Switch) -> str | None:
         return "node_off"
     if node.is_put_off and node.trouble is not None and node.trouble.again > state.now:
         return "node_put_off"
-    if not _is_idle(state, node):
+    if not is_idle(state, node):
         return "node_busy"
     begin_off(state, node)
     return None
@@ -109,7 +109,7 @@ def keep_off(state: State, node: NodeView) -> None:
     if node.is_put_off and node.power is not ON:
         _forgive(state, node)
         begin_off(state, node)
-    elif node.power is ON and _is_idle(state, node):
+    elif node.power is ON and is_idle(state, node):
         begin_off(state, node)
     elif node.power is ON:
         node.power, node.power_until, state.draining = GOING_OFF, NEVER, True
@@ -136,7 +136,7 @@ def by_hand(state: State, node: NodeView, *, on: bool) -> bool:
     A node on which something runs is not off.
     """
     lit = node.power is ON or node.waits_to_go_off
-    if not _is_idle(state, node) or (on and node.up and node.power is ON):
+    if not is_idle(state, node) or (on and node.up and node.power is ON):
         return False
     state.switches, node.kept_off, node.comes_back = True, not on, False
     _forgive(state, node)
@@ -265,7 +265,7 @@ def try_again(state: State) -> None:
         if node.trouble is not None and node.trouble.again <= state.now:
             if node.power is COMING_ON:
                 _start_on(state, node)
-            elif not node.up or _is_idle(state, node):
+            elif not node.up or is_idle(state, node):
                 begin_off(state, node)
             else:  # it goes off when nothing runs there
                 node.trouble = replace(node.trouble, again=NEVER)
@@ -358,7 +358,7 @@ def note_idle(state: State) -> None:
     for node in some:
         idle = state.idle.setdefault(node.spec.site, {})
         name = node.spec.name
-        if not (node.is_open and state.nodes.get(name) is node and _is_idle(state, node)):
+        if not (node.is_open and state.nodes.get(name) is node and is_idle(state, node)):
             idle.pop(name, None)
             node.idle_since = NEVER
         elif name not in idle and state.switching:
@@ -664,7 +664,7 @@ def _length(job: JobView) -> Duration:
     return job.estimate if pool_of(job).uniform and job.kind is not WORKFLOW and not job.sizes else 0
 
 
-def _is_idle(state: State, node: NodeView) -> bool:
+def is_idle(state: State, node: NodeView) -> bool:
     """Whether nothing runs on a node, and its slots are neither allocated nor about to go to another pool."""
     if node.closing or state.taken(node.slots):
         return False
@@ -684,5 +684,5 @@ def _taken(state: State) -> Slots:
 
 def shed(state: State, node: NodeView) -> None:
     """A node that waits to go off goes off if nothing runs there."""
-    if node.waits_to_go_off and not node.is_put_off and _is_idle(state, node):
+    if node.waits_to_go_off and not node.is_put_off and is_idle(state, node):
         begin_off(state, node)

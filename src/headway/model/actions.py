@@ -142,6 +142,33 @@ class SwitchOn:
 
 
 @value
+class RentMachine:
+    """Rent a machine, and let it join as a node of this name.
+
+    Owed in reply: `Rented` or `RentFailed`, with this number; when the machine can be used, `NodeJoined`. To ask twice
+    with one number gives one machine.
+
+    Attributes:
+        rental: counts from 1 in the whole cluster.
+        site, type: what was offered.
+    """
+
+    rental: int
+    site: str
+    type: str
+    node: str
+
+
+@value
+class ReturnMachine:
+    """Give a machine back, also one of which it is not known yet whether there is one. Owed in reply: `Returned`."""
+
+    rental: int
+    site: str
+    node: str
+
+
+@value
 class Consult:
     """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
 
@@ -151,4 +178,17 @@ class Consult:
     question: int
 
 
-Action = Launch | Kill | Suspend | ChangeTier | Settle | Conclude | Consult | Wake | SwitchOff | SwitchOn
+Action = (
+    Launch
+    | Kill
+    | Suspend
+    | ChangeTier
+    | Settle
+    | Conclude
+    | Consult
+    | Wake
+    | SwitchOff
+    | SwitchOn
+    | RentMachine
+    | ReturnMachine
+)

@@ -15,6 +15,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.power import Switching
+from headway.model.renting import Renting
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.window import Window
@@ -296,6 +297,54 @@ class SwitchingChosen:
 
 
 @value
+class RentingChosen:
+    """From now on this can be rented; at first nothing can. What is rented already stays, at the price it had."""
+
+    at: Instant
+    renting: Renting
+
+
+@value
+class Rented:
+    """There is a machine that was asked for; it is billed from now on.
+
+    Attributes:
+        rental: the number of `RentMachine`.
+        machine: its name at the site that rents it out.
+    """
+
+    at: Instant
+    rental: int
+    machine: str
+
+
+@value
+class RentFailed:
+    """There will be no machine: the site has refused it, or it has ended before it was a node."""
+
+    at: Instant
+    rental: int
+    detail: str
+
+
+@value
+class Reclaimed:
+    """The site will take a machine back."""
+
+    at: Instant
+    rental: int
+    until: Instant
+
+
+@value
+class Returned:
+    """A machine is gone, or there never was one; it is not billed any more."""
+
+    at: Instant
+    rental: int
+
+
+@value
 class NodeMeasured:
     """What collectors measured on a node, by name; values of other names stay."""
 
@@ -450,6 +499,11 @@ Event = (
     | NodeOn
     | SwitchFailed
     | SwitchingChosen
+    | RentingChosen
+    | Rented
+    | RentFailed
+    | Reclaimed
+    | Returned
     | NodeMeasured
     | NetworkChosen
     | NodesHeard

@@ -127,6 +127,22 @@ class Switch:
     on: bool
 
 
+@value
+class Rent:
+    """From now on a machine is wanted.
+
+    Attributes:
+        site, type: of the offer.
+        job: for which job; None: for no one job.
+        why: in words, for people.
+    """
+
+    site: str
+    type: str
+    job: JobId | None = None
+    why: str = ""
+
+
 class Reason(Enum):
     """Why a job waits, in terms a person can act on."""
 
@@ -144,6 +160,8 @@ class Reason(Enum):
     BEHIND_PRIORITY = "a job of higher priority has no slot yet, and comes first, also on slots that are idle"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it has"
     NODES_COME_ON = "it waits for {nodes}, being switched on"
+    MACHINE_COMES = "it waits for a machine that is being rented for it"
+    NOT_TO_BE_RENTED = "it needs a rented machine to be on time, and none can be had now; `headway rent` says why"
     NODES_STUCK = (
         "it waits for {nodes}, which cannot be switched on; `headway nodes` says why, and when it is tried again"
     )
@@ -196,6 +214,8 @@ class Plan:
         lends, deals: slots and jobs that change their pool. Only a top level may say so, see `TopLevel`; its plan is
             carried out in this order: lends, deals, allocations, promises.
         switches: nodes that are to be switched off or on, if their site has settings for it.
+        rents: machines that are wanted.
+        returns: the numbers of rentals that are to be given back as soon as nothing runs there.
         layout: what the policy wants to find in `Snapshot.layout` in its next round.
     """
 
@@ -208,6 +228,8 @@ class Plan:
     lends: Sequence[Lend]
     deals: Sequence[Deal]
     switches: Sequence[Switch]
+    rents: Sequence[Rent]
+    returns: Sequence[int]
     layout: object | None = field(compare=False)
 
     def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
@@ -217,7 +239,7 @@ class Plan:
         self.promises = []
         self.waiting = []
         self.wake = wake
-        self.lends = self.deals = self.switches = ()
+        self.lends = self.deals = self.switches = self.rents = self.returns = ()
         self.layout = None
 
     def lend(self, pool: str, slots: Slots, claim: Claim = Claim.FREE) -> None:
@@ -239,6 +261,14 @@ class Plan:
     def switch(self, node: str, *, on: bool) -> None:
         """Let a node be switched on, or off if nothing runs there."""
         self.switches = [*self.switches, Switch(node, on)]
+
+    def rent(self, site: str, type: str, job: JobId | None = None, why: str = "") -> None:
+        """Let a machine of this type be rented, maybe for a job."""
+        self.rents = [*self.rents, Rent(site, type, job, why)]
+
+    def give_back(self, rental: int) -> None:
+        """Let a machine be given back as soon as nothing runs there."""
+        self.returns = [*self.returns, rental]
 
     def hold(
         self,
@@ -267,6 +297,18 @@ class Plan:
             self.waiting.append(Waiting(job, reason, start))
 
 
+Ruling = Literal["pay", "end", "stop"]
+"""What becomes of a rented machine: it is paid for longer; given back as soon as it is idle; or at once."""
+
+
+@value
+class RentalRuling:
+    """What the rule for rented machines does with one of them."""
+
+    rental: int
+    ruling: Ruling
+
+
 @value
 class Decision:
     """What a round decided: enough to do the same again without the policy that was asked.
@@ -285,7 +327,9 @@ class Decision:
         planned: the tasks that have other promises than before: job, task, start and node; `NEVER`: none any more.
         switches: nodes that the plan switches off or on.
         ruled: those that the rule for idle nodes switches, after all rounds of the event.
-        look: when that rule looks again even if nothing happens; None: it need not.
+        rents, returns: those of the plan.
+        ruled_rentals: what the rule for rented machines does, after all rounds of the event.
+        look: when one of these rules looks again even if nothing happens; None: they need not.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -303,6 +347,9 @@ class Decision:
     switches: tuple[Switch, ...] = ()
     ruled: tuple[Switch, ...] = ()
     look: Instant | None = None
+    rents: tuple[Rent, ...] = ()
+    returns: tuple[int, ...] = ()
+    ruled_rentals: tuple[RentalRuling, ...] = ()
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
@@ -350,6 +397,8 @@ class PlanRecord:
     lends: tuple[LendRecord, ...] = ()
     deals: tuple[DealRecord, ...] = ()
     switches: tuple[Switch, ...] = ()
+    rents: tuple[Rent, ...] = ()
+    returns: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -368,7 +417,8 @@ class PlanRecord:
         lends = (LendRecord(tuple(numbers(lend.slots)), lend.pool, _CLAIMS[lend.claim]) for lend in plan.lends)
         deals = (DealRecord(deal.job, deal.pool, _CLAIMS[deal.claim]) for deal in plan.deals)
         rest = (tuple(plan.promises), tuple(plan.waiting), plan.wake)
-        return cls(tuple(allocations), *rest, tuple(lends), tuple(deals), tuple(plan.switches))
+        words = tuple(plan.switches), tuple(plan.rents), tuple(plan.returns)
+        return cls(tuple(allocations), *rest, tuple(lends), tuple(deals), *words)
 
     def flaw(self, slots: int) -> str | None:
         """What is wrong with it on this many slots, as `field is value; allowed: ...`; None: nothing."""
@@ -401,7 +451,7 @@ class PlanRecord:
         plan.promises.extend(self.promises)
         plan.waiting.extend(self.waiting)
         plan.lends = [Lend(of_numbers(lend.slots), lend.pool, Claim[lend.claim.upper()]) for lend in self.lends]
-        plan.switches = self.switches
+        plan.switches, plan.rents, plan.returns = self.switches, self.rents, self.returns
         plan.deals = [Deal(deal.job, deal.pool, Claim[deal.claim.upper()]) for deal in self.deals]
         return plan
 

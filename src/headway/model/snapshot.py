@@ -21,6 +21,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.power import AT_ONCE, PowerState, Switching, Trouble, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
+from headway.model.renting import NO_MARKET
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -593,6 +594,7 @@ class Snapshot:
         off: slots of nodes that are not on and may come on: they are not up.
         coming: when these could be up, soonest first, and how many then; see `ready_at`.
         switching: how the nodes of sites are switched off and on, by site; those of all pools.
+        market: what can be rented, and what is; that of all pools.
         busy: slots on which an attempt runs in the foreground.
         count_busy: how many these are; -1: that must be counted.
         allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
@@ -643,6 +645,7 @@ class Snapshot:
         "layout",
         "leaving",
         "limits",
+        "market",
         "measured",
         "name",
         "nodes",
@@ -704,6 +707,7 @@ class Snapshot:
         self.off: Slots = NO_SLOTS
         self.coming: list[tuple[Instant, int]] = []
         self.switching: Mapping[str, Switching] = NO_SWITCHING
+        self.market = NO_MARKET
         self._busy: Slots = NO_SLOTS
         self._toggled: dict[AttemptView, Slots] = {}
         self.count_busy = 0

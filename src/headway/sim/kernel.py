@@ -28,6 +28,8 @@ from headway.model.actions import (
     JobStatus,
     Kill,
     Launch,
+    RentMachine,
+    ReturnMachine,
     Settle,
     Suspend,
     SwitchOff,
@@ -46,6 +48,9 @@ from headway.model.events import (
     NodeOn,
     NodeUp,
     PolicyChosen,
+    Rented,
+    RentingChosen,
+    Returned,
     SwitchingChosen,
     TaskEnded,
     TaskSaved,
@@ -58,6 +63,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.power import PowerState, Switching
+from headway.model.renting import RentalStage, Renting
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
@@ -90,6 +96,9 @@ LAST: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
 """Later than everything in the heap."""
 
 PROGRESS_EVERY: Final = 4096
+
+MACHINE: Final = 3
+"""What stands third in the entries of the heap about rented machines."""
 
 IDLE_WAKES_MAX: Final = 10_000
 """After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
@@ -126,6 +135,7 @@ class Simulation:
         services: services beside the jobs, with ids that no job has.
         network: the lines between the nodes; default: sending costs nothing.
         switching: how the nodes are switched off and on; default: they stay on.
+        renting: what can be rented, and within which bounds; default: nothing.
         predictor: predicts run times when jobs come, and learns them when jobs end; None: users' estimates count alone.
 
     Attributes:
@@ -157,6 +167,7 @@ class Simulation:
         services: Sequence[tuple[Service, Answering]] = (),
         network: Network = NO_NETWORK,
         switching: Sequence[Switching] = (),
+        renting: Renting | None = None,
         predictor: Predictor | None = None,
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
@@ -178,6 +189,8 @@ class Simulation:
         self._first += [NodeJoined(self._begin, node) for node in quiet_nodes]
         if switching:
             self._first.append(SwitchingChosen(self._begin, tuple(switching)))
+        if renting is not None:
+            self._first.append(RentingChosen(self._begin, renting))
         if decider is not None:
             self._first.append(DeciderChosen(self._begin, decider.url))
         self._submissions = self._told(0)
@@ -354,6 +367,14 @@ class Simulation:
             if node.is_switched:
                 off = node.power is PowerState.GOING_OFF
                 self._expect_power(max(state.now, node.power_until), node.spec.name, node.switch, is_off=off)
+        for rental in state.market.rentals.values():
+            if rental.stage is RentalStage.RETURNS:
+                heap.append((state.now, NODE, rental.number, MACHINE, 2, Returned(state.now, rental.number)))
+            elif rental.comes:
+                at, number = max(state.now, rental.ready_at), rental.number
+                if not rental.machine:
+                    heap.append((state.now, NODE, number, MACHINE, 0, Rented(state.now, number, rental.node)))
+                heap.append((at, NODE, number, MACHINE, 1, NodeJoined(at, rental.offer.node(rental.node))))
         if self.scheduler.wake_at < NEVER:
             at = max(state.now, self.scheduler.wake_at)
             heap.append((at, WAKE, 0, 0, 0, Woke(at)))
@@ -365,6 +386,22 @@ class Simulation:
         self._switched += 1
         event: Event = NodeOff(at, node, switch) if is_off else NodeOn(at, node, switch)
         heappush(self._heap, (at, NODE, number, 2, self._switched, event))
+
+    def _expect_machine(self, action: RentMachine | ReturnMachine) -> None:
+        """A machine is there at once, and a node after the time to start; it is gone at once when it is given back."""
+        now, number = self.scheduler.state.now, action.rental
+        if isinstance(action, ReturnMachine):
+            heappush(self._heap, (now, NODE, number, MACHINE, 2, Returned(now, number)))
+            return
+        rental = self.scheduler.state.market.rentals[number]
+        at = rental.ready_at
+        heappush(self._heap, (now, NODE, number, MACHINE, 0, Rented(now, number, rental.node)))
+        heappush(self._heap, (at, NODE, number, MACHINE, 1, NodeJoined(at, rental.offer.node(rental.node))))
+
+    def _is_awaited(self, event: Event, number: int) -> bool:
+        """Whether what is to happen to a rented machine is still to happen."""
+        rental = self.scheduler.state.market.rentals.get(number)
+        return rental is not None and (isinstance(event, Returned) or not rental.is_over)
 
     def run(self, progress: Progress | None = None) -> Schedule:
         """Run to the last end and return what became of every job.
@@ -407,7 +444,7 @@ class Simulation:
 
     def _loop(self, progress: Progress | None) -> None:
         heap, submissions, jobs, job = self._heap, self._submissions, self._jobs, self._next
-        machines, ended = self._machines, self.recorder.end
+        machines, ended, rentals = self._machines, self.recorder.end, self.scheduler.state.market.rentals
         fed = idle = 0
         while heap or job is not None:
             first = heap[0] if heap else LAST
@@ -422,13 +459,15 @@ class Simulation:
                 if rank == WINDOW and event is None:
                     self._end_window(number, at)
                 elif rank != END:
-                    if len(ended) == jobs and not (self.served is not None and self.served.open):
+                    if len(ended) == jobs and not (self.served is not None and self.served.open) and not rentals:
                         break  # only outages and wakes are left
                     if rank == STOP:
                         if number == self._stop:
                             break
                         continue
                     assert event is not None
+                    if task == MACHINE and not self._is_awaited(event, number):
+                        continue  # it was given back before it came
                     self._feed(event)
                     idle = idle + 1 if rank == WAKE and machines.is_idle else 0
                     if idle > IDLE_WAKES_MAX and job is None and all(entry[1] >= WAKE for entry in heap):
@@ -534,6 +573,8 @@ class Simulation:
                 if changes is None:
                     changes = []
                 changes.append(action)
+            elif isinstance(action, RentMachine | ReturnMachine):
+                self._expect_machine(action)
             elif isinstance(action, SwitchOff | SwitchOn):
                 until = state.nodes[action.node].power_until
                 self._expect_power(until, action.node, action.switch, is_off=isinstance(action, SwitchOff))

@@ -12,7 +12,18 @@ from typing import Protocol
 import numpy as np
 
 from headway.core.scheduler import Scheduler
-from headway.model.actions import Action, Consult, Kill, Launch, Suspend, SwitchOff, SwitchOn, Wake
+from headway.model.actions import (
+    Action,
+    Consult,
+    Kill,
+    Launch,
+    RentMachine,
+    ReturnMachine,
+    Suspend,
+    SwitchOff,
+    SwitchOn,
+    Wake,
+)
 from headway.model.events import Event, JobCancelled, JobSubmitted, TaskEnded, WindowEnded
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, Service
@@ -153,7 +164,10 @@ class Served:
 
     def has(self, action: Action) -> bool:
         """Whether an action is about a service."""
-        return not isinstance(action, Wake | Consult | SwitchOff | SwitchOn) and action.job in self._services
+        return (
+            not isinstance(action, Wake | Consult | SwitchOff | SwitchOn | RentMachine | ReturnMachine)
+            and action.job in self._services
+        )
 
     def begin(self) -> list[Event]:
         """What happens first: they are submitted."""

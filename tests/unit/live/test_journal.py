@@ -60,6 +60,11 @@ from headway.model.events import (
     Outcome,
     PeriodChosen,
     PolicyChosen,
+    Reclaimed,
+    Rented,
+    RentFailed,
+    RentingChosen,
+    Returned,
     RulesChosen,
     SwitchFailed,
     SwitchingChosen,
@@ -76,6 +81,7 @@ from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.network import Link, LinkTerms, Network
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.power import Switching
+from headway.model.renting import HOUR, Offer, Renting
 from headway.model.tier import Tier
 from headway.model.window import Window
 from headway.policies.registry import find
@@ -122,6 +128,11 @@ ALL_EVENTS: list[Event] = [
     NodeOn(16, "n", 8),
     SwitchFailed(16, "n", 9, serves=True, detail="no such plug"),
     SwitchingChosen(16, (Switching("s", 60_000_000, off_watts=2.5, on_command=("on", "-v")), Switching())),
+    RentingChosen(16, Renting((Offer("s", "small", 2, 85_000, period=HOUR, spot=True),), 5_000_000, limit=7)),
+    Rented(16, 1, "i-0abc"),
+    RentFailed(16, 2, "no room"),
+    Reclaimed(16, 1, 18),
+    Returned(16, 1),
     NetworkChosen(16, Network(LinkTerms(5), LinkTerms(7, 1e6), (Link("n", "m", LinkTerms(0, 0.5)),))),
     PeriodChosen(17, None),
     DeciderChosen(18, "http://127.0.0.1:1"),

@@ -16,7 +16,7 @@ from headway.model.actions import Action
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import Instant
 from headway.model.job import JobId
-from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Switch
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Rent, RentalRuling, Switch
 from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
 from headway.wire.reading import any_form
@@ -67,7 +67,7 @@ class _Lent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _InPools(_Decided, array_like=True, frozen=True):
-    """A decision where there are several pools, where tasks are planned, or where nodes are switched off and on."""
+    """A decision where there are several pools, where tasks are planned, or where nodes are switched or rented."""
 
     pool: str = ""
     lends: tuple[_Lent, ...] = ()
@@ -78,6 +78,9 @@ class _InPools(_Decided, array_like=True, frozen=True):
     switches: tuple[Switch, ...] = ()
     ruled: tuple[Switch, ...] = ()
     look: Instant | None = None
+    rents: tuple[Rent, ...] = ()
+    returns: tuple[int, ...] = ()
+    ruled_rentals: tuple[RentalRuling, ...] = ()
 
 
 _decided = msgspec.msgpack.Decoder(_InPools)
@@ -135,13 +138,15 @@ def _record(decision: Decision) -> _Decided:
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
     in_pools = decision.pool or decision.lends or decision.deals or decision.then or decision.about
     switched = decision.switches or decision.ruled or decision.look is not None
-    if not (in_pools or decision.planned or switched):
+    rented = decision.rents or decision.returns or decision.ruled_rentals
+    if not (in_pools or decision.planned or switched or rented):
         return _Decided(allocations, *rest)
     lends = tuple(_Lent(_packed(lend.slots), lend.pool, lend.claim) for lend in decision.lends)
     then = tuple(map(_record_in_pools, decision.then))
     return _InPools(
         *(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about, decision.planned),
         *(decision.switches, decision.ruled, decision.look),
+        *(decision.rents, decision.returns, decision.ruled_rentals),
     )
 
 
@@ -162,7 +167,7 @@ def _decision(record: _InPools) -> Decision:
         tuple(map(_decision, record.then)),
         record.about,
         record.planned,
-        *(record.switches, record.ruled, record.look),
+        *(record.switches, record.ruled, record.look, record.rents, record.returns, record.ruled_rentals),
     )
 
 
