@@ -38,6 +38,27 @@ bandwidth = 12.5e6 # bytes per second; default: any number of bytes in no time
 latency = 0.1      # seconds, or a duration in quotes; default 0
 ```
 
+Machines that can be rented, and what they may cost in all:
+
+```toml
+[[offer]]
+site = "public"    # where; no [[node]] need be there
+type = "c5.large"  # its name there
+slots = 2          # of the node that it is; also speed, cores and kind, as of a [[node]]
+price = 0.085      # of an hour, in whatever currency
+billed = 1         # in whole periods of this: seconds, or a duration in quotes such as "1h"; default 1
+minimum = 60       # billed at least; default 60
+start = "90s"      # from asking for it until it is a node, by estimate; default 0
+limit = 20         # so many at once; default 1
+spot = true        # can be taken back at any time; default false
+
+[renting]
+budget_day = 20    # what is paid in one day, by UTC; default: any amount
+budget_job = 5     # for one job; default: any amount
+limit = "10m"      # a machine that has not joined so long after it should have is given back; default 10 min
+margin = "60s"     # given back so long before more would have to be paid; default 60 s
+```
+
 Where sites differ, write [[power]] instead, once for each site, with `site = "cellar"`; one without it is for all
 others.
 
@@ -74,13 +95,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.instant import Duration, from_seconds, to_seconds
+from headway.model.instant import SECOND, Duration, from_seconds, to_seconds
 from headway.model.network import BANDWIDTH_RANGE, Link, LinkTerms, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.model.power import LIMIT, Switching
+from headway.model.renting import DAY, MACHINES_MAX, MARGIN, MINIMUM, PRICE_MAX, UNIT, Money, Offer, Renting
+from headway.model.renting import LIMIT as RENTING_LIMIT
 from headway.times import seconds_of, span_of
 
 if TYPE_CHECKING:
@@ -177,7 +200,7 @@ _LINE: Final[_Fields] = {
 }
 _DEFAULTS: Final = ("within", "between")
 _HERE: Final = "local"  # the site of nodes that name none
-_KEYS: Final = ("site", "node", "power", "network", "link")
+_KEYS: Final = ("site", "node", "power", "network", "link", "offer", "renting")
 
 
 def _is_joules(value: object) -> bool:
@@ -211,6 +234,48 @@ _SWITCHING: Final[_Fields] = {
 }
 
 
+_PRICE: Final = f"a number from 0 to {PRICE_MAX // UNIT}"
+_DAY: Final = 'seconds, at most a day, or a duration in quotes such as "1h"'
+
+
+def _is_price(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= PRICE_MAX // UNIT  # type: ignore[operator]  # as above
+
+
+def _is_budget(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _MOST * 1000  # type: ignore[operator]  # as above
+
+
+def _is_within_a_day(value: object) -> bool:
+    return _is_span(value) and from_seconds(seconds_of(value, "time")) <= DAY  # type: ignore[arg-type]  # it is one
+
+
+def _is_period(value: object) -> bool:
+    return _is_within_a_day(value) and seconds_of(value, "time") >= 1  # type: ignore[arg-type]  # it is one
+
+
+_OFFER: Final[_Fields] = {
+    "site": (_is_name, _NAME),
+    "type": (_is_name, _NAME),
+    "slots": (_is_count, _COUNT),
+    "price": (_is_price, f"of an hour: {_PRICE}"),
+    "speed": _FIELDS["speed"],
+    "cores": (_is_count, _COUNT),
+    "kind": (_is_name, _NAME),
+    "billed": (_is_period, f"{_DAY}, and at least a second"),
+    "minimum": (_is_within_a_day, _DAY),
+    "start": (_is_within_a_day, _DAY),
+    "limit": (_is_repeat, f"a whole number from 1 to {MACHINES_MAX}"),
+    "spot": (lambda value: isinstance(value, bool), "true or false"),
+}
+_RENTING: Final[_Fields] = {
+    "budget_day": (_is_budget, "an amount, 0 or more"),
+    "budget_job": (_is_budget, "an amount, 0 or more"),
+    "limit": (_is_lease, 'seconds, more than 0, or a duration in quotes such as "10m"'),
+    "margin": (_is_within_a_day, _DAY),
+}
+
+
 def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
     """One node of speed factor 1 with this many slots.
 
@@ -233,10 +298,10 @@ def read_cluster(path: str | Path, *, simulated: bool = False) -> tuple[NodeSpec
             value, what is allowed and, where nodes are written as `[[node]]`, the line.
         HeadwayError: the file cannot be read.
     """
-    nodes, _, _, sites = _read(path)
+    found = _read(path)
     if simulated:
-        _check_listed(sites, _text(path), str(path))
-    return nodes
+        _check_listed(found.sites, _text(path), str(path))
+    return found.nodes
 
 
 def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
@@ -245,7 +310,7 @@ def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return _read(path)[3]
+    return _read(path).sites
 
 
 def _text(path: str | Path) -> str:
@@ -268,7 +333,7 @@ def read_network(path: str | Path) -> Network:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return _read(path)[1]
+    return _read(path).network
 
 
 def read_switching(path: str | Path) -> tuple[Switching, ...]:
@@ -277,7 +342,16 @@ def read_switching(path: str | Path) -> tuple[Switching, ...]:
     Raises:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
-    return _read(path)[2]
+    return _read(path).switching
+
+
+def read_renting(path: str | Path) -> Renting | None:
+    """What can be rented by a cluster file; None: nothing.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return _read(path).renting
 
 
 def write_cluster(nodes: Sequence[NodeSpec], path: str | Path, *, about: str = "") -> None:
@@ -338,7 +412,7 @@ def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]
     >>> [node.name for node in parse_cluster('node = [{name = "a", count = 2}, {name = "b"}]')]
     ['a-1', 'a-2', 'b']
     """
-    return _parse(text, source)[0]
+    return _parse(text, source).nodes
 
 
 def parse_network(text: str, *, source: str = "cluster") -> Network:
@@ -362,7 +436,21 @@ def parse_switching(text: str, *, source: str = "cluster") -> tuple[Switching, .
     >>> parse_switching('node = [{name = "a"}]\\n[power]\\noff_after = 60')[0].off_after
     60000000
     """
-    return _parse(text, source)[2]
+    return _parse(text, source).switching
+
+
+def parse_renting(text: str, *, source: str = "cluster") -> Renting | None:
+    """What can be rented by the text of a cluster file; `source` is what errors call it.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
+    >>> offer = '[[offer]]\\nsite = "cloud"\\ntype = "small"\\nslots = 2\\nprice = 0.085'
+    >>> renting = parse_renting('node = [{name = "a"}]\\n' + offer)
+    >>> [(one.type, one.price) for one in renting.offers]
+    [('small', 85000)]
+    """
+    return _parse(text, source).renting
 
 
 def parse_sites(text: str, *, source: str = "cluster", base: Path = Path()) -> tuple[SiteSpec, ...]:
@@ -377,10 +465,17 @@ def parse_sites(text: str, *, source: str = "cluster", base: Path = Path()) -> t
     >>> [site.engine for site in parse_sites('[[site]]\\nname = "cellar"\\n[[node]]\\nname = "a"\\nsite = "cellar"')]
     ['local']
     """
-    return _parse(text, source, base)[3]
+    return _parse(text, source, base).sites
 
 
-_Parsed = tuple[tuple[NodeSpec, ...], Network, tuple[Switching, ...], "tuple[SiteSpec, ...]"]
+class _Parsed(NamedTuple):
+    """What a cluster file says: None of `renting`: nothing of it."""
+
+    nodes: tuple[NodeSpec, ...]
+    network: Network
+    switching: tuple[Switching, ...]
+    sites: tuple[SiteSpec, ...]
+    renting: Renting | None
 
 
 def _read(path: str | Path) -> _Parsed:
@@ -389,7 +484,7 @@ def _read(path: str | Path) -> _Parsed:
 
 
 def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
-    """The nodes, the lines between them, how they are switched, and the sites that have a table."""
+    """What the text of a cluster file says."""
     import tomllib  # seldom wanted: a simulation may be told its slots
 
     for place, row in enumerate(text.splitlines(), 1):
@@ -435,7 +530,8 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
             hint = f'Write site = "{name}" in the [[node]] tables of its nodes.'
             raise InvalidInput("name", name, allowed, source=source, line=line, hint=hint)
     network = _network(content, found, sites, text, source)
-    return tuple(found), network, _switching(content, found, finding, text, source), tuple(sites.values())
+    switching = _switching(content, found, finding, text, source)
+    return _Parsed(tuple(found), network, switching, tuple(sites.values()), _renting(content, found, text, source))
 
 
 def _sites(
@@ -574,6 +670,78 @@ def _switching_of(table: Mapping[str, Any]) -> Switching:
         tuple(table.get("off_command", ())),
         tuple(table.get("on_command", ())),
         span("limit") or LIMIT,
+    )
+
+
+def _renting(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> Renting | None:
+    """What can be rented; None: nothing is said of it."""
+    tables, bounds = content.get("offer", []), content.get("renting", {})
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("offer", tables, "[[offer]] tables", source=source)
+    if not isinstance(bounds, dict):
+        raise InvalidInput("renting", bounds, "one [renting] table", source=source)
+    offers = dict[tuple[str, str], Offer]()
+    for number, table in enumerate(tables):
+        try:
+            one = _offer(table)
+            if offers.setdefault((one.site, one.type), one) is not one:
+                raise InvalidInput("type", one.type, f"one that no other offer of site {one.site!r} has")
+            rented = re.compile(rf"{re.escape(one.site)}-r\d+")
+            taken = next((node.name for node in nodes if rented.fullmatch(node.name)), None)
+            if taken is not None:
+                hint = f"Machines that are rented there are named {one.site}-r1, {one.site}-r2 and so on."
+                raise InvalidInput("site", one.site, f"one whose machines are not named as node {taken!r}", hint=hint)
+        except InvalidInput as flaw:
+            line = _line(text, "offer", number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    try:
+        _check_fields(bounds, _RENTING)
+    except InvalidInput as flaw:
+        line = _line(text, "renting", 0, flaw.field)
+        raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    if not tables:
+        if bounds:
+            raise InvalidInput("renting", bounds, "with [[offer]] tables: there is nothing to rent", source=source)
+        return None
+
+    def money(field: str) -> Money | None:
+        return round(bounds[field] * UNIT) if field in bounds else None
+
+    def span(field: str, default: Duration) -> Duration:
+        return from_seconds(seconds_of(bounds[field], field)) if field in bounds else default
+
+    return Renting(
+        tuple(offers.values()),
+        money("budget_day"),
+        money("budget_job"),
+        span("limit", RENTING_LIMIT),
+        span("margin", MARGIN),
+    )
+
+
+def _offer(table: Mapping[str, Any]) -> Offer:
+    """One [[offer]] table."""
+    _check_fields(table, _OFFER)
+    for field in ("site", "type", "slots", "price"):
+        if field not in table:
+            raise InvalidInput(field, None, _OFFER[field][1])
+
+    def span(field: str, default: Duration) -> Duration:
+        return from_seconds(seconds_of(table[field], field)) if field in table else default
+
+    return Offer(
+        table["site"],
+        table["type"],
+        table["slots"],
+        round(table["price"] * UNIT),
+        float(table.get("speed", 1)),
+        table.get("cores"),
+        table.get("kind", ""),
+        span("billed", SECOND),
+        span("minimum", MINIMUM),
+        span("start", 0),
+        table.get("limit", 1),
+        table.get("spot", False),
     )
 
 

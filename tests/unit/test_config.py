@@ -14,10 +14,12 @@ from headway.config import (
     FILE_MAX,
     parse_cluster,
     parse_network,
+    parse_renting,
     parse_sites,
     parse_switching,
     read_cluster,
     read_network,
+    read_renting,
     read_sites,
     read_switching,
     uniform_cluster,
@@ -29,6 +31,7 @@ from headway.model.instant import SECOND
 from headway.model.network import NO_NETWORK, Link, LinkTerms, Network
 from headway.model.node import Capabilities, NodeSpec
 from headway.model.power import Switching
+from headway.model.renting import HOUR, MARGIN, UNIT, Offer, Renting
 
 LESS = Capabilities(tiers=False, adopts=False)
 
@@ -108,7 +111,7 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
         (
             "[[nodes]]\nname = 'a'",
-            r"cluster: key is 'nodes'; allowed: site, node, power, network, link\nDid you mean node\?",
+            r"cluster: key is 'nodes'; allowed: site, node, power, network, link, offer, renting\nDid you mean node\?",
         ),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),
@@ -400,3 +403,54 @@ def test_a_simulation_has_only_the_nodes_of_its_file(tmp_path: Path) -> None:
         InvalidInput, match=r"c:3: engine is 'slurm'; allowed: one whose nodes the file lists, in a sim"
     ):
         read_cluster(file, simulated=True)
+
+
+NODE = "[[node]]\nname = 'own'\n"
+OFFER = """
+[[offer]]
+site = "public"
+type = "large"
+slots = 4
+price = 0.17
+"""
+
+
+def test_offers_say_what_can_be_rented_and_budgets_what_it_may_cost(tmp_path: Path) -> None:
+    assert parse_renting(NODE) is None
+    file = tmp_path / "c.toml"
+    file.write_text(
+        NODE + OFFER + 'speed = 2\ncores = 8\nkind = "xeon"\nbilled = "1h"\nminimum = 0\nstart = "90s"\nlimit = 20\n'
+        "spot = true\n[renting]\nbudget_day = 20.5\nbudget_job = 0\nlimit = '5m'\n"
+    )
+    offer = Offer("public", "large", 4, 170_000, 2.0, 8, "xeon", HOUR, 0, 90 * SECOND, 20, spot=True)
+    assert read_renting(file) == Renting((offer,), 20 * UNIT + UNIT // 2, 0, 300 * SECOND, MARGIN)
+    assert read_cluster(file) == (NodeSpec("own"),)
+    plain = parse_renting(NODE + OFFER)
+    assert plain is not None
+    assert plain.offers == (Offer("public", "large", 4, 170_000),)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (OFFER.replace("0.17", "-0.17"), r"c:8: price is -0.17; allowed: of an hour: a number from 0 to 1000000"),
+        (OFFER.replace("price = 0.17\n", ""), "c:4: price is None; allowed: of an hour"),
+        (OFFER.replace("0.17", '"cheap"'), "c:8: price is 'cheap'"),
+        (OFFER.replace("0.17", "nan"), "c:8: price is nan"),
+        (OFFER + 'billed = "25h"', "c:9: billed is '25h'; allowed: seconds, at most a day"),
+        (OFFER + "billed = 0", "c:9: billed is 0; .*at least a second"),
+        (OFFER + "limit = 0", "c:9: limit is 0"),
+        (OFFER + "spot = 1", "c:9: spot is 1; allowed: true or false"),
+        (OFFER + "prize = 1", "c:9: prize is 1; allowed: only site, type"),
+        (OFFER + OFFER, "c:12: type is 'large'; allowed: one that no other offer of site 'public' has"),
+        ("[renting]\nbudget_day = 1", "there is nothing to rent"),
+        (OFFER + "[renting]\nbudget_day = -1", "c:10: budget_day is -1; allowed: an amount, 0 or more"),
+        (OFFER + "[renting]\nbudget = 1", "budget is 1; allowed: only budget_day"),
+        ("offer = 3", r"offer is 3; allowed: \[\[offer\]\] tables"),
+        (NODE.replace("own", "public-r7") + OFFER, "site is 'public'; .*not named as node 'public-r7'"),
+    ],
+)
+def test_offers_that_make_no_sense_are_refused_with_their_line(said: str, message: str) -> None:
+    text = f"{said}\n{NODE}" if said.startswith("offer") else NODE + said
+    with pytest.raises(InvalidInput, match=message):
+        parse_renting(text, source="c")

@@ -23,9 +23,10 @@ from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.metrics.energy import energy_of
 from headway.model.actions import JobStatus
-from headway.model.instant import to_seconds
+from headway.model.instant import NEVER, to_seconds
 from headway.model.network import NO_NETWORK
 from headway.model.node import NodeSpec
+from headway.model.renting import UNIT
 from headway.model.schedule import NOT_YET, Schedule
 from headway.model.workload import Workload
 from headway.sim.world import CpuKnown, World
@@ -45,6 +46,7 @@ COLUMNS: Final = {
     "utilisation": "utilisation",
     "makespan": "makespan",
     "energy": "energy_joules",
+    "money": "money",
     "kills": "kills",
     "migrations": "migrations",
     "round": "decision_ms_mean",
@@ -148,13 +150,14 @@ def simulate(
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
-    from headway.config import read_network, read_switching
+    from headway.config import read_network, read_renting, read_switching
     from headway.sim.experiment import ServiceLoad, run
     from headway.traces.services import read_services
 
     nodes = nodes_of(trace.file, slots, cluster)
     network = NO_NETWORK if cluster is None else read_network(cluster)
     switching = () if cluster is None else read_switching(cluster)
+    renting = None if cluster is None else read_renting(cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -201,6 +204,7 @@ def simulate(
                 progress=progress,
                 network=network,
                 switching=switching,
+                renting=renting,
                 estimates="user" if estimates == "exact" else estimates,
                 services=loads,
             )
@@ -218,6 +222,7 @@ def simulate(
                     {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
                     | {"penalty_by_user": penalty_by_user(schedules[text]), "energy": energy_told(schedules[text])}
                     | (services_told(schedules[text]) if loads else {})
+                    | (renting_told(schedules[text]) if renting is not None else {})
                     | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
@@ -243,6 +248,23 @@ def energy_told(done: Schedule) -> dict[str, Any] | None:
         return None
     jobs = dict(zip(map(str, done.label.tolist()), energy.jobs.tolist(), strict=True))
     return {"nodes": energy.nodes, "sites": energy.sites, "jobs": jobs, "idle": energy.idle}
+
+
+def renting_told(done: Schedule) -> dict[str, Any]:
+    """What was rented, and what it cost by job and by user."""
+    labels = [str(label) for label in done.label.tolist()]
+    by_job, by_user = dict[str, float](), dict[str, float]()
+    machines = list[dict[str, Any]]()
+    for row in done.rentals:
+        job = None if row.job is None else labels[row.job]
+        cost = row.cost / UNIT
+        by_user[row.user] = by_user.get(row.user, 0.0) + cost
+        if job is not None:
+            by_job[job] = by_job.get(job, 0.0) + cost
+        told = {"rental": row.number, "node": row.node, "site": row.site, "type": row.type, "job": job, "cost": cost}
+        times = {"asked": row.asked, "since": row.since, "until": row.until}
+        machines.append(told | {name: None if value >= NEVER else to_seconds(value) for name, value in times.items()})
+    return {"money_by_job": by_job, "money_by_user": by_user, "rented": machines}
 
 
 def services_told(done: Schedule) -> dict[str, Any]:
@@ -351,13 +373,14 @@ def print_metrics(
     hidden |= set() if is_weighed else {"miss penalty"}
     hidden |= set() if any(done.services for done in schedules.values()) else {"service penalty"}
     hidden |= set() if all("energy_joules" in one for one in told) else {"energy"}
+    hidden |= set() if any("money" in one for one in told) else {"money"}
     hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
     headings = [heading for heading in COLUMNS if heading not in hidden]
 
     def cell(text: str, heading: str) -> str:
         found = within.get(text, {}).get(COLUMNS[heading])
         if found is None:
-            return _cell(heading, metrics[text][COLUMNS[heading]])
+            return _cell(heading, metrics[text].get(COLUMNS[heading], 0.0))
         return f"{_cell(heading, found.mean)} ± {_cell(heading, found.half_width).removesuffix(' s')}"
 
     rows = [(text, *(cell(text, heading) for heading in headings)) for text in metrics]
@@ -404,6 +427,8 @@ def _cell(heading: str, value: float) -> str:
         return f"{value:.1%}"
     if heading in COUNTS:
         return f"{value:,.0f}"
+    if heading == "money":
+        return f"{value:,.2f}"
     if heading == "energy":
         return energy_text(value)
     if heading == "round":

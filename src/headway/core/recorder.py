@@ -21,6 +21,7 @@ from headway.model.actions import (
     JobStatus,
     Kill,
     Launch,
+    RentMachine,
     Suspend,
     SwitchOff,
     SwitchOn,
@@ -36,6 +37,8 @@ from headway.model.events import (
     NodesHeard,
     NodeSwitched,
     NodeUp,
+    RentFailed,
+    Returned,
     SwitchFailed,
     TaskEnded,
     TaskStarted,
@@ -46,12 +49,14 @@ from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState
+from headway.model.renting import Rental
 from headway.model.schedule import (
     NOT_YET,
     STATUSES,
     AttemptRow,
     Course,
     PowerChange,
+    RentalRow,
     Schedule,
     Totals,
     attempts_of,
@@ -180,6 +185,8 @@ class Recorder:
         self._rows: list[AttemptRow] | None = [] if attempts else None
         self._nodes: dict[str, Seen] = {}
         self._power: list[PowerChange] = []
+        self._rentals: list[tuple[Rental, Instant]] = []
+        self._note_rentals()
         self._present: list[tuple[int, Instant, Instant, int]] = []
         for node in core.state.nodes:
             self._note_node(node)
@@ -251,6 +258,8 @@ class Recorder:
                 self._note_power(event.node.name)
             elif type(event) is NodeResized:
                 self._note_node(event.name)
+            elif isinstance(event, Returned | RentFailed):
+                self._note_return(event.rental)
             elif isinstance(event, NodeOff | NodeOn | SwitchFailed | NodeDown | NodeUp | NodeSwitched):
                 self._note_power(event.name)
         moved: set[Place] | None = None  # made when an attempt changes its tier
@@ -273,6 +282,8 @@ class Recorder:
                 self._saving.discard((action.job, action.task))
             elif isinstance(action, SwitchOff | SwitchOn):
                 self._note_power(action.node)
+            elif type(action) is RentMachine:
+                self._rentals.append((state.market.rentals[action.rental], NEVER))
         if self._holdings is not None:
             touched = state.touched
             if touched:
@@ -338,6 +349,33 @@ class Recorder:
             if state is not seen.power:
                 seen.power = state
                 self._power.append((self._state.now, seen.number, state))
+
+    def _note_rentals(self) -> None:
+        """Record the machines that are rented already."""
+        self._rentals += [(rental, NEVER) for rental in self._state.market.rentals.values()]
+
+    def _note_return(self, number: int) -> None:
+        """A machine is gone; an answer that was not expected changes nothing."""
+        for place, (rental, until) in enumerate(self._rentals):
+            if rental.number == number and until == NEVER and number not in self._state.market.rentals:
+                self._rentals[place] = rental, self._state.now
+
+    def _rental_rows(self, jobs: Sequence[JobId]) -> tuple[RentalRow, ...]:
+        """The machines that were asked for."""
+        place = {job: position for position, job in enumerate(jobs)} if self._rentals else {}
+        found = list[RentalRow]()
+        for rental, until in self._rentals:
+            last = min(until, self._state.now)
+            offer, job = rental.offer, None if rental.job is None else place.get(rental.job)
+            cost = offer.bill(last - rental.since) if rental.machine else 0
+            since, over = (rental.since, until) if rental.machine or until == NEVER else (last, last)
+            found.append(
+                RentalRow(
+                    *(rental.number, rental.node, offer.site, offer.type, job, rental.user, rental.asked),
+                    *(since, over, cost),
+                )
+            )
+        return tuple(found)
 
     def _note_launch(self, launch: Launch, start: Instant) -> None:
         state, job = self._state, launch.job
@@ -484,6 +522,7 @@ class Recorder:
                 power=tuple(self._power),
                 present=self._presence(),
                 switching=dict(self._state.switching),
+                rentals=self._rental_rows(jobs),
             ),
             0,
             Totals(

@@ -19,6 +19,7 @@ from headway.metrics.energy import energy_of
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
 from headway.model.job import SHAPES
+from headway.model.renting import UNIT
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, task_runs
 from headway.model.workload import FloatArray, IntArray
 
@@ -45,6 +46,7 @@ def summarise(schedule: Schedule) -> Metrics:
       `migrations`, of attempts that continued elsewhere with their work; `makespan`; `decisions`,
       `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
     - `energy_joules`, if all nodes say what they draw (DN13).
+    - `money`, what rented machines cost, if any was rented (Kim12).
     - `services_penalty`, what the windows of the services cost (Chang16).
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
@@ -79,6 +81,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "refusals": schedule.refusals,
         "services_penalty": sum([service.penalty for service in schedule.services]),
         **({} if (energy := energy_of(schedule)) is None else {"energy_joules": energy.joules}),
+        **({"money": sum(row.cost for row in schedule.rentals) / UNIT} if schedule.rentals else {}),
     }
 
 

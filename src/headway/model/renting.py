@@ -22,6 +22,9 @@ UNIT: Final[Money] = 1_000_000
 HOUR: Final[Duration] = 3600 * SECOND
 DAY: Final[Duration] = 24 * HOUR
 
+MINIMUM: Final[Duration] = 60 * SECOND
+"""What is billed at least, unless an offer says otherwise."""
+
 STEP_LEAST: Final[Duration] = 60 * SECOND
 """What is billed by the second is paid for this long ahead, so that not every second is a decision."""
 
@@ -62,7 +65,7 @@ class Offer:
     cores: int | None = None
     kind: str = ""
     period: Duration = SECOND
-    minimum: Duration = 60 * SECOND
+    minimum: Duration = MINIMUM
     start_time: Duration = 0
     limit: int = 1
     spot: bool = False

@@ -21,6 +21,7 @@ from headway.model.instant import from_seconds
 from headway.model.job import Kind, Service, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.power import PowerState, Switching
+from headway.model.renting import Money
 from headway.model.slots import Slots, runs
 from headway.model.window import Window
 from headway.model.workload import FloatArray, IntArray, Workload, in_seconds
@@ -100,6 +101,32 @@ class ServiceRecord:
         return math.fsum([self.terms.penalty(window.share) for window in self.windows])
 
 
+@dataclass(frozen=True, slots=True)
+class RentalRow:
+    """A machine that was asked for.
+
+    Attributes:
+        number, node: its number, and the name of the node that it was, or was to be.
+        site, type: of the offer.
+        job: the position in the schedule of the job that it was rented for; None: for no one job.
+        user: whose job that was; empty: of nobody.
+        asked: microseconds, when it was asked for.
+        since, until: when there was a machine, and when it was gone; `NEVER`: it was not yet. Equal: there was none.
+        cost: what was billed, in millionths; what is not over costs what it would if it were given back.
+    """
+
+    number: int
+    node: str
+    site: str
+    type: str
+    job: int | None
+    user: str
+    asked: int
+    since: int
+    until: int
+    cost: Money
+
+
 PowerChange = tuple[int, int, PowerState]
 """When, which node, and its state from then on."""
 
@@ -134,6 +161,7 @@ class Schedule:
         present: when which node was up, as node, first and last instant (`NEVER`: it still is), and how many slots it
             had then, where what ran where was recorded.
         switching: the settings by which that was done, by site; see `headway.model.power.settings_of`.
+        rentals: the machines that were asked for, in this order.
         nodes: each node that there was, and the slots that it ever had, as a bit set; empty where that is not recorded.
             A node may have the slots of one that has left.
         workflows, task_labels: as in `Workload`.
@@ -172,6 +200,7 @@ class Schedule:
     power: tuple[PowerChange, ...] = ()
     present: tuple[tuple[int, int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
+    rentals: tuple[RentalRow, ...] = ()
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     task_labels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -265,8 +294,8 @@ class Course:
     """What became of the jobs of a workload, in its order.
 
     Attributes:
-        start, end, slots, status, alone, attempts, nodes, power, present, switching: as in `Schedule`. Default of
-            `slots`: the width of a rigid job, the tasks of another; of `status`: succeeded if there is an end, else
+        start, end, slots, status, alone, attempts, nodes, power, present, switching, rentals: as in `Schedule`. Default
+            of `slots`: the width of a rigid job, the tasks of another; of `status`: succeeded if there is an end, else
             waiting.
         holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
     """
@@ -282,6 +311,7 @@ class Course:
     power: tuple[PowerChange, ...] = ()
     present: tuple[tuple[int, int, int, int], ...] = ()
     switching: Mapping[str, Switching] = field(default_factory=dict)
+    rentals: tuple[RentalRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +401,7 @@ def schedule_of(workload: Workload, course: Course, capacity: int, totals: Total
         power=course.power,
         present=course.present,
         switching=course.switching,
+        rentals=course.rentals,
         workflows=workload.workflows,
         task_labels=workload.task_labels,
     )

@@ -18,6 +18,7 @@ from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, fl
 from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.power import Switching
+from headway.model.renting import Renting
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
@@ -105,6 +106,7 @@ def run(
     services: Sequence[ServiceLoad] = (),
     network: Network = NO_NETWORK,
     switching: Sequence[Switching] = (),
+    renting: Renting | None = None,
     estimates: str = USER,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
@@ -122,6 +124,7 @@ def run(
             `Schedule.services`.
         network: the lines between the nodes, see `read_network`; default: sending costs nothing.
         switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
+        renting: what can be rented, see `read_renting`; default: nothing. Policies that do not rent ignore it.
         estimates: `user`, those of the workload; `last-two` or `predicted`, predictions from the jobs that have ended,
             see `headway.history.predictors`; a job for which there is none has its own estimate.
 
@@ -149,6 +152,7 @@ def run(
             services=[load.made(len(workload) + number, slots) for number, load in enumerate(services)],
             network=network,
             switching=switching,
+            renting=renting,
             predictor=predictor(estimates),
         )
         return simulation.run(progress)

@@ -1,0 +1,123 @@
+"""Machines that are rented in a simulation: when they come, what they cost, and what a future of them is like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.metrics import summarise
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import Kind
+from headway.model.node import NodeSpec
+from headway.model.plan import Plan
+from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.schedule import Schedule, task_runs
+from headway.model.snapshot import BATCH, Policy, Snapshot
+from headway.model.workload import Workload, workload_us
+from headway.policies.backfill import Easy
+from headway.policies.registry import find as installed
+from headway.sim.kernel import Simulation
+
+HOURLY = Offer("cloud", "hourly", 1, 6 * UNIT, period=HOUR, start_time=100 * SECOND, limit=2)
+SECONDLY = replace(HOURLY, type="secondly", period=SECOND, price=36 * UNIT, speed=2.0)
+OWN = (NodeSpec("own", 1),)
+
+
+class OneEach:
+    """Rents a machine for each job that waits, if none was rented for it yet."""
+
+    per_instant = task_rounds = True
+    serves = BATCH
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan, market = Easy()(view), view.market
+        asked = {rental.job for rental in market.rentals.values()} | {wanted.job for wanted in plan.allocations}
+        for job in view.waiting:
+            if job.id not in asked:
+                plan.rent("cloud", market.renting.offers[0].type, job.id, "it waits")
+        return plan
+
+
+def find(text: str) -> Policy:
+    return OneEach() if text == "one-each" else installed(text)
+
+
+def bags(*run_times: int) -> Workload:
+    return workload_us(
+        release=[0] * len(run_times),
+        runtime=[time * SECOND for time in run_times],
+        estimate=[time * SECOND for time in run_times],
+        kind=int(Kind.BAG),
+        user=["ann"] * len(run_times),
+    )
+
+
+def simulate(workload: Workload, renting: Renting) -> Schedule:
+    def audit(core: Scheduler) -> None:
+        core.check()
+
+    return Simulation(workload, OWN, find, "one-each", renting=renting, record=True, audit=audit).run()
+
+
+def test_a_machine_comes_after_its_start_and_is_given_back_when_its_hour_is_over() -> None:
+    done = simulate(bags(5000, 50), Renting((HOURLY,)))
+    (row,) = done.rentals
+    assert (row.node, row.type, row.job, row.user, row.asked) == ("cloud-r1", "hourly", 1, "ann", 0)
+    assert (row.since, row.until) == (0, HOUR - 60 * SECOND)
+    assert row.cost == 6 * UNIT
+    assert summarise(done)["money"] == 6.0
+    (run,) = task_runs(done, 1)
+    assert (run.nodes, run.start, run.end) == (("cloud-r1",), 100 * SECOND, 150 * SECOND)
+
+
+def test_what_is_billed_by_the_second_is_given_back_at_once() -> None:
+    done = simulate(bags(5000, 50), Renting((SECONDLY,)))
+    (row,) = done.rentals
+    assert (row.since, row.until) == (0, 125 * SECOND), "its speed is 2, so the task takes 25 s"
+    assert row.cost == 36 * UNIT * 125 // 3600
+
+
+def test_a_task_that_runs_beyond_the_hour_pays_for_another() -> None:
+    done = simulate(bags(9000, 3599), Renting((HOURLY,)))
+    assert [(row.until, row.cost) for row in done.rentals] == [(2 * HOUR - 60 * SECOND, 12 * UNIT)]
+
+
+def test_a_budget_ends_what_it_has_no_room_for() -> None:
+    """The second hour is not paid for, so the task is killed, and runs again on the cluster's own slot."""
+    done = simulate(bags(9000, 3599), Renting((HOURLY,), budget_job=7 * UNIT))
+    first, *more = done.rentals
+    assert (first.until, first.cost) == (HOUR - 60 * SECOND, 6 * UNIT)
+    assert not more, "the job has used up its budget"
+    assert done.refused["over_budget"] > 0
+    assert task_runs(done, 1)[0].nodes == ("own",)
+    assert done.lost == (HOUR - 160 * SECOND), "what it did there is lost"
+
+
+@pytest.mark.parametrize("offer", [HOURLY, SECONDLY])
+@pytest.mark.parametrize("cut", [0, 50, 100, 120, 3500, 3541])
+def test_a_future_of_a_state_is_what_the_simulation_would_have_gone_on_with(offer: Offer, cut: int) -> None:
+    workload, renting = bags(5000, 50, 4000), Renting((offer,))
+    whole = Simulation(workload, OWN, find, "one-each", renting=renting)
+    done = whole.run()
+    part = Simulation(workload, OWN, find, "one-each", renting=renting)
+    part.advance(cut * SECOND)
+    state: StateRecord = part.scheduler.dump()
+    future = Simulation.from_state(
+        state,
+        find,
+        timing={job.spec.id: int(workload.runtime[job.spec.id]) for job in state.jobs},
+        left=part.left(),
+    )
+    rest = future.run()
+    ends = {int(job): end for job, end in zip(done.label, done.end.tolist(), strict=True)}
+    assert {int(job): end for job, end in zip(rest.label, rest.end.tolist(), strict=True)} == {
+        job.spec.id: ends[job.spec.id] for job in state.jobs
+    }
+    open_at_cut = [row for row in done.rentals if row.until > cut * SECOND]
+    assert [(row.number, row.until, row.cost) for row in rest.rentals] == [
+        (row.number, row.until, row.cost) for row in open_at_cut
+    ]
+    assert all(row.until < NEVER for row in rest.rentals)
