@@ -38,6 +38,8 @@ COMMANDS: Final = {
     "node": ("headway.cli.node", "Add, drain, remove, resize and switch nodes."),
     "metrics": ("headway.cli.check", "Show what collectors measured on the nodes."),
     "checker": ("headway.cli.check", "Show the status checker, or switch it on or off."),
+    "sites": ("headway.cli.rent", "Show the sites, and what runs tasks there."),
+    "rent": ("headway.cli.rent", "Show what is rented, since when, for whom, and what it costs."),
     "energy": ("headway.cli.energy", "Show what the nodes took."),
     "incidents": ("headway.cli.check", "List what an operator should know."),
     "requests": ("headway.cli.check", "List who asked for what."),

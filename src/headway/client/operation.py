@@ -26,6 +26,7 @@ from headway.wire import (
     PENALTIES,
     POLICY,
     REMOVE_NODE,
+    RENTALS,
     REQUESTS,
     RESIZE_NODE,
     REVOKE_TOKEN,
@@ -33,6 +34,7 @@ from headway.wire import (
     SERVICES,
     SET_CHECKER,
     SHUTDOWN,
+    SITES,
     STATISTICS,
     SWITCH_NODE_OFF,
     SWITCH_NODE_ON,
@@ -53,9 +55,11 @@ from headway.wire import (
     NodeSize,
     PolicyChoice,
     PolicyText,
+    RentingReport,
     RequestReport,
     Role,
     ServiceReport,
+    SiteDetail,
     Statistics,
     TokenReport,
 )
@@ -278,6 +282,15 @@ class Operation:
     def costs(self) -> Costs:
         """What late jobs cost, so far and expected, in all and by user."""
         answer: Costs = self._server.ask(PENALTIES)
+        return answer
+
+    def sites(self) -> list[SiteDetail]:
+        """The sites, with what runs tasks there and their nodes counted."""
+        return list(self._server.ask(SITES).sites)
+
+    def rentals(self) -> RentingReport:
+        """What can be rented, which machines are, for whom, and what they cost."""
+        answer: RentingReport = self._server.ask(RENTALS)
         return answer
 
     def energy(

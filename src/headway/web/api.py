@@ -55,7 +55,7 @@ from headway.errors import (
     Unavailable,
     did_you_mean,
 )
-from headway.live import advising, ended, output, reports, requests, retry, served, tasks
+from headway.live import advising, ended, output, rented, reports, requests, retry, served, tasks
 from headway.live.aside import aside, gives_threads
 from headway.live.changes import check_change
 from headway.live.checker import Checker
@@ -252,6 +252,8 @@ class Api:
             wire.MYSELF: self._myself,
             wire.ENERGY: self._energy,
             wire.PENALTIES: self._penalties,
+            wire.SITES: self._sites,
+            wire.RENTALS: self._rentals,
             wire.SERVICES: self._services,
             wire.SERVICE: self._service,
             wire.STATISTICS: self._statistics,
@@ -749,6 +751,12 @@ class Api:
 
     async def _penalties(self, asked: Asked) -> wire.Costs:
         return await reports.costs(self._driver)
+
+    async def _sites(self, asked: Asked) -> wire.SiteList:
+        return rented.site_list(self._driver)
+
+    async def _rentals(self, asked: Asked) -> wire.RentingReport:
+        return rented.renting_report(self._driver)
 
     async def _services(self, asked: Asked) -> wire.ServiceList:
         found = served.report(self._driver)

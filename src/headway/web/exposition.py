@@ -6,6 +6,7 @@ Labels have few values: no job, node, user or policy is one. Only the names of s
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -28,6 +29,7 @@ from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
 from headway.live.meter import EnergyMeter
+from headway.live.rented import renting_report
 from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import Totals
 from headway.live.tally import INCIDENTS, REFUSED
@@ -35,6 +37,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, settings_of
+from headway.model.renting import STAGE_WORDS
 from headway.model.slots import count
 from headway.model.window import RESPONSE_BOUNDS
 from headway.wire import Cost
@@ -51,7 +54,7 @@ SERVICES_MAX: Final = 100
 """So many services are shown, the first by name."""
 
 USERS_MAX: Final = 100
-"""So many users are shown, those whose open jobs are expected to cost the most."""
+"""So many users are shown, those whose open jobs are expected to cost the most, or who have paid the most."""
 
 NODES_MAX: Final = 1000
 """For so many nodes it is shown what they draw."""
@@ -65,8 +68,8 @@ async def exposition(driver: Driver, delay: LoopDelay, meter: EnergyMeter | None
     """Everything, in the text format of Prometheus."""
     ready, costs = await tasks_waiting(driver), await open_costs(driver)
     families = []
-    parts = (_families(driver, delay, ready, costs), _of_services(driver), _of_energy(driver, meter))
-    for place, family in enumerate(chain.from_iterable(parts)):
+    of_server, of_energy = _families(driver, delay, ready, costs), _of_energy(driver, meter)
+    for place, family in enumerate(chain(of_server, _of_services(driver), of_energy, _of_rentals(driver))):
         families.append(family)
         if place % READ_AT_ONCE == 0:
             await asyncio.sleep(0)  # some are counted over all that runs
@@ -189,6 +192,21 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
     ready = {name: len(one.instances) for name, one in there.items()}
     yield _by("headway_service_instances", "Instances that are ready.", "service", ready)
     yield _by("headway_service_penalty", "What the windows of a service have cost so far.", "service", penalties)
+
+
+def _of_rentals(driver: Driver) -> Iterator[Metric]:
+    """What is rented, and what it costs, where anything can be."""
+    found = renting_report(driver)
+    if not (found.offers or found.rented):
+        return
+    there = Counter(dict.fromkeys(STAGE_WORDS.values(), 0))
+    there.update(rental.stage for rental in found.rentals)
+    yield _by("headway_rentals", "Machines that were asked for and are not given back yet, by stage.", "stage", there)
+    paid = dict(sorted(found.paid_by_user.items(), key=lambda each: -each[1])[:USERS_MAX])
+    yield _by("headway_money_paid", "What rented machines have cost so far, by user.", "user", paid)
+    yield _gauge("headway_money_paid_today", "What counts in the budget of today.", found.paid_today)
+    about = "Machines that were given back because they never joined."
+    yield _count("headway_rentals_never_joined", about, found.never_joined)
 
 
 def _of_energy(driver: Driver, meter: EnergyMeter | None) -> Iterator[Metric]:

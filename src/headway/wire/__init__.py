@@ -86,6 +86,7 @@ from headway.wire.operation import (
     SiteReport,
     Statistics,
 )
+from headway.wire.renting import OfferReport, RentalReport, RentingReport, SiteDetail, SiteList
 from headway.wire.results import (
     Acknowledgement,
     Message,
@@ -129,6 +130,7 @@ from headway.wire.routes import (
     POLICY,
     PROMETHEUS,
     REMOVE_NODE,
+    RENTALS,
     REQUEST,
     REQUESTS,
     RESIZE_NODE,
@@ -140,6 +142,7 @@ from headway.wire.routes import (
     SERVICES,
     SET_CHECKER,
     SHUTDOWN,
+    SITES,
     STATISTICS,
     SUBMIT,
     SWITCH_NODE_OFF,

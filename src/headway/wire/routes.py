@@ -49,6 +49,7 @@ from headway.wire.operation import (
     Requests,
     Statistics,
 )
+from headway.wire.renting import RentingReport, SiteList
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
 from headway.wire.roles import ADMINISTERS, ANYBODY, LOOK, OPERATES, OWN, SUBMITS
 from headway.wire.services import ServiceList, ServiceReport
@@ -326,6 +327,17 @@ ENERGY: Final = Route(
     summary="What the nodes took, by node, site, user and job; and what the processors' counters say.",
     right=LOOK,
 )
+SITES: Final = Route(
+    "sites", "GET", f"{API}/sites", SiteList, summary="The sites, what runs tasks there, and their nodes.", right=LOOK
+)
+RENTALS: Final = Route(
+    "rentals",
+    "GET",
+    f"{API}/rentals",
+    RentingReport,
+    summary="What can be rented, which machines are, for whom, and what they cost.",
+    right=LOOK,
+)
 PENALTIES: Final = Route(
     "penalties",
     "GET",
@@ -416,6 +428,8 @@ ROUTES: Final = (
         REQUESTS,
         ENERGY,
         PENALTIES,
+        SITES,
+        RENTALS,
         AUDIT,
         TOKENS,
         CREATE_TOKEN,

@@ -58,6 +58,7 @@ RIGHTS: dict[wire.Route, tuple[Role | None, str]] = {
                 wire.METRICS,
             ),
             *(wire.CHECKER, wire.INCIDENTS, wire.ENERGY, wire.PENALTIES, wire.SERVICES, wire.SERVICE),
+            *(wire.SITES, wire.RENTALS),
             *(wire.STATISTICS, wire.PROMETHEUS, wire.OPENAPI, wire.MYSELF),
         ),
         (VIEWER, ""),
