@@ -59,6 +59,8 @@ ReasonName = Literal[
     "RUNS_ALONE_NEXT",
     "NODES_COME_ON",
     "NODES_STUCK",
+    "MACHINE_COMES",
+    "NOT_TO_BE_RENTED",
 ]
 """The names of `headway.model.plan.Reason`."""
 

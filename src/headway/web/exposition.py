@@ -195,12 +195,10 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
 
 
 def _of_rentals(driver: Driver) -> Iterator[Metric]:
-    """What is rented, and what it costs, where anything can be."""
+    """What is rented, and what it costs."""
     found = renting_report(driver)
-    if not (found.offers or found.rented):
-        return
-    there = Counter(dict.fromkeys(STAGE_WORDS.values(), 0))
-    there.update(rental.stage for rental in found.rentals)
+    stages = Counter(rental.stage for rental in found.rentals)
+    there = {str(stage): float(stages[stage]) for stage in STAGE_WORDS.values()}
     yield _by("headway_rentals", "Machines that were asked for and are not given back yet, by stage.", "stage", there)
     paid = dict(sorted(found.paid_by_user.items(), key=lambda each: -each[1])[:USERS_MAX])
     yield _by("headway_money_paid", "What rented machines have cost so far, by user.", "user", paid)

@@ -31,7 +31,7 @@ from .test_api import TOKEN, Rig, run
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
-LABELS = {"file", "kind", "le", "outcome", "result", "rule", "status", "tier", "user", "version"}
+LABELS = {"file", "kind", "le", "outcome", "result", "rule", "stage", "status", "tier", "user", "version"}
 
 
 def read(text: bytes) -> Samples:
