@@ -9,17 +9,19 @@ import pytest
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.metrics import summarise
+from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.renting import HOUR, UNIT, Offer, Renting
-from headway.model.schedule import Schedule, task_runs
+from headway.model.schedule import STATUSES, Schedule, task_runs
 from headway.model.snapshot import BATCH, Policy, Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
 from headway.sim.kernel import Simulation
+from headway.sim.world import World
 
 HOURLY = Offer("cloud", "hourly", 1, 6 * UNIT, period=HOUR, start_time=100 * SECOND, limit=2)
 SECONDLY = replace(HOURLY, type="secondly", period=SECOND, price=36 * UNIT, speed=2.0)
@@ -94,6 +96,22 @@ def test_a_budget_ends_what_it_has_no_room_for() -> None:
     assert done.refused["over_budget"] > 0
     assert task_runs(done, 1)[0].nodes == ("own",)
     assert done.lost == (HOUR - 160 * SECOND), "what it did there is lost"
+
+
+def test_spot_machines_are_taken_back_and_no_job_is_lost() -> None:
+    """They are gone after ten minutes in the mean; what they have done is saved as soon as that is told."""
+    spot = Renting((replace(SECONDLY, spot=True, limit=9),))
+    world = World(spot_life=600.0, seed=3)
+    done = Simulation(
+        bags(5000, 900, 900, 900, 900), OWN, find, "one-each", renting=spot, record=True, world=world
+    ).run()
+    assert (done.status == STATUSES.index(JobStatus.SUCCEEDED)).all()
+    assert (done.lost, done.migrations > 0) == (0, True)
+    lives = [world.life(row.number) for row in done.rentals]
+    for row, life in zip(done.rentals, lives, strict=True):
+        assert life is not None
+        assert row.until - row.asked <= round(life * SECOND) + 1
+        assert row.cost == spot.offers[0].bill(row.until - row.since)
 
 
 @pytest.mark.parametrize("offer", [HOURLY, SECONDLY])

@@ -95,6 +95,9 @@ QUIET_SECONDS: Final = 0.5
     help="Standard deviation of the logarithm of a random factor on run times; 0: none.",
 )
 @click.option(
+    "--spot-life", metavar="TIME", help="Spot machines are taken back after this time, in the mean; default: never."
+)
+@click.option(
     "--estimates",
     type=click.Choice(["user", "last-two", "predicted", "exact"]),
     default="user",
@@ -127,6 +130,7 @@ def simulate(
     migration_cost: str,
     kill_cost: str,
     noise: float,
+    spot_life: str | None,
     estimates: str,
     batches: int | None,
     warm_up: float | None,
@@ -166,6 +170,7 @@ def simulate(
         cpu=cpu,
         migration_cost=seconds_in(migration_cost, "--migration-cost"),
         kill_cost=seconds_in(kill_cost, "--kill-cost"),
+        spot_life=None if spot_life is None else seconds_in(spot_life, "--spot-life"),
     )
     workload = trace.read(held)
     if estimates == "exact":

@@ -48,6 +48,7 @@ from headway.model.events import (
     NodeOn,
     NodeUp,
     PolicyChosen,
+    Reclaimed,
     Rented,
     RentingChosen,
     Returned,
@@ -99,6 +100,9 @@ PROGRESS_EVERY: Final = 4096
 
 MACHINE: Final = 3
 """What stands third in the entries of the heap about rented machines."""
+
+NOTICE: Final = 120 * SECOND
+"""So long before a spot machine is taken back, that is told; as on Amazon EC2."""
 
 IDLE_WAKES_MAX: Final = 10_000
 """After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
@@ -397,6 +401,12 @@ class Simulation:
         at = rental.ready_at
         heappush(self._heap, (now, NODE, number, MACHINE, 0, Rented(now, number, rental.node)))
         heappush(self._heap, (at, NODE, number, MACHINE, 1, NodeJoined(at, rental.offer.node(rental.node))))
+        life = self._world.life(number) if rental.offer.spot else None
+        if life is not None:
+            until = now + from_seconds(life)
+            told = max(now, until - NOTICE)
+            heappush(self._heap, (told, NODE, number, MACHINE, 3, Reclaimed(told, number, until)))
+            heappush(self._heap, (until, NODE, number, MACHINE, 4, Returned(until, number)))
 
     def _is_awaited(self, event: Event, number: int) -> bool:
         """Whether what is to happen to a rented machine is still to happen."""

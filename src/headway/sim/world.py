@@ -39,6 +39,8 @@ class World:
             after it was killed.
         cpu: what the scheduler knows of the CPU use of processes. "given": what the workload says; "drawn": also the
             drawn values of the other jobs; "unknown": nothing. The actual CPU use is the same in all three.
+        spot_life: seconds after which a spot machine is taken back, in the mean; each draws its own, exponentially
+            distributed. None: none is.
     """
 
     noise: float = 0.0
@@ -48,6 +50,7 @@ class World:
     migration_cost: float = 20.0
     kill_cost: float = 0.0
     cpu: CpuKnown = "given"
+    spot_life: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
@@ -61,8 +64,16 @@ class World:
         for name in ("migration_cost", "kill_cost"):
             if not 0 <= getattr(self, name) < COST_MAX:
                 raise InvalidInput(name, getattr(self, name), f"seconds, 0 or more, less than {COST_MAX:g}")
+        if self.spot_life is not None and not 0 < self.spot_life < COST_MAX:
+            raise InvalidInput("spot_life", self.spot_life, f"seconds, more than 0, less than {COST_MAX:g}, or none")
         if self.cpu not in get_args(CpuKnown):
             raise InvalidInput("cpu", self.cpu, ", ".join(get_args(CpuKnown)))
+
+    def life(self, rental: int) -> float | None:
+        """Seconds after which this spot machine is taken back; None: never."""
+        if self.spot_life is None:
+            return None
+        return float(np.random.default_rng((self.seed, rental)).exponential(self.spot_life))
 
     def factor(self, job: int, task: int, attempt: int) -> float:
         """The factor on the run time of one attempt; its median is 1."""
