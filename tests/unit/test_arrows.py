@@ -34,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "wire": {"given", "model", "errors", "services"},
     "config": {"engines", "model", "errors", "times"},
     "core": {"model", "errors"},
+    "renting": LEAF | {"times"},
     "advice": {"core", "model", "errors", "wire"},
     "policies": LEAF,
     "policy_files": LEAF | {"policies"},
@@ -49,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "joblib": {"client"},
     "history": {"core", "errors", "model"},
     "sim": {"advice", "core", "history", "model", "errors"},
-    "live": {"advice", "core", "files", "history", "given", "model", "errors", "services", "times", "wire"},
+    "live": {"advice", "core", "files", "history", "given", "model", "errors", "renting", "services", "times", "wire"},
     "web": {"access", "advice", "live", "core", "model", "errors", "services", "times", "wire"},
     "server": LEAF
     | {"access", "advice", "certificates", "collectors", "config", "engines", "live", "policies", "private", "web"},

@@ -85,6 +85,10 @@ class Sites:
         """Whether a node of an earlier run can be in service still: its site's engine finds nodes, or it was added."""
         return node.found == (node.site in self._finding) and (node.site in self.engines or self.own is not None)
 
+    def finds(self, site: str) -> bool:
+        """Whether the engine of a site finds its nodes by itself."""
+        return site in self._finding
+
     def pids(self) -> dict[str, int]:
         """The process of each node that is on this machine."""
         return {} if self.own is None else self.own.pids()

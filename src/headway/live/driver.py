@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,7 @@ from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
 from headway.live.parts import Parts
 from headway.live.performing import Performer, left_undone
+from headway.live.renting import Renter
 from headway.live.retention import Retention
 from headway.live.room import Room
 from headway.live.services import NO_DOOR, Door, Services
@@ -60,7 +62,7 @@ from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
-from headway.model.actions import JobStatus, SwitchOff, SwitchOn
+from headway.model.actions import JobStatus, RentMachine, ReturnMachine, SwitchOff, SwitchOn
 from headway.model.events import (
     Event,
     Incident,
@@ -68,6 +70,7 @@ from headway.model.events import (
     JobChanged,
     NetworkChosen,
     NodeDown,
+    RentingChosen,
     RulesChosen,
     SwitchingChosen,
     TaskEnded,
@@ -80,8 +83,10 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.power import Switching
+from headway.model.renting import Renting
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, PolicySource
+from headway.renting.provider import Provider
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +102,10 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
+CLUSTER: Final = "cluster"
+"""Under this name the journal has what the tokens of this cluster's machines begin with."""
+
+NO_PROVIDERS: Final[Mapping[str, Provider]] = {}
 NO_FACTS: Final[Mapping[str, str]] = {}
 
 STOPPED: Final = "stopped"
@@ -150,6 +159,7 @@ class Driver:
         advise: Advise | None = None,
         door: Door | str = NO_DOOR,
         sites: Sites = HERE,
+        providers: Mapping[str, Provider] = NO_PROVIDERS,
     ) -> None:
         self.journal = journal
         self.sites = sites
@@ -226,6 +236,16 @@ class Driver:
         self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
         self.services = Services(self, self._ledger, journal, clock, door)
         self._switches = Switches(self, engine)
+        self._cluster = journal.fact(CLUSTER) or secrets.token_hex(6)
+        self._renter = Renter(
+            self,
+            engine,
+            providers,
+            self._cluster,
+            finds=sites.finds,
+            served=self.nodes.serve,
+            read_ahead=settings.read_ahead,
+        )
         self._performer = Performer(
             self._ledger,
             journal,
@@ -237,6 +257,7 @@ class Driver:
             self.services.terms,
             settings.result_max,
             self._switches,
+            self._renter,
         )
 
     @property
@@ -273,6 +294,7 @@ class Driver:
         first: Iterable[NodeSpec] = (),
         network: Network | None = None,
         switching: Sequence[Switching] | None = None,
+        renting: Renting | None = None,
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
@@ -283,6 +305,7 @@ class Driver:
             first: where `nodes` is None and none was in service before.
             network: the lines between the nodes from now on; None: those that were before.
             switching: how nodes are switched off and on from now on; None: as before.
+            renting: what can be rented from now on; None: as before.
             facts: become durable with all that, for the next start (`Journal.fact`).
 
         Raises:
@@ -339,6 +362,8 @@ class Driver:
             feed(turn, NetworkChosen(turn.now, network))
         if switching is not None and tuple(switching) != tuple(self.core.state.switching.values()):
             feed(turn, SwitchingChosen(turn.now, tuple(switching)))
+        if renting is not None and renting != self.core.state.market.renting:
+            feed(turn, RentingChosen(turn.now, renting))
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
@@ -349,14 +374,16 @@ class Driver:
         self._ledger.wake(turn, always=True)
         attempts = {(one.job.id, one.task, one.number): one for one in state.attempts()}
         turn.actions[:0] = left_undone(found, attempts)
-        turn.batch.facts += facts.items()
+        turn.batch.facts += {**facts, CLUSTER: self._cluster}.items()
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
         asked_now = {action.node for action in turn.actions if isinstance(action, SwitchOff | SwitchOn)}
+        rented_now = {action.rental for action in turn.actions if isinstance(action, RentMachine | ReturnMachine)}
         self._perform(turn)
         self._follow()
         self._switches.go_on(asked_now)
+        self._renter.go_on(rented_now)
         self.journal.hurry()
         self._steps = []
         self._unwatch = self._clock.watch(self._stepped)
@@ -365,7 +392,7 @@ class Driver:
         self._ask_for_turn()
 
     def _to_serve(self, named: tuple[NodeSpec, ...] | None) -> tuple[NodeSpec, ...]:
-        """The nodes that are to be in service: those that are named, else all; in any case those that were found.
+        """The nodes that are to be in service: those that are named, else all; in any case the found and rented ones.
 
         Those of sites that there are no longer are not.
         """
@@ -373,7 +400,9 @@ class Driver:
         if named is None:
             return kept
         names = {node.name for node in named}
-        return (*named, *(node for node in kept if node.found and node.name not in names))
+        rented = self.core.state.market.nodes
+        others = (node for node in kept if node.name not in names and (node.found or node.name in rented))
+        return (*named, *others)
 
     def _dark_of(self, nodes: Iterable[NodeSpec]) -> set[str]:
         """Those of these nodes that are off, or going off or coming on: the engine does not start them."""
@@ -429,6 +458,7 @@ class Driver:
             self._consultant.put_down()
             self.forecasts.stop()
             await self._switches.close()
+            await self._renter.close()
             await self.services.close()
             await self.nodes.settle()
             await self._engine.stop()

@@ -30,6 +30,8 @@ from headway.model.actions import (
     JobStatus,
     Kill,
     Launch,
+    RentMachine,
+    ReturnMachine,
     Settle,
     Suspend,
     SwitchOff,
@@ -72,6 +74,9 @@ ESTIMATES: Final = "estimates"
 """Under this name the journal has what policies knew of run times in the last run."""
 
 SERVICE: Final = Kind.SERVICE
+
+ToPerform = Launch | Kill | ChangeTier | Suspend | SwitchOff | SwitchOn | RentMachine | ReturnMachine
+"""What is done when it is durable."""
 
 T = TypeVar("T")
 
@@ -127,7 +132,7 @@ class Entry:
 
     now: Instant
     batch: Batch = field(default_factory=Batch)
-    actions: list[Launch | Kill | ChangeTier | Suspend | SwitchOff | SwitchOn] = field(default_factory=list)
+    actions: list[ToPerform] = field(default_factory=list)
     concluded: list[tuple[JobSpec, JobStatus, float]] = field(default_factory=list)
     incidents: list[str] = field(default_factory=list)
     files: int = 0
@@ -417,7 +422,7 @@ class Ledger:
                         batch.losses += checks.losses(kept.view, now)
                         batch.costs += checks.costs(kept.view, now)
                     self._tell(entry, kept, action.job, None, action.status.value)
-                case Kill() | ChangeTier() | Suspend() | SwitchOff() | SwitchOn():
+                case Kill() | ChangeTier() | Suspend() | SwitchOff() | SwitchOn() | RentMachine() | ReturnMachine():
                     entry.actions.append(action)
                 case Wake() | Consult():
                     pass  # `wake_at` says when; the consultant sees in the core's state that a question is open

@@ -20,11 +20,12 @@ from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.intake import TAKEN_AT_ONCE
 from headway.live.ledger import Ledger, OpenJob
+from headway.live.renting import Renter
 from headway.live.store.journal import Journal, work_of
 from headway.live.switches import Switches
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
-from headway.model.actions import ChangeTier, Kill, Launch, Suspend, SwitchOff, SwitchOn
+from headway.model.actions import ChangeTier, Kill, Launch, RentMachine, ReturnMachine, Suspend, SwitchOff, SwitchOn
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
@@ -58,6 +59,7 @@ class Performer:
         instance: what the instances of a service are told on a node.
         result_max: the most bytes that a result may have.
         switches: switches nodes off and on.
+        renter: rents machines and gives them back.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Performer:
         instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms],
         result_max: int,
         switches: Switches,
+        renter: Renter,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
@@ -83,6 +86,7 @@ class Performer:
         self._instance = instance
         self._result_max = result_max
         self._switches = switches
+        self._renter = renter
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._works: dict[JobId, bytes] = {}  # of jobs that came with the turn that is performed
         self._unlaunched: set[base.AttemptKey] = set()
@@ -100,6 +104,8 @@ class Performer:
         for action in turn.actions:
             if isinstance(action, SwitchOff | SwitchOn):
                 self._switches.perform(action)
+            elif isinstance(action, RentMachine | ReturnMachine):
+                self._renter.perform(action)
             elif error := raised_by(partial(self._act, action)):
                 self._failed(action, error, 1)
         self._works = {}

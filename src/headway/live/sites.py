@@ -25,6 +25,10 @@ class Sites(Protocol):
         """Whether a node of an earlier run can be in service still."""
         ...
 
+    def finds(self, site: str) -> bool:
+        """Whether the engine of a site finds its nodes by itself."""
+        ...
+
 
 class _Here:
     """One engine, whatever the sites are called."""
@@ -35,6 +39,10 @@ class _Here:
     def keeps(self, node: NodeSpec) -> bool:
         """Every node."""
         return True
+
+    def finds(self, site: str) -> bool:
+        """No: nodes are added."""
+        return False
 
 
 HERE: Final = _Here()

@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from headway.core.scheduler import Scheduler
 from headway.core.switching import settings_for
 from headway.engines import base
-from headway.errors import HeadwayError, Unavailable, in_short
+from headway.errors import HeadwayError, in_short
 from headway.live.commands import CommandFailed, run_command
-from headway.live.store.journal import NotNow
+from headway.live.happened import record
 from headway.live.troubles import said
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, Incident, NodeOff, NodeOn, SwitchFailed
@@ -31,9 +31,6 @@ from headway.model.power import PowerState, Switching
 from headway.model.snapshot import NodeView
 
 log = logging.getLogger(__name__)
-
-RECORD_AGAIN: Final = 1.0
-"""Seconds after which it is tried again to record what has happened, while the journal takes nothing."""
 
 
 class NotSwitched(HeadwayError):
@@ -133,7 +130,7 @@ class Switches:
             await self._failed(action, detail, serves=serves)
             return
         log.info("node %s is off", name)
-        await self._record(lambda now: [NodeOff(now, name, action.switch)])
+        await record(self._recorder, lambda now: [NodeOff(now, name, action.switch)])
 
     async def _on(self, action: SwitchOn) -> None:
         name, node = action.node, self._node(action.node)
@@ -156,7 +153,7 @@ class Switches:
             await self._engine.leave(name)
             return
         log.info("node %s is on", name)
-        await self._record(lambda now: [NodeOn(now, name, action.switch)])
+        await record(self._recorder, lambda now: [NodeOn(now, name, action.switch)])
 
     async def _within(self, limit: Duration, step: Awaitable[None], what: str) -> None:
         """Let the engine start or end a node's agent.
@@ -200,16 +197,4 @@ class Switches:
             return [failed, incident]
 
         log.warning("%s: %s: %s", "node_not_off" if is_off else "node_not_on", name, told)
-        await self._record(events)
-
-    async def _record(self, events: Callable[[Instant], Sequence[Event]]) -> None:
-        """Record what has happened. It has happened, so this is tried until it is done."""
-        while True:
-            try:
-                await self._recorder.request(events)
-            except Unavailable:
-                return  # the server ends; at its next start it looks again
-            except NotNow:
-                await asyncio.sleep(RECORD_AGAIN)
-            else:
-                return
+        await record(self._recorder, events)

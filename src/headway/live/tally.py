@@ -50,6 +50,9 @@ INCIDENTS: Final = (
     *(
         "policy_absent",
         "port_changed",
+        "provider_unsure",
+        "rental_failed",
+        "rental_orphaned",
         "replay_differs",
         "shut_down",
         "step_failed",

@@ -74,9 +74,9 @@ class Offer:
         """What is billed of the time that a machine was rented for.
 
         >>> [Offer("cloud", "small", 2, UNIT, period=HOUR).billed(time * SECOND) // SECOND for time in (0, 1, 3601)]
-        [60, 3600, 7200]
+        [3600, 3600, 7200]
         """
-        return max(self.minimum, -(-max(0, time) // self.period) * self.period)
+        return max(self.minimum, -(-max(1, time) // self.period) * self.period)
 
     def bill(self, time: Duration) -> Money:
         """What a machine costs that was rented for so long.

@@ -1,0 +1,1 @@
+"""Machines that are rented: price lists, which to choose, and the providers that rent them out."""

@@ -1,0 +1,278 @@
+"""Machines that are rented live: providers that fail, answer late or not at all, and servers that die meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from headway.live import renting as module
+from headway.live.driver import Driver
+from headway.live.rented import renting_report, site_list
+from headway.live.settings import DriverSettings
+from headway.live.store.journal import Journal
+from headway.model.events import Incident, Rented
+from headway.model.instant import SECOND
+from headway.model.plan import Plan
+from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.snapshot import BATCH, Policy, Snapshot
+from headway.policies.backfill import Easy
+from headway.policies.registry import find as installed
+from headway.renting.provider import Machine, NotRented, Unsure
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+from ..waiting import becomes
+
+pytestmark = pytest.mark.anyio
+
+NODES = (node("own"),)
+HOURLY = Offer("cloud", "small", 2, 6 * UNIT, period=HOUR, start_time=100 * SECOND, limit=2)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked again is asked again at once."""
+    monkeypatch.setattr(module, "AGAIN", (0.001, 0.01))
+    monkeypatch.setattr(module, "LOOK", 0.02)
+
+
+class OneForAll:
+    """Rents a machine while more waits than runs, up to one."""
+
+    per_instant = task_rounds = True
+    serves = BATCH
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = Easy()(view)
+        placed = {wanted.job for wanted in plan.allocations}
+        waits = [job for job in view.waiting if job.id not in placed]
+        if waits and not view.market.rentals:
+            plan.rent("cloud", "small", waits[0].id, "it waits")
+        return plan
+
+
+def find(text: str) -> Policy:
+    return OneForAll() if text == "one-for-all" else installed(text)
+
+
+class Cloud:
+    """A provider whose machines outlive servers. Each request fails by chance, before or after it was carried out.
+
+    Attributes:
+        alive: the machines there are, by token; `ever` all there ever were.
+        refuses: why nothing can be rented; empty: it can.
+    """
+
+    def __init__(self, seed: int = 0, unsure: float = 0.0) -> None:
+        self.chance = Random(seed)
+        self.unsure = unsure
+        self.alive: dict[str, Machine] = {}
+        self.ever: list[str] = []
+        self.back: dict[str, float] = {}
+        self.refuses = ""
+
+    def _may_fail(self) -> None:
+        if self.chance.random() < self.unsure:
+            raise Unsure("no answer within 5 s")
+
+    async def start(self, token: str, type: str, node: str) -> Machine:
+        await asyncio.sleep(0)
+        self._may_fail()
+        if self.refuses:
+            raise NotRented(self.refuses)
+        if token not in self.alive:
+            self.ever.append(token)
+            self.alive[token] = Machine(f"i-{len(self.ever)}", token, type)
+        await asyncio.sleep(0)
+        self._may_fail()
+        return self.alive[token]
+
+    async def end(self, token: str) -> bool:
+        await asyncio.sleep(0)
+        self._may_fail()
+        was_there = self.alive.pop(token, None) is not None
+        self._may_fail()
+        return not was_there or self.chance.random() > self.unsure
+
+    async def machines(self) -> list[Machine]:
+        await asyncio.sleep(0)
+        self._may_fail()
+        return list(self.alive.values())
+
+    async def reclaimed(self) -> dict[str, float]:
+        return dict(self.back)
+
+    async def close(self) -> None:
+        pass
+
+
+class Site:
+    """A driver with a fake engine and a provider."""
+
+    def __init__(self, folder: Path, cloud: Cloud) -> None:
+        self.data = folder / "data"
+        self.cloud = cloud
+        self.clock = ManualClock()
+        self.engine = FakeEngine()
+        self.driver: Driver
+
+    @asynccontextmanager
+    async def runs(self, renting: Renting | None = None, *, dies: bool = False) -> AsyncIterator[None]:
+        with closing(Journal(self.data)) as journal:
+            self.engine = FakeEngine()
+            settings = DriverSettings(policy="one-for-all")
+            self.driver = Driver(journal, self.engine, self.clock, find, settings, providers={"cloud": self.cloud})
+            await self.driver.start(NODES, renting=renting)
+            yield
+            self.driver.core.check()
+            self.events = [event for _, event in journal.events()]
+            if dies:
+                await self.driver._renter.close()  # as if it were killed: nothing more of it runs
+            else:
+                await self.driver.stop()
+
+    @property
+    def incidents(self) -> list[str]:
+        return [event.kind for event in self.events if isinstance(event, Incident)]
+
+    async def submit(self, jobs: int, *, movable: bool = False) -> None:
+        await self.driver.submit("me", submission(*(new_job(movable=movable) for _ in range(jobs))))
+
+    async def wait(self, seconds: float) -> None:
+        """Let what is due happen, and then time pass."""
+        for _ in range(8):
+            await asyncio.sleep(0)
+        self.clock.advance(seconds)
+
+    def end_all(self) -> None:
+        for key in list(self.engine.running):
+            self.engine.end(*key)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, Cloud())
+
+
+async def test_a_machine_is_rented_joins_serves_and_is_given_back(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,), budget_day=50 * UNIT)):
+        await site.submit(2)
+        await becomes(lambda: "cloud-r1" in site.driver.core.state.nodes)
+        assert {one.name for one in site.engine.nodes} == {"own", "cloud-r1"}
+        report = renting_report(site.driver)
+        (rental,) = report.rentals
+        assert (rental.node, rental.job, rental.stage, rental.machine, rental.why) == (
+            *("cloud-r1", 2, "serves", "i-1"),
+            "it waits",
+        )
+        assert (rental.cost, report.paid_today, report.budget_day) == (6.0, 6.0, 50.0)
+        assert [(one.name, one.nodes, one.offers, one.rented) for one in site_list(site.driver).sites] == [
+            ("local", 1, 0, 0),
+            ("cloud", 1, 1, 1),
+        ]
+        await becomes(lambda: len(site.engine.running) == 2)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        await site.wait(3541)
+        await becomes(lambda: not site.driver.core.state.market.rentals)
+        assert not site.cloud.alive
+        await becomes(lambda: {one.name for one in site.engine.nodes} == {"own"})
+        assert sum(renting_report(site.driver).paid_by_user.values()) == 6.0
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_one_rental_is_one_machine_whatever_fails_and_whenever_the_server_dies(tmp_path: Path, seed: int) -> None:
+    """Between the request and its answer, between that and the node, and while it is given back."""
+    chance, cloud = Random(seed), Cloud(seed, unsure=0.3)
+    site = Site(tmp_path, cloud)
+    renting: Renting | None = Renting((HOURLY,))
+    for _ in range(4):
+        async with site.runs(renting, dies=True):
+            renting = None
+            if not site.driver.core.state.jobs:
+                await site.submit(2)
+            for _ in range(chance.randrange(60)):
+                await asyncio.sleep(0)
+    async with site.runs():
+        assert len(cloud.alive) <= 1
+        await becomes(lambda: len(site.engine.running) == 2)
+        assert len(cloud.ever) == len(set(cloud.ever)) == 1
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        await site.wait(3600)
+        await becomes(lambda: not site.driver.core.state.market.rentals and not cloud.alive)
+    rented = [event for event in site.events if isinstance(event, Rented)]
+    assert len(rented) == 1
+
+
+async def test_what_the_provider_refuses_is_told_and_asked_for_again_later(site: Site) -> None:
+    site.cloud.refuses = "the credential is wrong"
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: bool(site.driver.core.state.market.troubles))
+        (offer,) = renting_report(site.driver).offers
+        assert (offer.trouble, offer.again is not None, offer.left) == ("the credential is wrong", True, 2)
+        assert renting_report(site.driver).paid_today == 0
+        site.cloud.refuses = ""
+        await site.wait(61)
+        await becomes(lambda: "cloud-r2" in site.driver.core.state.nodes)
+    assert site.incidents.count("rental_failed") == 1
+
+
+async def test_a_site_without_a_provider_rents_nothing_and_says_so(site: Site) -> None:
+    async with site.runs(Renting((Offer("elsewhere", "small", 1, UNIT), HOURLY))):
+        market = site.driver.core.state.market
+        assert market.offer("elsewhere", "small") is not None
+    other = Renting((Offer("cloud", "small", 1, UNIT),))
+    with closing(Journal(site.data)) as journal:
+        driver = Driver(journal, FakeEngine(), site.clock, find, DriverSettings(policy="one-for-all"))
+        await driver.start(NODES, renting=other)
+        await driver.submit("me", submission(new_job(), new_job()))
+        await becomes(lambda: bool(driver.core.state.market.troubles))
+        (offer,) = renting_report(driver).offers
+        assert offer.trouble == "no provider is declared for this site"
+        await driver.stop()
+
+
+async def test_a_machine_that_ends_by_itself_is_paid_no_longer_and_its_tasks_run_again(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+        site.cloud.alive.clear()
+        await becomes(lambda: "cloud-r2" in site.driver.core.state.nodes)
+        await becomes(lambda: len(site.engine.running) == 2)
+        assert len(site.driver.core.state.market.rentals) == 1
+    assert "rental_failed" in site.incidents
+
+
+async def test_a_machine_that_the_provider_takes_back_gets_no_more_tasks(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2, movable=True)
+        await becomes(lambda: len(site.engine.running) == 2)
+        (token,) = site.cloud.alive
+        site.cloud.back[token] = (site.clock.now() + 120 * SECOND) / SECOND
+        nodes = site.driver.core.state.nodes
+        await becomes(lambda: nodes["cloud-r1"].draining)
+        assert site.engine.suspended, "what runs there is asked to save its work"
+        site.end_all()
+        await becomes(lambda: token not in site.cloud.alive)
+
+
+async def test_what_nobody_knows_is_given_back(site: Site) -> None:
+    """A machine of an earlier life of the same cluster; those of other clusters stay."""
+    async with site.runs(Renting((HOURLY,))):
+        mine = site.driver._renter.token(77)
+        site.cloud.alive |= {mine: Machine("i-7", mine, "small"), "other-1": Machine("i-8", "other-1", "small")}
+        await becomes(lambda: mine not in site.cloud.alive)
+        await asyncio.sleep(0.05)
+        assert list(site.cloud.alive) == ["other-1"]
+    assert site.incidents.count("rental_orphaned") == 1
