@@ -231,6 +231,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 first=first,
                 network=settings.network,
                 switching=settings.switching,
+                bounds=settings.quotas.slots(tokens.roles()),
                 facts={CHOSEN_SITES: _text_of(specs)},
             )
             await driver.services.open()

@@ -48,6 +48,7 @@ from headway.model.events import (
     Outcome,
     PeriodChosen,
     PolicyChosen,
+    SlotsBounded,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -379,6 +380,8 @@ class World:
         asked: every question so far, as it was sent.
         copied_open: whether a core was restored while a question was open.
         services: whether services are among the jobs.
+        bounded: whether users have bounds on their slots, which change now and then.
+        bounds: by user the bound, or what the user had when it was lowered.
         each: every so many events the whole state is checked. What an index has wrong stays wrong.
     """
 
@@ -414,9 +417,12 @@ class World:
     asked: list[bytes] = field(default_factory=list)
     copied_open: bool = False
     services: bool = False
+    bounded: bool = False
+    bounds: dict[str, int] = field(default_factory=dict)
     each: int = 1
 
     def __post_init__(self) -> None:
+        self.bounding = Random(f"bounding {self.seed}")
         self.chance = Random(self.seed)
         self.named = Random(f"after {self.seed}")
         self.able = Random(f"able {self.seed}")
@@ -476,6 +482,7 @@ class World:
         if len(self.events) % self.each == 0:
             self.check()
         self.no_place_is_held_twice()
+        self.nobody_has_more_than_allowed()
         self.moves_arrive(cut)
         self.goals_are_kept(event, cut)
         if self.scheduler.policy.startswith("sites") and not self.asked:
@@ -569,6 +576,22 @@ class World:
                     assert not taken & one.slots, f"job {job} runs where another does: {tier.name}"
                     taken |= one.slots
 
+    def taken_by(self, user: str) -> int:
+        """How many slots the running attempts of a user have, in the foreground and behind."""
+        views, found = self.scheduler.state.jobs, 0
+        for (job, task), one in self.running.items():
+            if self.jobs[job].user == user and not views[job].attempts[task].queued:
+                found += one.slots.bit_count()
+        return found
+
+    def nobody_has_more_than_allowed(self) -> None:
+        """Check the bounds of users. After a bound was lowered only what had started before may go beyond it."""
+        for user, most in self.bounds.items():
+            ration, taken = self.scheduler.state.rations[user], self.taken_by(user)
+            assert taken <= most, f"user {user} has {taken} slots, and may have {most}"
+            self.bounds[user] = max(ration.most, min(most, taken))
+            self.seen["at the bound"] += taken == ration.most > 0
+
     def moves_arrive(self, closed: int) -> None:
         """Check that what was to move has started at its goal, if that was kept, unless its task has ended."""
         closed |= ~self.scheduler.state.totals().up
@@ -582,6 +605,8 @@ class World:
                 self.seen["done before it moved"] += 1
             elif view is not None and (key[1] in view.apart or self.runs_alone(key)):
                 self.seen["suspected before it moved"] += 1
+            elif view is not None and view.ration is not None and key not in self.launched:
+                self.seen["no room where it moved"] += 1
             elif view is not None and not view.cancelled:
                 assert self.launched.get(key) == one.goal, f"{key} does not go where it was to"
                 self.seen["arrived by kill" if (*key, one.attempt) in self.doomed else "arrived"] += 1
@@ -750,6 +775,8 @@ class World:
         if self.chance.random() < 0.6:
             self.now += self.chance.choice([1, 1, 3, 10])
         self.wake_up(self.now - self.chance.choice([0, 0, 2]))
+        if self.bounded and self.bounding.random() < 0.1:
+            self.bound()
         happen = self.chance.choices(
             [
                 *(self.submit, self.end, self.end_wrongly, self.started, self.saved, self.cancel, self.change),
@@ -803,6 +830,8 @@ class World:
         }
         if kind is Kind.SERVICE:
             terms |= {"estimate": None, "due": None, "workload": None, "profile": ()}
+        if self.bounded:
+            terms["user"] = self.bounding.choice(["u", "u", "v", "w"])
         spec = FORMS[kind](number, **terms, **sizes)
         if self.scheduler.flaw_of(spec) is None:
             self.jobs[number] = spec
@@ -966,6 +995,21 @@ class World:
                 assert self.settled[job, task] is Outcome.CANCELLED, "a cancelled task still waits"
             self.seen["task cancelled"] += 1
 
+    def bound(self, most: int | None = None) -> None:
+        """A user has another bound, or none."""
+        user = self.bounding.choice("uv")
+        chosen = self.bounding.choice([0, 1, 2, 3, 4, 4, 6, None]) if most is None else most
+        ration = self.scheduler.state.rations.get(user)
+        taken = max(self.taken_by(user), 0 if ration is None else ration.used)
+        self.feed_bound(user, chosen, taken)
+
+    def feed_bound(self, user: str, most: int | None, taken: int) -> None:
+        if most is None:
+            self.bounds.pop(user, None)
+        else:
+            self.bounds[user] = max(most, taken)
+        self.feed(SlotsBounded(self.now, user, most))
+
     def change(self) -> None:
         priority, due = self.chance.choice([None, 0, 5]), self.chance.choice([None, self.now + 5])
         self.feed(JobChanged(self.now, self.chance.choice([*self.jobs, UNKNOWN]), priority, due))
@@ -1026,6 +1070,8 @@ class World:
         fast = NodeSpec("fast", slots=2, speed=2.0, site="west", power=Power(5.0, 30.0))
         self.feed(NodeJoined(self.now, replace(fast, slots=6, cores=6) if policy in IN_SITES else fast))
         self.feed(PolicyChosen(self.now, policy))
+        for user, ration in list(self.scheduler.state.rations.items()):  # enough for the widest job
+            self.feed_bound(user, max(4, ration.most), ration.used)
         for job in [job.id for job in self.scheduler.state.jobs.values() if job.kind is Kind.SERVICE]:
             self.cancelled.add(job)
             self.feed(JobCancelled(self.now, job))
@@ -1057,10 +1103,11 @@ def live(
     steps: int = 60,
     decided: bool = False,
     services: bool = False,
+    bounded: bool = False,
 ) -> World:
     """A random life of a cluster, then calm. The whole state is checked often, under chaos after every event."""
     each = 1 if policy.startswith("chaos") else 3
-    world = World(seed, policy, watch, decided=decided, services=services, each=each)
+    world = World(seed, policy, watch, decided=decided, services=services, bounded=bounded, each=each)
     ahead = world.chance.choice([0, 0, 2])  # then a long bag, whose tasks are launched ahead of their turn
     world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead, site=SITES["a"])))
     if ahead:
@@ -1275,6 +1322,22 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
         seen += world.seen
     assert seen.keys() - {"refused and killed"} == SEEN
     assert refusals.keys() - {"tier_refused", "runs_alone"} == REFUSED  # which are rare
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", [*ONE_OF_EACH, "sites:each=easy", "sites:each=tempo", "border:measy", "chaos:3"])
+def test_nobody_has_more_slots_than_allowed(policy: str) -> None:
+    """Bounds are set, changed and lifted while all else happens; in calm everything ends within them."""
+    calm = POLICIES[0] if policy.startswith(("border", "chaos")) else policy
+    worlds = [attempt(seed, policy, in_calm=calm, bounded=True) for seed in range(600, 606)]
+    assert sum(world.seen["at the bound"] for world in worlds) > 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", [*BESIDE_SERVICES, "instances"])
+def test_services_count_against_the_bounds_of_their_users(policy: str) -> None:
+    worlds = [attempt(seed, policy, in_calm="services:batch=easy", services=True, bounded=True) for seed in range(5)]
+    assert sum(world.seen["at the bound"] for world in worlds) > 10
 
 
 @pytest.mark.thorough

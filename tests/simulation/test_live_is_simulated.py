@@ -7,6 +7,8 @@ each attempt when the workload and the simulator's model of two tiers say so.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -61,6 +63,8 @@ def quick(text: str, more: str = "") -> str:
 
 
 EVERY_POLICY = [quick(offer.name) for offer in OFFERS]
+
+ONE_OF_EACH_KIND = ["fcfs", "easy", "conservative", "deadline", "tempo", "heft", "measy", "proportion"]
 
 USUAL_IN_SITES = {"easy", "conservative", "deadline", "workload", "tempo", "heft", "keasy", "measy", "fcfs"}
 """Of their kinds; the others are slow in sites."""
@@ -222,13 +226,14 @@ async def run_live(
     decider: str = "",
     nodes: tuple[NodeSpec, ...] = CLUSTER,
     network: Network = NO_NETWORK,
+    bounds: Mapping[str, int] | None = None,
 ) -> list[Event]:
     clock = ManualClock()
     engine = TimedEngine(workload, clock, network)
     driver = Driver(
         Journal(folder), engine, clock, registry.find, DriverSettings(policy=policy, decider=decider), asking=asked
     )
-    await driver.start(nodes, network=network)
+    await driver.start(nodes, network=network, bounds=bounds)
     jobs = list(specs(workload, movable=True))
     while jobs or driver.open:
         wakes = (from_seconds(seconds) for seconds in clock.alarms)
@@ -256,7 +261,7 @@ async def run_live(
                     for task in (spec.graph if isinstance(spec, Workflow) else ())
                 ),
             )
-            submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
+            submissions.append(asyncio.create_task(driver.submit(spec.user or "me", wire.Submission((new,)))))
         while engine.next_end()[0] == at:
             engine.succeed(engine.next_end()[1])
         await asyncio.sleep(0)  # everything of this instant has arrived when the driver takes its turn
@@ -298,6 +303,26 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, jobs
     assert len(told(live, first=1)) >= 2 * len(workload)
     if policy in MOVING:
         assert MOVING[policy] == (schedule.kills > 0, schedule.migrations > 0)
+
+
+@sizes
+@pytest.mark.parametrize("policy", [*ONE_OF_EACH_KIND, "sites:each=easy"])
+def test_bounds_of_users_are_alike_too(policy: str, jobs: int, tmp_path: Path) -> None:
+    workload = replace(mixed_workload(8, jobs, widest=4), user=np.array(["ann", "ann", "bob"] * (jobs // 3), object))
+    bounds, simulated, most = {"ann": 5, "bob": 4}, list[Event](), Counter[str]()
+
+    def look(scheduler: Scheduler) -> None:
+        scheduler.check()
+        for user, ration in scheduler.state.rations.items():
+            most[user] = max(most[user], ration.used)
+
+    nodes = IN_SITES if policy.startswith("sites") else CLUSTER
+    simulation = Simulation(workload, nodes, registry.find, policy, slots_of=bounds, journal=simulated, audit=look)
+    simulation.run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, nodes=nodes, bounds=bounds))
+    assert told(live, first=1) == told(simulated, first=0)
+    assert most == bounds
+    assert not simulation.scheduler.refusals
 
 
 @sizes

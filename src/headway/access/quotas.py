@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +32,14 @@ class Quota:
         open_tasks: tasks of these, counted until their job has ended.
         kept_output: bytes of output that are kept with results.
         requests_per_second: requests, on average; for a short while more.
+        slots: slots that the user's tasks have at once; other tasks wait.
     """
 
     open_jobs: float | None = None
     open_tasks: float | None = None
     kept_output: float | None = None
     requests_per_second: float | None = None
+    slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,24 @@ class Quotas:
         said = {name: value for name in _FIELDS if (value := getattr(own, name)) is not None}
         return replace(by_role, **said) if said else by_role
 
+    def slots(self, roles: Mapping[str, Iterable[Role]]) -> dict[str, int]:
+        """How many slots each user may have at once who has a bound. Of several roles the one that allows most counts.
+
+        Args:
+            roles: those of the tokens of each user.
+        """
+        found: dict[str, int] = {}
+        for user in sorted({*roles, *self.users}):
+            said = [self.of(user, role).slots for role in roles.get(user, ())]
+            own = self.users.get(user, _NONE).slots
+            limits = [most for most in (said if own is None else [own]) if most is not None]
+            if limits and len(limits) == len(said if own is None else limits):
+                found[user] = max(limits)
+        return found
+
 
 _NONE: Final = Quota()
+_HELD: Final = ("open_jobs", "open_tasks", "kept_output", "slots")
 _FIELDS: Final = tuple(each.name for each in fields(Quota))
 
 
@@ -122,14 +140,14 @@ class Meters:
 
     Args:
         quotas: of all users.
-        held: how many open jobs, and tasks of these, a user has, and how many bytes of kept output.
+        held: how many open jobs, and tasks of these, a user has, how many bytes of kept output, and how many slots.
         clock: seconds that only grow.
     """
 
     def __init__(
         self,
         quotas: Quotas,
-        held: Callable[[str], tuple[int, int, int]],
+        held: Callable[[str], tuple[int, int, int, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quotas = quotas
@@ -199,7 +217,7 @@ class Meters:
     def bounds(self, owner: TokenOwner) -> tuple[Bound, ...]:
         """What bounds a user, and how much of it there is."""
         quota = self._quotas.of(owner.name, owner.role)
-        used = dict(zip(_FIELDS, map(float, self._held(owner.name)), strict=False))
+        used = dict(zip(_HELD, map(float, self._held(owner.name)), strict=True))
         said = ((name, getattr(quota, name)) for name in _FIELDS)
         return tuple(Bound(name, most, used.get(name)) for name, most in said if most is not None)
 

@@ -183,6 +183,14 @@ class Tokens:
         """What was written last is valid from now on; returns the owners of tokens that were revoked by it."""
         return self._follow(self._written)
 
+    def roles(self) -> dict[str, set[Role]]:
+        """The roles of each user's tokens that are valid now."""
+        found: dict[str, set[Role]] = {}
+        for owner in self._owners.values():
+            if owner.is_valid:
+                found.setdefault(owner.name, set()).add(owner.role)
+        return found
+
     def report(self, token: str) -> TokenReport:
         """One token.
 

@@ -61,6 +61,7 @@ ReasonName = Literal[
     "NODES_STUCK",
     "MACHINE_COMES",
     "NOT_TO_BE_RENTED",
+    "USER_AT_BOUND",
 ]
 """The names of `headway.model.plan.Reason`."""
 

@@ -17,7 +17,7 @@ from headway.cli.output import output_to, subject
 from headway.cli.show import energy_text, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import Files, names_files
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import penalty_by_service, penalty_by_user, service_measures, summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
@@ -72,6 +72,13 @@ QUIET_SECONDS: Final = 0.5
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option(
+    "--slots-of",
+    "bounds",
+    metavar="USER=N",
+    multiple=True,
+    help="The tasks of a user may have N slots at once; may be given many times; *=N: those of each other user.",
+)
 @click.option("--services", type=click.Path(dir_okay=False), help="Table of services (.csv) that run beside the jobs.")
 @names_trace
 @click.option(
@@ -125,6 +132,7 @@ def simulate(
     decider: str | None,
     slots: int | None,
     cluster: str | None,
+    bounds: tuple[str, ...],
     services: str | None,
     cpu: CpuKnown,
     migration_cost: str,
@@ -162,6 +170,7 @@ def simulate(
     network = NO_NETWORK if cluster is None else read_network(cluster)
     switching = () if cluster is None else read_switching(cluster)
     renting = None if cluster is None else read_renting(cluster)
+    slots_of = _slots_of(bounds)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -210,6 +219,7 @@ def simulate(
                 network=network,
                 switching=switching,
                 renting=renting,
+                slots_of=slots_of,
                 estimates="user" if estimates == "exact" else estimates,
                 services=loads,
             )
@@ -342,6 +352,23 @@ def _processors_of(file: str) -> int:
         f"Say it with --slots N, at least {widest} for its widest job, or with --cluster FILE.toml. "
         "Logs say it in their header, as MaxProcs or MaxNodes.",
     )
+
+
+def _slots_of(bounds: Sequence[str]) -> dict[str, int]:
+    """The bounds of users.
+
+    Raises:
+        InvalidInput: one is no bound.
+    """
+    found = {}
+    for bound in bounds:
+        user, _, most = bound.rpartition("=")
+        if not user or not most.isdecimal() or int(most) < 1:
+            raise InvalidInput(
+                "--slots-of", bound, "USER=N, where N is a whole number, 1 or more; *=N: all other users"
+            )
+        found[user] = int(most)
+    return found
 
 
 def _policies(texts: Sequence[str]) -> tuple[str, ...]:

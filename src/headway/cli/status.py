@@ -60,6 +60,10 @@ def print_server(server: Statistics, costs: Costs, as_json: bool) -> None:
     if gone := [site for site in server.sites if site.gone]:
         lines["gone"] = "; ".join(f"the engine of {site.name}: {site.gone}" for site in gone)
     print_table(("", " "), list(lines.items()), fold=(" ",))
+    if server.users:
+        click.echo()
+        slots = [(user, str(one.used), str(one.most)) for user, one in server.users.items()]
+        print_table(("user", "slots", "at most"), slots, right=("slots", "at most"), fold=("user",))
     for of, by in ("user", costs.users), ("service", costs.services):
         named = [(name, cost) for name, cost in by.items() if cost.penalty or cost.expected]
         if named and (len(by) > 1 or of == "service"):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from headway.core import lifecycle, nodes
 from headway.core.pool import Pool, pool_of
 from headway.core.sorting import Sorting
-from headway.core.state import State
+from headway.core.state import State, room_in
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.power import PowerState
 from headway.model.queue import by_order
+from headway.model.ration import Ration, by_rank, uses_of
 from headway.model.renting import RentalStage
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView
@@ -35,6 +36,7 @@ def check(state: State) -> None:
     check_nodes(state)
     check_suspects(state)
     check_market(state)
+    check_rations(state)
     uniform = [pool.uniform for pool in state.each()]
     nodes.compare(state)
     assert [pool.uniform for pool in state.each()] == uniform, "whether all nodes are alike"
@@ -80,9 +82,10 @@ def check_job(state: State, job: JobView) -> None:
     for slot in numbers(lowest if job.kind is Kind.RIGID else job.held):
         assert pool.owners.get(slot) is job, f"owner of slot {slot}"
     fresh = job.tasks - job.fresh
-    assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
+    assert fresh + len(job.again) == job.all_ready, f"all ready tasks of job {job.id}"
+    assert job.cancelled or job.ration is not None or job.ready == job.all_ready, f"ready tasks of job {job.id}"
     blocked = sum(1 for task, missing in enumerate(job.missing) if missing and task not in job.dropped)
-    left = job.ready + len(job.attempts) + len(job.apart) + blocked
+    left = job.all_ready + len(job.attempts) + len(job.apart) + blocked
     assert job.cancelled or job.unfinished == left, f"tasks of job {job.id}"
     assert not (job.cancelled and job.apart), f"tasks of cancelled job {job.id} wait to run alone"
     assert not set(job.apart) & {*job.again, *job.attempts, *job.dropped}, f"tasks of job {job.id} apart"
@@ -266,6 +269,53 @@ def check_market(state: State) -> None:
     for offer in market.renting.offers:
         assert market.left(offer) >= 0, f"limit of {offer.type}"
     assert market.by_job.keys() <= state.jobs.keys(), "what machines cost by job"
+
+
+def check_rations(state: State) -> None:
+    """The same for the bounds of users, and that nobody has more slots than allowed."""
+    assert not state.stale, "bounds that were not looked at"
+    for user, ration in state.rations.items():
+        jobs = [job for job in state.jobs.values() if job.spec.user == user]
+        assert all(job.ration is ration for job in jobs), f"jobs of user {user}"
+        assert ration.user == user, f"user {user}"
+        assert all(job.uses == uses_of(job) for job in jobs), f"slots of jobs of user {user}"
+        assert ration.used == sum(job.uses for job in jobs), f"slots of user {user}"
+        assert ration.used <= max(ration.most, ration.allowed), f"user {user} has more slots than allowed"
+        lines: dict[str, list[JobView]] = {}
+        services: list[JobView] = []
+        for job in sorted(jobs, key=by_rank):
+            released = job.release <= state.now and job.goes_to is None and not job.cancelled
+            served = job.kind in pool_of(job).serves
+            if released and served and job.all_ready and job.kind is not Kind.SERVICE:
+                lines.setdefault(job.pool.name, []).append(job)
+            elif released and served and job.kind is Kind.SERVICE:
+                assert job.ready == min(job.all_ready, ration.room), f"ready instances of service {job.id}"
+                services.append(job)
+            elif not job.cancelled:
+                assert job.ready == job.all_ready, f"ready tasks of job {job.id}, for which its user's bound is nothing"
+        assert lines == ration.lines, f"jobs in line of user {user}"
+        for line in lines.values():
+            check_line(ration, line)
+        seen = {job.id: job.ready for job in (*ration.shown.values(), *services)}
+        assert all(ration.seen[number] == ready for number, ready in seen.items()), f"what is seen of user {user}"
+    bounded = (job for job in state.jobs.values() if job.ration is not None)
+    assert all(job.spec.user in state.rations for job in bounded), "bounds of users that have none"
+    assert all(job.ration is not None or not job.uses for job in state.jobs.values()), "slots that need not count"
+
+
+def check_line(ration: Ration, line: list[JobView]) -> None:
+    """The same for the jobs of a user that wait in one pool: the first of them share the room."""
+    left, stopped = ration.room, False
+    for job in line:
+        gathers = job.kind is Kind.RIGID and bool(job.held)
+        assert (ration.shown.get(job.id) is job) == bool(job.ready), f"whether job {job.id} is shown"
+        if gathers:
+            assert job.ready == 1, f"job {job.id} has slots and is not seen"
+            continue
+        pool = pool_of(job)
+        ready, needs, blocks = room_in(pool, job, left, ration.most) if left and not stopped else (0, 0, True)
+        assert job.ready == ready, f"ready tasks of job {job.id}: {job.ready} instead of {ready}"
+        left, stopped = left - needs, stopped or blocks
 
 
 def check_suspects(state: State) -> None:

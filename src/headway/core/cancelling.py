@@ -11,6 +11,7 @@ from headway.model.snapshot import JobView
 
 def drop_ready_tasks(pool: Pool, job: JobView) -> None:
     """Start nothing more of the job, because it was cancelled; slots that it has and does not use are freed."""
+    pool.step_out(job)
     if job.ready:
         job.ready = 0
         job.fresh, job.again = job.tasks, []
@@ -53,6 +54,7 @@ def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
         pool.close_task(job, task, job.tries.get(task, 0), CANCELLED)
     if not ready:
         return
+    pool.step_out(job)
     skipped = range(job.fresh, max(ready) + 1)
     job.fresh = max(job.fresh, max(ready) + 1)
     job.again = [task for task in (*job.again, *skipped) if task not in ready]
@@ -63,3 +65,5 @@ def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
             pool.wait_no_more(job)
         if job.kind is RIGID:
             pool.give_up(job, job.held)
+    else:
+        pool.step_in(job)

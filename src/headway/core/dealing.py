@@ -136,6 +136,7 @@ def _stay(pool: Pool, slots: Slots) -> None:
 
 def _let_depart(pool: Pool, job: JobView, name: str, claim: Claim, refusals: Counter[str]) -> None:
     """Start nothing more of a job; it goes to another pool when what runs of it has ended."""
+    pool.step_out(job)
     if job.ready:
         pool.wait_no_more(job)
     if not job.cancelled:
@@ -253,6 +254,7 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
 def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     """A job changes its pool, with the places it has; its slots follow."""
     state = target.state
+    source.step_out(job)
     if job.goes_to is not None:
         del source.departing[job.id]
     waits = job.release <= state.now and job.ready > 0

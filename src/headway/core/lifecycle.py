@@ -89,6 +89,12 @@ ended by, the task is ready again. But an instance that ends without being asked
 all failures before count no more. If instances have failed more often than `retries` says, the service has failed, and
 what still runs of it is killed.
 
+**Bounds of users.** The tasks of a user with a bound (`SlotsBounded`) have at most so many slots at once, in the
+foreground and behind; a rigid job counts from the moment slots are kept for it. Policies see only as many ready tasks
+as there is room for (`ready`; `all_ready` are all): in each pool those of the first jobs by priority, due date and
+release, see `headway.model.ration`. They see others as soon as there is room: within the event, before slots go to
+their owners.
+
 **Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its
 run time, what is expected of it and what is learnt from it count from there, not from its launch.
 
@@ -226,4 +232,4 @@ def status(job: JobView, now: Instant) -> JobStatus:
 
 def is_stuck(job: JobView) -> bool:
     """Whether nothing of the job runs or can start: the tasks left depend on one that failed or was cancelled."""
-    return not job.ready and not job.attempts and not job.apart
+    return not job.all_ready and not job.attempts and not job.apart

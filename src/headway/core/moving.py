@@ -29,6 +29,9 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         return None if under_way else "ends_already"
     if rule := flaw_of_fit(pool, attempt.job, attempt.task, wanted.slots):
         return rule
+    ration = attempt.job.ration
+    if ration is not None and count(wanted.slots) - count(attempt.slots) > ration.room:
+        return "user_at_bound"
     if wanted.claim is Claim.MIGRATE and attempt.slots & pool.limits.fixed:
         return "nothing_moves_there"
     if wanted.claim is Claim.MIGRATE and not attempt.movable:

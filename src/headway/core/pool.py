@@ -20,6 +20,7 @@ from headway.model.kept_profile import KeptProfile
 from headway.model.network import place_of
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
+from headway.model.ration import Ration
 from headway.model.slots import NO_SLOTS, Slots, count, first, numbers, outside, take_out, unite
 from headway.model.snapshot import (
     BATCH,
@@ -123,6 +124,9 @@ class Pool(Snapshot):
     def _serve(self, serves: frozenset[Kind]) -> None:
         """The policy serves jobs of these kinds: it sees them from now on, and no others."""
         jobs = [job for job in self.jobs.values() if job.pool is self]
+        bounded = [job for job in jobs if job.ration is not None]
+        for job in bounded:
+            self.step_out(job)
         for job in jobs:
             for index in self.indexes_of(job):
                 index.discard(job)
@@ -130,6 +134,8 @@ class Pool(Snapshot):
         for job in jobs:
             for index in self.indexes_of(job):
                 index.add(job)
+        for job in bounded:
+            self.step_in(job)
 
     def meet(self, kind: Kind) -> None:
         """A job of this kind comes to the pool; the policy may not serve it."""
@@ -177,7 +183,7 @@ class Pool(Snapshot):
         self.wait(job)
         if self.orders:
             self.rank(job)
-        if self.arrived is not None and (self.serves_all or not self.hides(job)):
+        if job.ration is None and self.arrived is not None and (self.serves_all or not self.hides(job)):
             if self.waiting[-1] is job:
                 self.arrived.append(job)
             else:
@@ -198,11 +204,46 @@ class Pool(Snapshot):
             self.state.due.append(self)
 
     def wait(self, job: JobView) -> None:
-        """Put a job with ready tasks in its place among the waiting jobs."""
+        """Put a job with ready tasks in its place among the waiting jobs, as far as the bound of its user allows."""
         if job.goes_to is not None:
             return
+        ration = job.ration
+        if ration is not None and job.kind in self.serves:
+            job.ready = 0
+            ration.seen.pop(job.id, None)
+            if job.kind is not SERVICE:
+                ration.line_up(self.name, job)
+                ration.shown[job.id] = job
+            if job.kind is RIGID and job.held:  # its slots count already
+                job.ready = 1
+                self.show(job)
+            self.state.stale[ration.user] = ration
+            return
+        self.show(job)
+
+    def show(self, job: JobView) -> None:
+        """Put a job in its place among the waiting jobs."""
         for queue in self.queues.values() if self.serves_all else self._queues_of(job):
             queue.add(job)
+
+    def step_out(self, job: JobView) -> None:
+        """Before a job changes its place or its terms: all its ready tasks are seen, as if its user had no bound."""
+        ration = job.ration
+        if ration is None or not job.all_ready or job.goes_to is not None or job.release > self.now:
+            return
+        if job.kind in self.serves:
+            if job.kind is not SERVICE:
+                ration.step_out(self.name, job)
+            if not job.ready:
+                self.show(job)
+            job.ready = job.all_ready
+            self.state.stale[ration.user] = ration
+
+    def step_in(self, job: JobView) -> None:
+        """After such a change: the bound counts again."""
+        if job.ration is not None and job.ready and job.goes_to is None and job.release <= self.now:
+            self.wait_no_more(job)
+            self.wait(job)
 
     def wait_no_more(self, job: JobView) -> None:
         """Remove a job without ready tasks from the waiting jobs."""
@@ -301,10 +342,25 @@ class Pool(Snapshot):
         else:
             job.again.remove(task)
             heapify(job.again)
+        if job.ration is not None:
+            self._take_within(job, job.ration)
+            return task
         job.ready -= 1
         if not job.ready:
             self.wait_no_more(job)
         return task
+
+    def _take_within(self, job: JobView, ration: Ration) -> None:
+        """A ready task was taken of a job whose user has a bound; one that is launched behind another need not have
+        been seen by the policy.
+        """
+        if job.ready:
+            job.ready -= 1
+            if not job.ready:
+                self.wait_no_more(job)
+        if not job.all_ready and job.goes_to is None and job.kind is not SERVICE and job.kind in self.serves:
+            ration.step_out(self.name, job)
+        self.state.stale[ration.user] = ration
 
     def is_ready(self, job: JobView, task: int) -> bool:
         """Whether this task could start now."""
@@ -313,9 +369,15 @@ class Pool(Snapshot):
     def give_back(self, job: JobView, task: int) -> None:
         """Make a task ready, again or for the first time."""
         heappush(job.again, task)
-        job.ready += 1
         if task not in job.planned:
             self.look_at_plan(job)
+        ration = job.ration
+        if ration is not None and job.goes_to is None and job.kind in self.serves:
+            if job.kind is not SERVICE and job.all_ready == 1:
+                ration.line_up(self.name, job)
+            self.state.stale[ration.user] = ration
+            return
+        job.ready += 1
         if job.ready == 1:
             self.wait(job)
 
@@ -337,6 +399,8 @@ class Pool(Snapshot):
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
+        if job.ration is not None:
+            self._use(job, job.ration, slots)
         if self.profile is not None:
             if tier is FOREGROUND and job.kind is RIGID:
                 self.profile.start(self.now, job.id, job.width, max(expected_end, self.now + 1))
@@ -379,6 +443,16 @@ class Pool(Snapshot):
         if state.starts_reported or job.spec.fetches:
             attempt.running = self._runs_from_launch(job, slots)
         state.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def _use(self, job: JobView, ration: Ration, slots: Slots) -> None:
+        """An attempt at a task of a user with a bound has slots from now on."""
+        if job.kind is RIGID:
+            ration.recount(job)
+        else:
+            ration.use(job, count(slots))
+        self.state.stale[ration.user] = ration
+        if len(ration.lines) > 1 or self.state.services:
+            self.state.share(ration)  # others see the same room
 
     def busy_slots(self) -> int:
         """How many slots are busy. They are counted only if it could not be followed since the last time."""
@@ -559,12 +633,20 @@ class Pool(Snapshot):
                 self.give_back(job, task)
         if job.failed and job.kind is SERVICE:
             self._close_service(job)
-        goal, goes_on = attempt.goal, False
+        goal, goes_on, ration = attempt.goal, False, job.ration
+        if ration is not None and job.kind is not RIGID and not attempt.queued:
+            ration.use(job, -count(attempt.slots))
         if goal is not None:
             self.leave_goal(attempt, goal)
             goes_on = self.is_ready(job, task)
-            if goes_on:
-                self.take_task(job, task)  # before its slots go to the next job, maybe its own
+        if ration is not None:
+            if job.kind is RIGID:
+                ration.recount(job)
+            goes_on = goes_on and goal is not None and count(goal.slots) <= ration.room
+        if goes_on:
+            self.take_task(job, task)  # before its slots go to the next job, maybe its own
+        if ration is not None:
+            self._pass_room_on(ration, attempt, goal if goes_on else None)
         if attempt.tier is BACKGROUND:
             self._leave_behind(attempt)
         elif not attempt.queued:
@@ -576,6 +658,8 @@ class Pool(Snapshot):
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
+            if ration is not None:
+                ration.used -= count(goal.slots)
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
             if goal.bounds is not None and goal.tier is FOREGROUND:
                 moved = job.attempts[task]
@@ -583,8 +667,21 @@ class Pool(Snapshot):
         if not job.attempts:
             self.conclude_if_done(job)
 
+    def _pass_room_on(self, ration: Ration, attempt: AttemptView, goal: Goal | None) -> None:
+        """An attempt of a user with a bound has ended: others see the room that it leaves, before its slots go to them.
+
+        Args:
+            goal: where its task continues: room for that is kept.
+        """
+        if goal is not None:
+            ration.used += count(goal.slots)
+        self.state.stale[ration.user] = ration
+        if not (self.ahead and attempt.slots.bit_length() - 1 in self.ahead):  # else one that is queued there runs
+            self.state.share(ration)
+
     def _close_service(self, job: JobView) -> None:
         """A service has failed: nothing more of it starts, and its instances end."""
+        self.step_out(job)
         for task in list(job.apart):
             self.state.leave_apart(job, task)
         if job.ready:
@@ -768,8 +865,8 @@ class Pool(Snapshot):
             return
         queue, held = self.ahead.get(slot, []), job.held.bit_count()
         if rules >= lifecycle.READING_BY_TIME:
-            depth = min(depth, job.ready // held)
-        while len(queue) < depth and job.ready > held:
+            depth = min(depth, job.all_ready // held)
+        while len(queue) < depth and job.all_ready > held:
             task = self.take_task(job)
             job.tries[task] = number = job.tries.get(task, 0) + 1
             expected_end = self._expected_end(job, task, 1 << slot)
@@ -794,6 +891,8 @@ class Pool(Snapshot):
         self._leave_queue(attempt)
         job = attempt.job
         attempt.queued = attempt.stepped = False
+        if job.ration is not None:
+            self._use(job, job.ration, attempt.slots)
         attempt.start = attempt.since = attempt.saved = self.now
         attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
@@ -869,6 +968,9 @@ class Pool(Snapshot):
                 self.owners[slot] = job
         elif slots:
             self.owners[first(slots)] = self.claimants[job.id] = job
+            if job.ration is not None:
+                job.ration.recount(job)
+                self.state.stale[job.ration.user] = job.ration
         if self.state.touched is not None:
             self.state.touched.append(job)
 
@@ -877,6 +979,9 @@ class Pool(Snapshot):
         self.profile = self.layout = None
         self.forget_owner(job, slots)
         job.held ^= job.held & slots
+        if job.ration is not None and job.kind is RIGID:
+            job.ration.recount(job)
+            self.state.stale[job.ration.user] = job.ration
         job.seats = ()
         self.allocated ^= self.allocated & slots
         idle = slots & self.up
@@ -912,6 +1017,7 @@ class Pool(Snapshot):
     def forget_counts(self) -> None:
         """Other slots are up than before, or attempts lose some: what was counted by them is void."""
         self.profile = self.layout = None
+        self.state.stale.update(self.state.rations)
         for _, _, _, attempt in self.running:
             attempt.frees = -1
 
@@ -970,6 +1076,9 @@ class Pool(Snapshot):
                     self.busy ^= self.busy & attempt.slots & slots
                 else:
                     self.behind ^= self.behind & attempt.slots & slots
+                ration = attempt.job.ration
+                if ration is not None and attempt.job.kind is not RIGID:
+                    ration.use(attempt.job, -count(attempt.slots & slots))
                 attempt.slots ^= attempt.slots & slots
                 attempt.frees, attempt.bounds = -1, None
                 attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)

@@ -29,6 +29,7 @@ from headway.model.events import (
     RentFailed,
     RentingChosen,
     Returned,
+    SlotsBounded,
     SwitchFailed,
     SwitchingChosen,
     TaskEnded,
@@ -94,6 +95,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     if job is None:
         return False
     pool = pool_of(job)
+    pool.step_out(job)
     indexes = pool.indexes_of(job)
     for index in indexes:
         index.discard(job)
@@ -104,6 +106,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     job.spec = changed(job.spec, event.rate, event.shape, event.threshold, event.fraction, event.least)
     for index in indexes:
         index.add(job)
+    pool.step_in(job)
     pool.look_at_everything()
     return True
 
@@ -331,6 +334,17 @@ def on_reclaimed(state: State, event: Reclaimed) -> bool:
 def on_returned(state: State, event: Returned) -> bool:
     """A machine is gone."""
     return renting.is_returned(state, event.rental)
+
+
+def on_slots_bounded(state: State, event: SlotsBounded) -> bool:
+    """Policies see no more tasks of the user than there may start; what runs continues."""
+    ration = state.rations.get(event.user)
+    if event.most == (None if ration is None else ration.most):
+        return False
+    state.bound(event.user, event.most)
+    for pool in state.each():
+        pool.look_at_everything()
+    return True
 
 
 def on_node_measured(state: State, event: NodeMeasured) -> bool:

@@ -31,6 +31,7 @@ from headway.model.power import (
     Trouble,
     by_site,
 )
+from headway.model.ration import Ration, uses_of
 from headway.model.renting import MarketRecord
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
@@ -208,6 +209,14 @@ class IsolationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RationRecord:
+    """So many slots the tasks of a user may have at once."""
+
+    user: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class PoolRecord:
     """A pool that a top level has made; slots as their numbers.
 
@@ -277,6 +286,7 @@ class StateRecord:
     switches: bool = False
     switched: int = 0
     market: MarketRecord | None = None
+    rations: tuple[RationRecord, ...] = ()
 
 
 def pool_record(pool: Pool) -> PoolRecord:
@@ -451,6 +461,7 @@ def restore_state(record: StateRecord) -> State:
         if node.idle_since < NEVER:
             state.idle.setdefault(node.spec.site, {})[node.spec.name] = node
     state.was_taken = UNKNOWN if record.was_taken is None else of_numbers(record.was_taken)
+    state.rations = {kept.user: Ration(kept.user, kept.most) for kept in record.rations}
     homes: dict[JobId, Pool] = {}
     for part in record.pools:
         homes |= dict.fromkeys(part.jobs, restore_pool(state, part))
@@ -595,7 +606,10 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
         job.again = sorted(record.again)
     if record.missing is not None:
         job.missing = list(record.missing)
-    job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
+    if record.cancelled:
+        job.fresh, job.again = job.tasks, []
+    job.ready = job.all_ready
+    job.ration = state.rations.get(record.spec.user)
     if record.unfinished is None:
         job.unfinished = job.ready + len(attempted) + len(record.apart) + blocked(job.missing, record.dropped)
     pool.promise(job, record.promise)
@@ -642,3 +656,5 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
         heappush(state.release_queue, job.order)
     elif job.ready:
         pool.wait(job)
+    if job.ration is not None:
+        job.ration.use(job, uses_of(job) - job.uses)

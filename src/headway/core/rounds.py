@@ -25,6 +25,9 @@ FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 FREE: Final = Claim.FREE
 
+USER_AT_BOUND: Final = "user_at_bound"
+"""The rule that refuses what is beyond the slots that a user may have at once."""
+
 
 def ask(pool: Pool, policy: Policy, *, added: bool) -> tuple[Plan, Exception | None]:
     """Call the policy.
@@ -240,7 +243,9 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if job.kind is WORKFLOW:
             return "workflow_tasks_are_placed_one_by_one"
         if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
-            return "no_ready_task"
+            return USER_AT_BOUND if job.all_ready else "no_ready_task"
+        if job.ration is not None and job.kind is RIGID and job.width > job.ration.room:
+            return USER_AT_BOUND
         if job.kind is RIGID and (job.held or (not (is_given or is_counted) and slots.bit_count() != job.width)):
             return "width_differs"
     else:
@@ -248,6 +253,8 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return "slots_are_held_by_services"
         if not pool.is_ready(job, wanted.task):
             return "task_not_ready"
+        if job.ration is not None and slots.bit_count() > job.ration.room:
+            return USER_AT_BOUND
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots

@@ -45,6 +45,7 @@ from headway.model.events import (
     RentingChosen,
     Returned,
     RulesChosen,
+    SlotsBounded,
     SwitchFailed,
     SwitchingChosen,
     TaskEnded,
@@ -60,6 +61,7 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
 from headway.model.power import PowerState
+from headway.model.ration import wider_than
 from headway.model.renting import MarketRecord
 from headway.model.snapshot import JobView, Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
@@ -95,6 +97,7 @@ _RareEvent = (
     | NodeOn
     | SwitchFailed
     | SwitchingChosen
+    | SlotsBounded
     | NodeMeasured
     | NetworkChosen
     | PeriodChosen
@@ -231,6 +234,8 @@ class Scheduler:
             suspects.advance(state)
         if state.unsettled:
             dealing.settle(state)
+        if state.stale:
+            state.share_all()
         if self._again is not None:
             if self._again.consults:
                 self._consult(self._again)
@@ -249,6 +254,10 @@ class Scheduler:
             if state.switches:
                 switching.prepare(state)
             self._obey_rules()
+        if state.stale:
+            state.share_all()
+            if state.round_due or state.due:
+                self._ask_to_wake(state.now)
         if state.displaced and not (state.round_due or state.due):
             state.let_instances_leave()
         at = expiry
@@ -307,7 +316,13 @@ class Scheduler:
             return wrong
         if job.id in self.state.jobs:
             return f"id is {job.id}; allowed: one that no other job has"
-        return self.flaw_of_fit(job)
+        return self.flaw_of_bound(job) or self.flaw_of_fit(job)
+
+    def flaw_of_bound(self, job: JobSpec) -> str | None:
+        """Why the bound of its user would never let a job run; None if it would."""
+        ration = self.state.rations.get(job.user)
+        nodes = (node.spec for node in self.state.nodes.values())
+        return None if ration is None else wider_than(job, ration.user, ration.most, nodes)
 
     def flaw_of_fit(self, job: JobSpec) -> str | None:
         """Why the cluster, as it is now, can never run a job; None if it can. Nodes that drain do not count."""
@@ -372,6 +387,9 @@ class Scheduler:
         if view.apart and not view.ready and not view.attempts:
             times = max(view.losses.get(task, 0) for task in view.apart)
             return Waiting(job, Reason.RUNS_ALONE_NEXT, None, times)
+        if view.ration is not None and view.all_ready and not view.ready:
+            ration = view.ration
+            return Waiting(job, Reason.USER_AT_BOUND, user=ration.user, most=ration.most, used=ration.used)
         if not view.ready:
             if any(view.missing):
                 return Waiting(job, Reason.TASKS_DEPEND)
@@ -501,6 +519,7 @@ class Scheduler:
             switches=state.switches,
             switched=state.switched,
             market=MarketRecord.of(state.market),
+            rations=tuple([record.RationRecord(one.user, one.most) for one in state.rations.values()]),
         )
 
     @classmethod
@@ -520,6 +539,8 @@ class Scheduler:
         for pool in scheduler.state.each():
             pool.obey(policy if pool is scheduler.state else scheduler._found(pool.text), pool.text or record.policy)
         scheduler._replays = False
+        scheduler.state.stale.update(scheduler.state.rations)
+        scheduler.state.share_all(is_restored=True)
         scheduler._wake_at = record.wake_at
         scheduler._round_at = min([pool.round_at for pool in scheduler.state.each()])
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
@@ -604,6 +625,8 @@ class Scheduler:
                 return self._look_if(reactor.on_reclaimed(state, event))
             case Returned():
                 return self._look_if(reactor.on_returned(state, event))
+            case SlotsBounded():
+                return reactor.on_slots_bounded(state, event)
             case NodeMeasured():
                 return reactor.on_node_measured(state, event)
             case NetworkChosen():
@@ -742,6 +765,8 @@ class Scheduler:
 
     def _round(self, pool: Pool) -> None:
         state = self.state
+        if state.stale:
+            state.share_all()
         forward = bool(pool.background) and not pool.tiers
         if forward:
             moving.bring_forward(pool)
@@ -795,6 +820,7 @@ class Scheduler:
     def _deal(self, pool: Pool, lends: Sequence[Lend], deals: Sequence[Deal]) -> None:
         if pool is self.state and is_top_level(self.state.policy):
             dealing.carry_out(self.state, lends, deals, self._make_pool, self.refusals)
+            self.state.share_all()
         else:
             self.refusals["only_a_top_level_deals"] += 1
 
@@ -822,6 +848,8 @@ class Scheduler:
         self.state.due = [pool for pool in self.state.due if pool.round_due]
 
     def _hold_again(self, pool: Pool, decision: Decision) -> None:
+        if self.state.stale:
+            self.state.share_all()
         if decision.forward:
             moving.bring_forward(pool)
         if self._compares:
@@ -845,6 +873,7 @@ class Scheduler:
             pool.arrived = []
             if decision.lends or decision.deals:
                 dealing.carry_out(self.state, decision.lends, decision.deals, self._make_pool, self.refusals)
+                self.state.share_all()
             carry_out_again(pool, decision, self.refusals)
             switching.carry_out(self.state, decision.switches, self.refusals)
             renting.carry_out(self.state, decision.rents, decision.returns, self.refusals)

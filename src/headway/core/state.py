@@ -5,16 +5,17 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 from heapq import heappop, heappush, merge
-from typing import Final
+from typing import Final, cast
 
 from headway.core import lifecycle
-from headway.core.pool import FOREGROUND, SERVICE, WORKFLOW, Pool, pool_of
+from headway.core.pool import FOREGROUND, RIGID, SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import estimate_of, predict, view_of
 from headway.model.actions import Action, Conclude, JobStatus, ReturnMachine
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
+from headway.model.ration import Ration, by_rank, most_slots_for, uses_of
 from headway.model.renting import Market, Rental, RentalStage
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import AttemptView, JobView, NodeView
@@ -36,6 +37,36 @@ class Totals:
     def __init__(self) -> None:
         self.up = self.free = self.busy = self.allocated = NO_SLOTS
         self.waiting = 0
+
+
+def room_in(pool: Pool, job: JobView, left: int, most: int) -> tuple[int, int, bool]:
+    """How many ready tasks of a job can start in the slots that are left to its user.
+
+    Args:
+        most: the slots that its user may have at once.
+
+    Returns:
+        How many; the slots that they need; and whether those behind it must wait until there is room for more of it.
+    """
+    if job.kind is WORKFLOW:
+        return _room_in_workflow(pool, job, left, most)
+    ready = min(job.all_ready, left // job.width)
+    if ready or job.width <= left:
+        return ready, ready * job.width, False
+    return 0, 0, job.width <= most and job.width <= pool.up.bit_count()
+
+
+def _room_in_workflow(pool: Pool, job: JobView, left: int, most: int) -> tuple[int, int, bool]:
+    """The same for a workflow, whose tasks need slots by the nodes that there are."""
+    specs = {(node.spec.slots, node.spec.cores): node.spec for node in pool.nodes.values() if node.slots & pool.up}
+    needs = ready = 0
+    for task in sorted(job.again):
+        cores = job.graph[task].cores
+        need = most_slots_for(cores, specs.values()) or most + 1
+        if needs + need > left:
+            return ready, needs, need <= most
+        ready, needs = ready + 1, needs + need
+    return ready, needs, False
 
 
 def _by_end(entry: tuple[Instant, JobId, int, AttemptView]) -> tuple[Instant, JobId, int]:
@@ -77,6 +108,8 @@ class State(Pool):
             `headway.core.switching`.
         was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
         expected: what the job of the next event will be, if that was made before.
+        rations: the users with a bound on their slots, by name.
+        stale: those of them of whose jobs policies may have to see more, or fewer, ready tasks.
         predictions: when attempts of jobs whose run times are predicted will have run for so long: a heap of
             `(expected end, job, task, number)`. Entries may be out of date.
     """
@@ -99,10 +132,12 @@ class State(Pool):
         "node_losses",
         "others",
         "predictions",
+        "rations",
         "release_queue",
         "rents",
         "rules",
         "services",
+        "stale",
         "starts_reported",
         "successors",
         "suspects",
@@ -148,6 +183,8 @@ class State(Pool):
         self.was_taken: Slots = UNKNOWN
         self.expected: JobView | None = None
         self.predictions: list[tuple[Instant, JobId, int, int]] = []
+        self.rations: dict[str, Ration] = {}
+        self.stale: dict[str, Ration] = {}
 
     def enter(self, spec: JobSpec, predicted: Duration | None = None) -> None:
         """Add a submitted job to the system; it waits from its release date on.
@@ -162,6 +199,10 @@ class State(Pool):
             predict(job, predicted)
         self.jobs[spec.id] = job
         job.pool = self
+        if self.rations:
+            job.ration = self.rations.get(spec.user)
+            if job.ration is not None:
+                self.stale[spec.user] = job.ration
         if job.kind is SERVICE:
             self.meet(job.kind)
         self.note_kind(job)
@@ -247,6 +288,8 @@ class State(Pool):
             pool.unplan_job(one)
             if one.promise is not None:
                 pool.promise(one, None)
+            if one.ration is not None:
+                self.stale[one.spec.user] = one.ration
             if one.kind is SERVICE:
                 self.look_at_everything()  # its slots are for others now
             for number in one.after:
@@ -327,6 +370,112 @@ class State(Pool):
                 self.foresee(attempt)
             pool.profile = pool.layout = None
             pool.look_at_everything()
+
+    # Bounds of users
+
+    def bound(self, user: str, most: int | None) -> None:
+        """From now on the tasks of a user may have so many slots at once; None: any number."""
+        ration = self.rations.get(user)
+        if ration is not None and most is not None:
+            ration.allowed = max(most, ration.used)
+            ration.most = most
+            self.stale[user] = ration
+            self._give_up_gathered(ration)
+            return
+        jobs = [job for job in self.jobs.values() if job.spec.user == user]
+        if ration is not None:
+            for job in jobs:
+                pool_of(job).step_out(job)
+                job.ration, job.uses = None, 0
+                pool_of(job).look_at_everything()
+            del self.rations[user]
+            self.stale.pop(user, None)
+        elif most is not None:
+            ration = self.rations[user] = self.stale[user] = Ration(user, most)
+            for job in jobs:
+                job.ration = ration
+                ration.use(job, uses_of(job))
+                pool_of(job).step_in(job)
+            ration.allowed = max(most, ration.used)
+            self._give_up_gathered(ration)
+
+    def _give_up_gathered(self, ration: Ration) -> None:
+        """Slots that are kept for rigid jobs until they have enough are given up as far as the bound forbids them."""
+        for job in sorted(ration.shown.values(), key=by_rank, reverse=True):
+            if ration.used > ration.most and job.held and job.kind is RIGID:
+                pool_of(job).give_up(job, job.held)
+
+    def _bounded_services(self, ration: Ration) -> list[JobView]:
+        """The services of a user that wait in a pool whose policy serves them."""
+        found = [job for job in self.services.values() if job.ration is ration and job.release <= self.now]
+        return [job for job in found if job.goes_to is None and job.kind in pool_of(job).serves]
+
+    def share_all(self, *, is_restored: bool = False) -> None:
+        """Let policies see as many ready tasks of users with bounds as these leave room for.
+
+        Args:
+            is_restored: nothing has changed since they saw them last.
+        """
+        while self.stale:
+            ration = self.stale[next(iter(self.stale))]
+            self.share(ration, is_restored=is_restored)
+            jobs = [*ration.shown.values(), *self._bounded_services(ration)]
+            for job in jobs:
+                if job.ready > ration.seen.get(job.id, 0) and not is_restored:
+                    pool_of(job).look_at_everything()
+            ration.seen = {job.id: job.ready for job in jobs}
+            ration.allowed = max(ration.most, ration.used if is_restored else min(ration.allowed, ration.used))
+            del self.stale[ration.user]
+
+    def share(self, ration: Ration, *, is_restored: bool = False) -> None:
+        """Let the first jobs in each line of a user have as many ready tasks as the bound leaves room for."""
+        for name, line in list(ration.lines.items()):
+            pool = self.pools.get(name, self)
+            for job, ready in self._sharing(cast(Pool, pool), ration, line):
+                if ready:
+                    ration.shown[job.id] = job
+                else:
+                    ration.shown.pop(job.id, None)
+                self._see(job, ready)
+                if not (ready or is_restored or job.promise is None):
+                    pool_of(job).promise(job, None)
+                    pool_of(job).look_at_everything()
+        for job in self._bounded_services(ration):
+            self._see(job, min(job.all_ready, ration.room))
+
+    def _sharing(self, pool: Pool, ration: Ration, line: list[JobView]) -> list[tuple[JobView, int]]:
+        """How many ready tasks are to be seen of the jobs in a line, of those that matter.
+
+        A job for which there is not enough room stops those behind it, so that it need not wait for ever; but not if it
+        can have no room, or no slots, as things are.
+        """
+        left = ration.room
+        found: list[tuple[JobView, int]] = []
+        given: set[JobId] = set()
+        for job in line:
+            if job.kind is RIGID and job.held:  # its slots count already
+                continue
+            if not left:
+                break
+            ready, needs, blocks = room_in(pool, job, left, ration.most)
+            if ready:
+                given.add(job.id)
+                found.append((job, ready))
+            left -= needs
+            if blocks:
+                break
+        shown = [job for job in ration.shown.values() if job.pool is pool and job.id not in given]
+        return found + [(job, 0) for job in shown if job.kind is not RIGID or not job.held]
+
+    def _see(self, job: JobView, ready: int) -> None:
+        """Policies see so many ready tasks of a job."""
+        pool = pool_of(job)
+        was, job.ready = job.ready, ready
+        if ready and not was:
+            pool.show(job)
+        elif was and not ready:
+            pool.wait_no_more(job)
+            pool.arrived = None
 
     # Predictions
 

@@ -133,7 +133,7 @@ def _advance(state: State, pool: Pool) -> None:
         pending = _isolation_of(state, job, task)
         if pending is not None and _is_idle(state, pending.nodes):
             continue
-        if pending is None and not _is_fair(pool, 1):
+        if pending is None and not (_is_fair(pool, 1) and _has_room(job, job.width)):
             continue
         if idle is None:
             idle = _ranked(state, pool, idle_only=True)
@@ -153,7 +153,10 @@ def _advance(state: State, pool: Pool) -> None:
                 node.apart = True
                 state.close_all(node.slots)
     for isolation in state.isolations:
-        if isolation.job.pool is pool and isolation.attempt is None and _is_idle(state, isolation.nodes):
+        job, nodes = isolation.job, isolation.nodes
+        if job.pool is not pool or isolation.attempt is not None or not _is_idle(state, nodes):
+            continue
+        if _has_room(job, _need(job, isolation.task, nodes[0])):
             _launch(state, isolation)
 
 
@@ -197,7 +200,8 @@ def _is_over(state: State, isolation: Isolation) -> bool:
     job, task, attempt = isolation.job, isolation.task, isolation.attempt
     if attempt is None:
         usable = all(_is_usable(node) for node in isolation.nodes)
-        return task not in job.apart or not usable or not _enough(job, task, isolation.nodes)
+        has_room = _has_room(job, _need(job, task, isolation.nodes[0]))
+        return task not in job.apart or not usable or not has_room or not _enough(job, task, isolation.nodes)
     if job.attempts.get(task) is not attempt:
         return True
     suspicion = state.suspicions.get((job.id, task))
@@ -288,6 +292,11 @@ def _room(job: JobView, node: NodeView) -> Slots:
 def _need(job: JobView, task: int, node: NodeView) -> int:
     """Slots of a task on this node."""
     return node.spec.slots_for(job.graph[task].cores) if job.kind is Kind.WORKFLOW else job.width
+
+
+def _has_room(job: JobView, slots: int) -> bool:
+    """Whether the user of a job may have so many slots more."""
+    return job.ration is None or slots <= job.ration.room
 
 
 def _launch(state: State, isolation: Isolation) -> None:

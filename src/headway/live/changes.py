@@ -15,6 +15,11 @@ OF_SERVICES: Final = ("threshold", "fraction", "least")
 """The terms that only services have, of those that can be changed."""
 
 
+def _flaw_of_least(driver: Driver, service: JobSpec) -> str | None:
+    """Why so many instances as a service is to have can never run."""
+    return driver.core.flaw_of_bound(service) or driver.core.flaw_of_fit(service)
+
+
 def check_change(driver: Driver, spec: JobSpec, change: wire.JobChange) -> None:
     """Check new terms of a job.
 
@@ -33,7 +38,7 @@ def check_change(driver: Driver, spec: JobSpec, change: wire.JobChange) -> None:
     if terms.get("due") == NEVER:
         terms["due"] = None
     new = replace(spec, **terms)
-    wrong = flaw(new) or (driver.core.flaw_of_fit(new) if "least" in terms else None)
+    wrong = flaw(new) or (_flaw_of_least(driver, new) if "least" in terms else None)
     if wrong is not None:
         raise InvalidInput.saying(wrong)
     if "threshold" in terms and isinstance(new, Service) and spec.id in driver.open:

@@ -37,6 +37,7 @@ from headway.engines import base
 from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
+from headway.live.bounds import bounded
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
 from headway.live.forecasts import Advise, Ask, Forecasts
@@ -295,6 +296,7 @@ class Driver:
         network: Network | None = None,
         switching: Sequence[Switching] | None = None,
         renting: Renting | None = None,
+        bounds: Mapping[str, int] | None = None,
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
@@ -306,6 +308,7 @@ class Driver:
             network: the lines between the nodes from now on; None: those that were before.
             switching: how nodes are switched off and on from now on; None: as before.
             renting: what can be rented from now on; None: as before.
+            bounds: by user, how many slots the tasks of this user may have at once from now on; None: as before.
             facts: become durable with all that, for the next start (`Journal.fact`).
 
         Raises:
@@ -340,6 +343,8 @@ class Driver:
         state = self.core.state  # it may have been loaded again
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
+        for new in () if bounds is None else bounded(state.rations, bounds, turn.now):
+            feed(turn, new)  # first, so that what is redone is within the bounds
         # What an orderly stop killed or a crash lost is redone. After a crash of everything, the cause is not
         # known.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
@@ -573,6 +578,11 @@ class Driver:
                 await self._prepare(policy)
             await self.request(lambda now: consultant.chosen(choice, now), by=by)
 
+    async def bound(self, bounds: Mapping[str, int]) -> None:
+        """From now on exactly these users have bounds on their slots."""
+        if bounded(self.core.state.rations, bounds, self.now()):
+            await self.request(lambda now: bounded(self.core.state.rations, bounds, now))
+
     async def _prepare(self, policy: str) -> None:
         """Have the jobs sorted for a policy, part by part: others need not wait for all of it."""
         core = self.core
@@ -638,15 +648,17 @@ class Driver:
         """
         return self._ledger.end_of(job)
 
-    def held_by(self, user: str) -> tuple[int, int, int]:
-        """How many open jobs a user has, and how many tasks these have, with what is about to be accepted; and how many
-        bytes of output are kept with results of the user's jobs.
+    def held_by(self, user: str) -> tuple[int, int, int, int]:
+        """How many open jobs a user has, and how many tasks these have, with what is about to be accepted; how many
+        bytes of output are kept with results of the user's jobs; and how many slots the user has, if there is a bound.
         """
         ledger = self._ledger
         soon = [spec for offer in self._offers for spec in offer.specs if spec.user == user]
         new = [spec.tasks for spec in soon if spec.id not in ledger.open]
         kept = self.journal.retained.stored_of[user]
-        return ledger.jobs_of[user] + len(new), ledger.tasks_of[user] + sum(new), kept
+        ration = self.core.state.rations.get(user)
+        slots = 0 if ration is None else ration.used
+        return ledger.jobs_of[user] + len(new), ledger.tasks_of[user] + sum(new), kept, slots
 
     def _check_open(self) -> None:
         if self.broken.done():

@@ -269,7 +269,7 @@ class Nodes:
             core = self._recorder.core
             extent, jobs = core.extent(), map(core.state.jobs.get, ids[first : first + LOOKED_AT_ONCE])
             wide = (job for job in jobs if job is not None and job.kind is not Kind.BAG and not job.cancelled)
-            waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
+            waiting = (job for job in wide if job.all_ready or any(attempt.ending for attempt in job.attempts.values()))
             found += (job.id for job in waiting if extent.flaw_of_fit(job.spec) is not None)
         return tuple(found)
 

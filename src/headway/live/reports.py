@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from headway import __version__, wire
+from headway.core.counts import in_line
 from headway.core.nodes import statuses_on
 from headway.errors import NoSuchJob, in_short
 from headway.live import prospects
@@ -460,7 +461,7 @@ def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.Awa
     if expected.awaits or not job.held:
         return prospects.told(expected, names)
     others = prospects.on_held_slots(job, names, partial(_expected_end, driver))
-    return others if job.ready else ()
+    return others if job.all_ready else ()
 
 
 def why_ended(driver: Driver, row: JobRow) -> str:
@@ -530,7 +531,7 @@ async def tasks_waiting(driver: Driver) -> int:
     while True:
         pools = driver.core.state.each()
         if place >= len(pools):
-            return total
+            return total + sum([job.all_ready - job.ready for job in in_line(driver.core.state)])
         waiting = pools[place].waiting
         some = waiting[first : first + COUNTED_AT_ONCE]
         total += sum([job.ready for job in some if job.kind is not Kind.SERVICE])
@@ -573,6 +574,7 @@ async def statistics(driver: Driver) -> wire.Statistics:
         stored_bytes=room.stored,
         stored_max=room.outputs_max,
         sites=_sites(driver),
+        users={user: wire.SlotsOfUser(one.used, one.most) for user, one in sorted(state.rations.items())},
     )
 
 

@@ -345,6 +345,15 @@ class Returned:
 
 
 @value
+class SlotsBounded:
+    """From now on the tasks of a user may have so many slots at once; None: any number, as at first."""
+
+    at: Instant
+    user: str
+    most: int | None
+
+
+@value
 class NodeMeasured:
     """What collectors measured on a node, by name; values of other names stay."""
 
@@ -504,6 +513,7 @@ Event = (
     | RentFailed
     | Reclaimed
     | Returned
+    | SlotsBounded
     | NodeMeasured
     | NetworkChosen
     | NodesHeard

@@ -165,6 +165,7 @@ class Reason(Enum):
     NODES_STUCK = (
         "it waits for {nodes}, which cannot be switched on; `headway nodes` says why, and when it is tried again"
     )
+    USER_AT_BOUND = "user {user} {bound}; it goes on when tasks of this user end"
     RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
@@ -180,6 +181,7 @@ class Waiting:
     Attributes:
         jobs: the jobs that it comes after and that have not ended.
         nodes: the nodes that are being switched on, or cannot be.
+        user, most, used: the user at whose bound it waits, the slots that this user may have at once, and has.
     """
 
     job: JobId
@@ -188,6 +190,9 @@ class Waiting:
     times: int = 0
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[str, ...] = ()
+    user: str = ""
+    most: int = 0
+    used: int = 0
 
     @property
     def text(self) -> str:
@@ -196,7 +201,10 @@ class Waiting:
         jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
         first, more = self.nodes[:NAMED], len(self.nodes) - NAMED
         nodes = f"node{'s' * (len(self.nodes) > 1)} {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
-        return self.reason.value.format(times=self.times, jobs=jobs, nodes=nodes)
+        bound = f"is at the bound of {self.most} slots at once"
+        if self.used < self.most:
+            bound = f"may have {self.most} slots at once and has {self.used}; the rest is not enough, or for other jobs"
+        return self.reason.value.format(times=self.times, jobs=jobs, nodes=nodes, user=self.user, bound=bound)
 
 
 @dataclass(slots=True, init=False)

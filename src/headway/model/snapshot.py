@@ -21,6 +21,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.power import AT_ONCE, PowerState, Switching, Trouble, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
+from headway.model.ration import Ration
 from headway.model.renting import NO_MARKET
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
 from headway.model.tier import Tier
@@ -225,7 +226,10 @@ class JobView:
         priority, due: as submitted or changed since; `due` is `NEVER` if there is none.
         order: `(release, id)`, the key by which every tie ends.
         tasks: number of tasks.
-        ready: tasks that could start now and have not.
+        ready: tasks that could start now and have not; of a user with a bound only as many as it leaves room for,
+            see `all_ready`.
+        ration: the bound of its user; None: it has none.
+        uses: slots that count against the bound; 0 if there is none.
         fresh: bags and rigid jobs: the lowest task number that was never launched.
         again: numbers of ready tasks that are not fresh, as a heap: those to be redone, and all of a workflow's.
         apart: tasks that wait to run alone on a node, because they are suspected to be what kills nodes; rising. They
@@ -295,6 +299,7 @@ class JobView:
         "predicted",
         "priority",
         "promise",
+        "ration",
         "ready",
         "release",
         "seats",
@@ -309,12 +314,15 @@ class JobView:
         "times",
         "tries",
         "unfinished",
+        "uses",
         "width",
         "windows",
     )
 
     def __init__(self, spec: JobSpec, estimate: Duration) -> None:
         self.id: JobId = spec.id
+        self.ration: Ration | None = None
+        self.uses = 0
         self.pool: Snapshot
         self.dealt_from = ""
         self.goes_to: str | None = None
@@ -376,6 +384,11 @@ class JobView:
         for attempt in self.attempts.values():
             slots |= attempt.slots
         return slots
+
+    @property
+    def all_ready(self) -> int:
+        """Tasks that could start now but for the bound of its user."""
+        return self.tasks - self.fresh + len(self.again)
 
     @property
     def is_estimated(self) -> bool:

@@ -418,7 +418,8 @@ def follow(view: Snapshot, plan: Plan, free: Slots, agenda: Agenda) -> Slots:
             continue
         for start, number, task in planned:
             job = jobs[number]
-            if job.missing[task] or task in job.apart:
+            is_bounded = job.ration is not None and sum(one.job == number for one in plan.allocations) >= job.ready
+            if job.missing[task] or task in job.apart or is_bounded:
                 if start < now:
                     continue
                 break

@@ -22,11 +22,17 @@ BAG: Final = Kind.BAG
 def ready_tasks(job: JobView, most: int) -> Iterable[int]:
     """The numbers of up to `most` ready tasks, lowest first among those to be redone, then the fresh ones.
 
-    Of many, only as many are sorted as are taken.
+    Of many, only as many are sorted as are taken. A user's bound may leave room for fewer than there are.
     """
+    most = min(most, job.ready)
     if not job.again:
         return range(job.fresh, min(job.tasks, job.fresh + most))
     return islice(chain(_rising(job.again), range(job.fresh, job.tasks)), most)
+
+
+def ready_in_workflow(job: JobView) -> Iterable[int]:
+    """The numbers of the ready tasks of a workflow, in any order."""
+    return job.again if job.ready == len(job.again) else ready_tasks(job, job.ready)
 
 
 def next_task(job: JobView) -> int:
@@ -142,7 +148,7 @@ class Dealing:
         if job.kind is Kind.WORKFLOW:
             nodes, plan = self.view.nodes.values(), job.graph
             found = 0
-            for task in job.again:
+            for task in ready_in_workflow(job):
                 found += max((node.spec.slots_for(plan[task].cores) for node in nodes), default=1)
                 if found >= self.size + self.has(job):
                     break

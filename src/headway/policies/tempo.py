@@ -28,7 +28,7 @@ from headway.model.slots import NO_SLOTS, Slots, count, first, lowest, numbers, 
 from headway.model.snapshot import AttemptView, JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due, by_priority, without_due_date_by_priority
-from headway.policies.place import classes_of, lowest_idle, ready_tasks, room_for
+from headway.policies.place import classes_of, lowest_idle, ready_in_workflow, ready_tasks, room_for
 
 LEAST_WEIGHT: Final = 1e-9
 """A job of priority 0 or less weighs this much: its tardiness costs nothing, but it is not to wait for ever."""
@@ -329,7 +329,7 @@ class Round:
         if job.kind is WORKFLOW:
             nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
             stake.usable = 0
-            for core in (job.graph[ready].cores for ready in job.again):
+            for core in (job.graph[ready].cores for ready in ready_in_workflow(job)):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
                 stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
                 if stake.usable >= self.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, cast
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headway import policy_files
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.history.predictors import USER, predictor
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
@@ -24,10 +24,13 @@ from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage
-from headway.sim.kernel import Decider, Progress, Simulation
+from headway.sim.kernel import NOBODY_BOUNDED, Decider, Progress, Simulation
 from headway.sim.served import Answered
 from headway.sim.world import World
 from headway.times import Span, seconds_of
+
+ALL: Final = "*"
+"""Every user without a bound of their own."""
 
 ESTIMATE_SECONDS: Final = to_seconds(ESTIMATE_DEFAULT)
 
@@ -107,6 +110,7 @@ def run(
     network: Network = NO_NETWORK,
     switching: Sequence[Switching] = (),
     renting: Renting | None = None,
+    slots_of: Mapping[str, int] = NOBODY_BOUNDED,
     estimates: str = USER,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
@@ -125,6 +129,7 @@ def run(
         network: the lines between the nodes, see `read_network`; default: sending costs nothing.
         switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
         renting: what can be rented, see `read_renting`; default: nothing. Policies that do not rent ignore it.
+        slots_of: by user of the workload, how many slots the tasks of this user may have at once; `"*"`: of all others.
         estimates: `user`, those of the workload; `last-two` or `predicted`, predictions from the jobs that have ended,
             see `headway.history.predictors`; a job for which there is none has its own estimate.
 
@@ -153,9 +158,26 @@ def run(
             network=network,
             switching=switching,
             renting=renting,
+            slots_of=_bounds(workload, slots_of),
             predictor=predictor(estimates),
         )
         return simulation.run(progress)
+
+
+def _bounds(workload: Workload, slots_of: Mapping[str, int]) -> Mapping[str, int]:
+    """The bound of each user who has one.
+
+    Raises:
+        InvalidInput: a user has no job in the workload.
+    """
+    if not slots_of:
+        return slots_of
+    users = sorted({str(user) for user in workload.user.tolist()} - {""})
+    for user in slots_of:
+        if user != ALL and user not in users:
+            raise InvalidInput("slots_of", user, "a user of the workload, or *", hint=did_you_mean(user, users))
+    most = slots_of.get(ALL)
+    return {user: slots_of.get(user, most or 0) for user in users if user in slots_of or most is not None}
 
 
 def _only(policy: object) -> tuple[PolicySource, str]:

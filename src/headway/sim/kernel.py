@@ -52,6 +52,7 @@ from headway.model.events import (
     Rented,
     RentingChosen,
     Returned,
+    SlotsBounded,
     SwitchingChosen,
     TaskEnded,
     TaskSaved,
@@ -64,6 +65,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.power import PowerState, Switching
+from headway.model.ration import most_slots_for
 from headway.model.renting import RentalStage, Renting
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, PolicySource
@@ -107,6 +109,9 @@ NOTICE: Final = 120 * SECOND
 IDLE_WAKES_MAX: Final = 10_000
 """After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
 
+NOBODY_BOUNDED: Final[Mapping[str, int]] = {}
+"""By user the bound on slots: nobody has one."""
+
 Progress = Callable[[int, int], None]
 """Called now and then with the number of jobs that have ended, and of all jobs."""
 
@@ -140,6 +145,7 @@ class Simulation:
         network: the lines between the nodes; default: sending costs nothing.
         switching: how the nodes are switched off and on; default: they stay on.
         renting: what can be rented, and within which bounds; default: nothing.
+        slots_of: by user, how many slots the tasks of this user may have at once; default: any number.
         predictor: predicts run times when jobs come, and learns them when jobs end; None: users' estimates count alone.
 
     Attributes:
@@ -172,11 +178,13 @@ class Simulation:
         network: Network = NO_NETWORK,
         switching: Sequence[Switching] = (),
         renting: Renting | None = None,
+        slots_of: Mapping[str, int] = NOBODY_BOUNDED,
         predictor: Predictor | None = None,
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
         check_nodes(quiet_nodes)
         check_jobs(workload, quiet_nodes)
+        check_bounds(workload, quiet_nodes, slots_of)
         check_outages(outages, quiet_nodes)
         self._set_up(workload, world or World(), decider, audit, journal, predictor)
         self.scheduler = Scheduler(
@@ -195,6 +203,7 @@ class Simulation:
             self._first.append(SwitchingChosen(self._begin, tuple(switching)))
         if renting is not None:
             self._first.append(RentingChosen(self._begin, renting))
+        self._first += [SlotsBounded(self._begin, user, most) for user, most in slots_of.items()]
         if decider is not None:
             self._first.append(DeciderChosen(self._begin, decider.url))
         self._submissions = self._told(0)
@@ -653,6 +662,28 @@ def check_outages(outages: Iterable[Outage], nodes: Sequence[NodeSpec]) -> None:
         if outage.node not in names:
             hint = did_you_mean(outage.node, names)
             raise InvalidInput("node of an outage", outage.node, "a node of the cluster", hint=hint)
+
+
+def check_bounds(workload: Workload, nodes: Sequence[NodeSpec], slots_of: Mapping[str, int]) -> None:
+    """Refuse bounds of users that are no bounds, or within which a job of theirs could not run.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    for user, most in slots_of.items():
+        if most < 1:
+            raise InvalidInput(f"slots_of[{user!r}]", most, "1 or more")
+        own = np.flatnonzero(workload.user.astype(str) == user)
+        for place in own[(workload.width[own] > most) | (workload.kind[own] == Kind.WORKFLOW)].tolist():
+            cores = [task.cores for task in workload.workflows.get(place, ())]
+            slots = max([int(workload.width[place]), *[most_slots_for(each, nodes) for each in set(cores)]])
+            if slots > most:
+                raise InvalidInput(
+                    "cores" if cores else "width",
+                    slots,
+                    f"at most {most}, the slots that user {user!r} may have at once",
+                    source=f"job {workload.label[place]}",
+                )
 
 
 def check_jobs(workload: Workload, nodes: Sequence[NodeSpec]) -> None:

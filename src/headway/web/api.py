@@ -203,6 +203,7 @@ class Api:
         self._driver = driver
         self._tokens = tokens
         self._changing = asyncio.Lock()
+        self._quotas = quotas
         self._meters = Meters(quotas, lambda user: driver.held_by(user))
         self._refusals = refusals
         self.drop: Callable[[Iterable[TokenOwner]], None] = _drop_none
@@ -718,6 +719,9 @@ class Api:
     async def _create_token(self, asked: Asked) -> wire.MadeToken:
         async with self._changing:
             made, write = self._tokens.create(asked.body, asked.caller.name)
+            roles = self._tokens.roles()
+            roles.setdefault(made.about.user, set()).add(made.about.role)
+            await self._driver.bound(self._quotas.slots(roles))  # first: if that fails, there is no token
             await aside(write)
             self._tokens.use()
         about = made.about
@@ -731,6 +735,7 @@ class Api:
             about = self._tokens.report(asked.token)
             await aside(self._tokens.revoke(asked.token))
             gone = self._tokens.use()
+            await self._driver.bound(self._quotas.slots(self._tokens.roles()))
         self.drop([owner for owner in gone if owner is not asked.caller])  # who asks this is still to be answered
         self._driver.incident("token_revoked", _named(about), f"role {about.role.value}", asked.caller.name)
         return wire.Done(len(gone))

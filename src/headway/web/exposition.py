@@ -104,6 +104,10 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     yield _by("headway_tasks_running", "Attempts at tasks that run, by tier.", "tier", tiers)
     slots = {status.value: number for status, number in slot_counts(state).items()}
     yield _by("headway_slots", "Slots of the nodes in service, by status.", "status", slots)
+    bounds = sorted(state.rations.values(), key=lambda one: (-one.used, one.user))[:USERS_MAX]
+    used, most = ({one.user: getattr(one, name) for one in bounds} for name in ("used", "most"))
+    yield _by("headway_user_slots", "Slots that the tasks of a user have, for users with a bound.", "user", used)
+    yield _by("headway_user_slots_max", "Slots that the tasks of a user may have at once.", "user", most)
     yield _by("headway_nodes", "Nodes in service, by status.", "status", _nodes(state))
     gone = driver.sites.gone
     sites = {name: float(name not in gone) for name in driver.sites.engines}

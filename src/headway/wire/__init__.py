@@ -84,6 +84,7 @@ from headway.wire.operation import (
     RequestReport,
     Requests,
     SiteReport,
+    SlotsOfUser,
     Statistics,
 )
 from headway.wire.renting import OfferReport, RentalReport, RentingReport, SiteDetail, SiteList

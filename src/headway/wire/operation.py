@@ -320,6 +320,13 @@ class SiteReport(Answer, frozen=True):
     gone: str = ""
 
 
+class SlotsOfUser(Answer, frozen=True):
+    """How many slots the tasks of a user have, and may have at once."""
+
+    used: int
+    most: int
+
+
 class Statistics(Answer, frozen=True):
     """Figures about the server.
 
@@ -339,6 +346,7 @@ class Statistics(Answer, frozen=True):
         free_bytes: of the disk of the data directory; new work may not use the last `reserve_bytes` of them.
         stored_bytes: of output and uploads that are kept; `stored_max` at most.
         sites: those that the server was told of; nodes of all others are on its own machine.
+        users: those whose slots are bounded, by name.
     """
 
     version: str
@@ -366,3 +374,4 @@ class Statistics(Answer, frozen=True):
     stored_max: int = 0
     sites: tuple[SiteReport, ...] = ()
     starting: int = 0
+    users: dict[str, SlotsOfUser] = msgspec.field(default_factory=dict)

@@ -55,7 +55,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_requests_are_allowed_at_their_rate_and_after_a_pause_a_few_more() -> None:
     now = [0.0]
-    meters = Meters(Quotas({Role.SUBMITTER: Quota(requests_per_second=10)}), lambda user: (0, 0, 0), lambda: now[0])
+    meters = Meters(Quotas({Role.SUBMITTER: Quota(requests_per_second=10)}), lambda user: (0, 0, 0, 0), lambda: now[0])
     assert [meters.may_ask(ANN) for _ in range(20)] == [0.0] * 20
     assert meters.may_ask(ANN) == pytest.approx(0.1)
     with pytest.raises(TooOften) as refused:
@@ -68,7 +68,7 @@ def test_requests_are_allowed_at_their_rate_and_after_a_pause_a_few_more() -> No
 
 
 def test_open_jobs_and_tasks_are_bounded() -> None:
-    held = {"ann": (2, 8, 0)}
+    held = {"ann": (2, 8, 0, 0)}
     meters = Meters(Quotas({Role.SUBMITTER: Quota(open_jobs=3, open_tasks=10)}), lambda user: held[user])
     meters.check_more(ANN, 1, 2)
     with pytest.raises(QuotaExceeded, match="open_jobs is 4; allowed: at most 3") as refused:
@@ -83,10 +83,10 @@ def test_open_jobs_and_tasks_are_bounded() -> None:
 
 
 def test_kept_output_is_looked_at_when_the_next_job_comes() -> None:
-    held = {"ann": (0, 0, 1000)}
+    held = {"ann": (0, 0, 1000, 0)}
     meters = Meters(Quotas({}, {"ann": Quota(kept_output=1000)}), lambda user: held[user])
     meters.check_more(ANN, 1, 1)
-    held["ann"] = (0, 0, 1001)
+    held["ann"] = (0, 0, 1001, 0)
     with pytest.raises(QuotaExceeded, match="kept_output is 1001; allowed: at most 1000 for user 'ann'") as refused:
         meters.check_more(ANN, 1, 1)
     assert refused.value.retry_after == 30.0

@@ -403,7 +403,7 @@ def test_quotas_bound_open_jobs_tasks_and_requests_and_say_which(tmp_path: Path,
             await rig.driver.cancel(list(rig.driver.open))
             for key in running:
                 rig.engine.end(*key, outcome=Outcome.KILLED)
-            await becomes(lambda: rig.driver.held_by("ann") == (0, 0, 0))
+            await becomes(lambda: rig.driver.held_by("ann") == (0, 0, 0, 0))
             assert (await rig.ask("ann", wire.SUBMIT, submission()))[0] == 200
             myself = (await rig.ask("ann", wire.MYSELF))[1]
             assert (myself["user"], myself["role"]) == ("ann", "submitter")
@@ -411,6 +411,30 @@ def test_quotas_bound_open_jobs_tasks_and_requests_and_say_which(tmp_path: Path,
                 ("open_jobs", 3, 1),
                 ("open_tasks", 10, 1),
             ]
+
+    asyncio.run(main())
+
+
+def test_tokens_bring_bounds_on_slots_and_take_them_away(tmp_path: Path, with_desk: bool) -> None:
+    async def main() -> None:
+        bounds = Quotas({SUBMITTER: Quota(slots=1), OPERATOR: Quota(slots=3)})
+        async with serving(tmp_path, with_desk=with_desk, quotas=bounds) as rig:
+            rig.make("boss", Role.ADMINISTRATOR)
+
+            async def make(role: Role) -> str:
+                answer = (await rig.ask("boss", wire.CREATE_TOKEN, wire.NewToken("ann", role)))[1]
+                rig.given["ann"] = answer["token"]
+                return str(answer["about"]["id"])
+
+            await make(SUBMITTER)
+            assert (await rig.ask("ann", wire.SUBMIT, submission(new_job(tasks=4))))[0] == 200
+            await becomes(lambda: len(rig.engine.running) == 1)
+            token = await make(OPERATOR)
+            await becomes(lambda: len(rig.engine.running) == 3)
+            myself = (await rig.ask("ann", wire.MYSELF))[1]
+            assert [(one["name"], one["most"], one["used"]) for one in myself["quotas"]] == [("slots", 3, 3)]
+            assert (await rig.ask("boss", wire.REVOKE_TOKEN, token=token))[0] == 200
+            assert rig.driver.core.state.rations["ann"].most == 1
 
     asyncio.run(main())
 
