@@ -51,6 +51,21 @@ def test_json_is_one_list_with_an_object_a_policy(headway: Any, table: Path) -> 
     assert told[1]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 0) / 3)
 
 
+def test_users_may_have_bounds_on_their_slots(headway: Any, table: Path) -> None:
+    def waits(*bounds: str) -> Any:
+        ran = headway("simulate", table, "--slots", 6, "--policy", "fcfs", "--json", *bounds)
+        return json.loads(ran.out)[0]["metrics"]["wait_mean"]
+
+    assert waits() == 0
+    assert waits("--slots-of", "u=3") == waits("--slots-of", "*=3") == pytest.approx(9 / 3)
+    assert waits("--slots-of", "*=3", "--slots-of", "u=5") == 0
+    for bound in ("u", "u=", "=3", "u=0", "u=-1", "u=x"):
+        ran = headway("simulate", table, "--slots", 6, "--slots-of", bound)
+        assert (ran.status, f"--slots-of is '{bound}'; allowed: USER=N" in ran.err) == (2, True)
+    ran = headway("simulate", table, "--slots", 6, "--slots-of", "u=2")
+    assert "job b: width is 3; allowed: at most 2, the slots that user 'u' may have at once" in ran.err
+
+
 def test_services_run_beside_the_jobs_and_are_told_with_their_windows(
     headway: Any, table: Path, tmp_path: Path
 ) -> None:
