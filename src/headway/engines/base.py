@@ -42,15 +42,16 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from headway.model.instant import Duration
-from headway.model.job import JobId
-from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-AttemptKey = tuple[JobId, int, int]
+    from headway.model.job import JobId
+    from headway.model.node import NodeSpec
+
+AttemptKey = tuple[int, int, int]
 """Job, task, attempt."""
 
 RESULT_MAX = (64 << 20) + (4 << 10)

@@ -18,8 +18,8 @@ from headway.engines.local.shared.frames import (
     ending_of,
     to_driver_decoder,
 )
-from headway.engines.slurm.folder import Record
 from headway.engines.slurm.parsing import Partition, Queued
+from headway.engines.slurm.written import Record
 from headway.model.outcome import Outcome
 
 SETTLE_SECONDS: Final = 2.0

@@ -59,12 +59,13 @@ from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
 from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains, untold
 from headway.engines.slurm.commands import Commands, NotNow, Refused
-from headway.engines.slurm.folder import Folder, Record, Seat, records
+from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.jobs import Job
 from headway.engines.slurm.nodes import Nodes
 from headway.engines.slurm.parsing import Partition, PartKey, Queued, job_name
 from headway.engines.slurm.places import Places
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import Record, Seat, records
 from headway.errors import EngineError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec

@@ -13,9 +13,10 @@ from headway.engines.base import Assignment, Call
 from headway.engines.local.shared.frames import encode, launch_of
 from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm.attempt import Attempt, Part
-from headway.engines.slurm.folder import Folder, Order
+from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import Order
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
@@ -90,7 +91,7 @@ class Job:
             *self._time(),
             *settings.options,
             str(self.folder.script),
-            *(settings.python, "-P", "-m", "headway.engines.slurm.runner", str(folder)),
+            *(settings.python, "-P", "-m", "headway.engines.slurm.start", str(folder)),
         )
 
     def _memory(self, slots: int) -> Iterator[str]:

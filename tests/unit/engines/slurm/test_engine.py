@@ -30,9 +30,9 @@ from headway.engines.slurm import attempt, nodes
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.slurm.folder import append
 from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import append
 from headway.engines.trial import Trial
 from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec

@@ -23,18 +23,16 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections import deque
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from headway.engines.base import BEHIND_SECONDS, Ending
-from headway.engines.local.agent import priorities
+from headway.engines.local.agent import priorities, warm
 from headway.engines.local.agent.run import Place, Run
 from headway.engines.local.agent.said import say
-from headway.engines.local.agent.shelf import Arrived, NodeShelf
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
@@ -88,6 +86,9 @@ from headway.engines.local.shared.terms import NO_ROOM, Terms
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
+if TYPE_CHECKING:
+    from headway.engines.local.agent.shelf import NodeShelf
+
 Key = tuple[int, int, int]
 
 _STRANGERS_MAX = 8
@@ -109,14 +110,24 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
     """
     try:
         adopt_orphans()
+        warm.up()
         door = SocketDoor(socket.socket(fileno=listener))
         agent = Agent(msgspec.json.decode(terms, type=Terms), door, lock)
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here in any case
+        import traceback
+
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
+
+
+def _shelf_of(terms: Terms) -> NodeShelf:
+    """The files of a node apart."""
+    from headway.engines.local.agent.shelf import NodeShelf  # large, and only such a node needs it
+
+    return NodeShelf(terms)
 
 
 class Agent:
@@ -166,13 +177,12 @@ class Agent:
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch(terms.checkpoints)
         self.staff = Staff(self, self.epoll, self.handlers, terms)
-        self.shelf = NodeShelf(terms) if terms.apart else None
+        self.shelf = _shelf_of(terms) if terms.apart else None
         self.missing: dict[str, list[Run]] = {}
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
         priorities.raise_limit()
-        gc.collect()
         gc.freeze()
         self.staff.resize(terms.slots)
 
@@ -605,8 +615,8 @@ class Agent:
         if self.shelf is None or (arrived := self.shelf.take(piece)) is None:
             return
         for run in self.missing.pop(piece.name, ()):
-            file = self.shelf.open(piece.name) if arrived is Arrived.HERE else None
-            self.hand(run, file, no_room=arrived is Arrived.NO_ROOM)
+            file = self.shelf.open(piece.name) if arrived is stores.Arrived.HERE else None
+            self.hand(run, file, no_room=arrived is stores.Arrived.NO_ROOM)
             if file is not None:
                 os.close(file)
 

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, Protocol
 
@@ -195,6 +194,8 @@ class Staff:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             slot_process.serve(*theirs, self._pid, place.stem, self._terms)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
+            import traceback
+
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(70)
@@ -345,6 +346,8 @@ class Staff:
                     time.sleep(_ROOM_AGAIN_SECONDS)
             os._exit(0)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
+            import traceback
+
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
