@@ -176,6 +176,8 @@ class Assignment(msgspec.Struct, frozen=True):
             server keeps (`Files`).
         fetches: whether it has inputs; if so, `Started` is reported when they have been fetched on every node.
         tier: which of the places of its slots it has at first.
+        account: name of the account that it runs as, where an engine runs each task as that of its job's user; empty:
+            that of the engine.
     """
 
     job: JobId
@@ -188,6 +190,7 @@ class Assignment(msgspec.Struct, frozen=True):
     files: bool = False
     fetches: bool = False
     tier: Tier = Tier.FOREGROUND
+    account: str = ""
 
     @property
     def key(self) -> AttemptKey:
