@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -26,13 +24,13 @@ from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input, Output
 from headway.model.outcome import Outcome
 
+from ..accounts import lacking, two_accounts
 from ..waiting import becomes
-from .conftest import Up, python_for
+from .conftest import Up
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can have tasks run as their users"),
-    pytest.mark.skipif(shutil.which("useradd") is None, reason="useradd makes the accounts, and is not installed"),
+    pytest.mark.skipif(bool(lacking()), reason=lacking()),
 ]
 
 
@@ -44,15 +42,8 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 @pytest.fixture(scope="module")
 def users() -> Iterator[tuple[str, str]]:
     """Two real accounts of this machine."""
-    made = tuple(f"hw{secrets.token_hex(4)}" for _ in range(2))
-    try:
-        for name in made:
-            subprocess.run(["useradd", "--no-create-home", "--user-group", name], check=True)
-        with python_for(made[0]):
-            yield made  # type: ignore[misc]
-    finally:
-        for name in made:
-            subprocess.run(["userdel", name], check=False, capture_output=True)
+    with two_accounts() as made:
+        yield made
 
 
 @pytest.fixture

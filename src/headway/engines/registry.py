@@ -319,7 +319,8 @@ def _slurm(place: Place, options: Mapping[str, Any]) -> Engine:
     if "commands" in given:
         given["commands"] = Path(given["commands"])
     if place.tasks is not None:
-        given |= {"task_output_max": place.tasks.task_output_max, "pass_env": place.tasks.pass_env}
+        alike = ("task_output_max", "pass_env", "run_as_owner", "allow_root")
+        given |= {name: getattr(place.tasks, name) for name in alike}
     options_of_sbatch = tuple(given.pop("options", ()))
     return SlurmEngine(folder, SlurmSettings(site=place.site, options=options_of_sbatch, **given))
 
@@ -432,6 +433,7 @@ BUILT_IN: Final = {
             Option("poll", "seconds, 0.1 to 60", _number(0.1, 60)),
             Option("command_limit", "seconds, 1 to 600", _number(1, 600)),
         ),
+        owners=True,
     ),
 }
 """Headway's own kinds by name. What else an engine's settings have is for programs."""

@@ -223,7 +223,7 @@ def test_an_entry_point_that_gives_no_kind_is_named(monkeypatch: pytest.MonkeyPa
         registry.kind("meadow")
 
 
-@pytest.mark.parametrize("site", [SiteSpec("far", "slurm", {"partition": "main"}), SiteSpec("field", "farm")])
+@pytest.mark.parametrize("site", [SiteSpec("far", "dask", {"address": "tcp://head:8786"}), SiteSpec("field", "farm")])
 def test_a_site_that_has_one_account_for_all_is_refused_where_tasks_run_as_their_users(
     tmp_path: Path, kinds: dict[str, Kind], site: SiteSpec
 ) -> None:

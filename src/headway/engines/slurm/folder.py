@@ -29,11 +29,16 @@ from pathlib import Path
 from typing import Final
 
 from headway.engines.base import AttemptKey
+from headway.engines.local.shared.accounts import hand_over, prepare_ground
 from headway.engines.local.shared.output import OUTPUT_FOLDER
-from headway.engines.slurm.written import DoorPlate, Order, Record, Torn, read, write
+from headway.engines.local.shared.terms import Account
+from headway.engines.slurm.written import DoorPlate, Order, Record, Torn, end_of_text, read, write
 from headway.errors import EngineError
 
 log = logging.getLogger(__name__)
+
+_ACCOUNTS: Final = "accounts"
+_SAID_MAX: Final = 2000
 
 SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 
@@ -41,13 +46,18 @@ SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 class Folder:
     """The folder of an engine.
 
+    Args:
+        owners: what runs does so as several accounts. Each has a ground of its own in `accounts/`, and those parts of
+            attempts, and output of jobs, that are its.
+
     Attributes:
         identity: of the engine, for the names of its jobs.
         word: what runners say with news.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, owners: bool = False) -> None:
         self.root = root
+        self.owners = owners
         self.identity = self.word = ""
         self._lock = -1
 
@@ -71,15 +81,13 @@ class Folder:
         """Where the output of attempts is."""
         return self.root / OUTPUT_FOLDER
 
-    @property
-    def checkpoints(self) -> Path:
-        """What tasks have saved."""
-        return self.root / "checkpoints"
+    def ground(self, account: Account | None) -> Path:
+        """Where what tasks are given and save is."""
+        return self.root if account is None else self.root / _ACCOUNTS / str(account.uid)
 
-    @property
-    def fences(self) -> Path:
-        """Fences of tasks that put outputs."""
-        return self.root / "fences"
+    def grounds(self) -> list[Path]:
+        """All of these folders."""
+        return list((self.root / _ACCOUNTS).iterdir()) if self.owners else [self.root]
 
     def of(self, key: AttemptKey, number: int) -> Path:
         """The folder of a part of an attempt."""
@@ -92,12 +100,16 @@ class Folder:
             EngineError: it cannot be written to, or another server uses it.
         """
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.root.chmod(0o700)
-            for folder in (self.attempts, self.fences, self.root / "nodes"):
+            mode = 0o711 if self.owners else 0o700  # they get to what is theirs, by its name
+            shared = (self.attempts, self.output, self.root / _ACCOUNTS) if self.owners else (self.attempts,)
+            for folder in (self.root, *shared):
+                folder.mkdir(mode=mode, parents=True, exist_ok=True)
+                folder.chmod(mode)
+            for folder in () if self.owners else (self.root / "fences", self.root / "nodes"):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._take()
             self.script.write_text(SCRIPT)
+            self.script.chmod(0o644 if self.owners else 0o600)
             self.word = self._kept("secret", 32)
             self.identity = self._kept("identity", 6)
         except OSError as error:
@@ -142,17 +154,31 @@ class Folder:
     def hang_up_plate(self, host: str, port: int) -> None:
         """Say where this server takes news."""
         write(self.root / "door", DoorPlate(host, port, self.word))
+        if self.owners:
+            (self.root / "door").chmod(0o644)
 
-    def give(self, order: Order) -> None:
+    def give(self, order: Order, account: Account | None = None) -> None:
         """Write what a runner is told.
+
+        Args:
+            account: as which it runs, where there are several.
 
         Raises:
             OSError: it cannot be written.
+            EngineError: the ground of its account cannot be used.
         """
         folder = self.of(order.record.key, order.number)
         folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / "told").touch(mode=0o600)
-        write(folder / "part", order)
+        told, part = folder / "told", folder / "part"
+        told.touch(mode=0o600)
+        write(part, order)
+        if account is not None:
+            ground = self.ground(account)
+            prepare_ground(ground, account)
+            for own in (ground / "nodes", self.output / str(order.record.job)):
+                hand_over(own, account)
+            for path in (told, part, folder):  # the folder last: from then on the account can change what is in it
+                os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def given(self) -> Iterator[tuple[Path, Record | None]]:
         """The folders of all parts, and the attempt that each belongs to; None if it cannot be read."""
@@ -175,5 +201,5 @@ class Folder:
     def said(self, key: AttemptKey, number: int) -> str:
         """The end of what the job of a part has printed; empty if it is nothing."""
         with suppress(OSError):
-            return (self.of(key, number) / "log").read_text("utf-8", "replace")[-2000:].strip()
+            return end_of_text(self.of(key, number) / "log", _SAID_MAX).strip()
         return ""

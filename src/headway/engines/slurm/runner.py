@@ -179,7 +179,7 @@ class Runner(Agent):
         self.pause = _MEET_SECONDS[0]
         self.told = os.open(os.path.join(folder, "told"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.desk = Desk(self.take)
-        super().__init__(order.terms, DeskDoor(self.desk), claim)
+        super().__init__(order.terms, DeskDoor(self.desk), claim, os.urandom(16))
         self.desk.put(encode(Hello(self.secret, VERSION, True)))
         self.desk.put(*order.launches, encode(Show(*order.record.key)))
 

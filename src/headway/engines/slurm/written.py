@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -112,6 +113,30 @@ def write(path: Path, value: Any) -> None:
         raise
 
 
+def _opened(path: Path | str) -> BinaryIO:
+    """A plain file to be read. Another user may have put something else in its place: a link, or a pipe.
+
+    Raises:
+        OSError: it cannot be opened, or is none.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{path} is not a plain file")
+    return open(file, "rb")
+
+
+def end_of_text(path: Path | str, size: int) -> str:
+    """The last bytes of a plain file, as text.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with _opened(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+        return file.read(size).decode("utf-8", "replace")
+
+
 def read(path: Path | str, kind: type[T]) -> T:
     """A value that was written.
 
@@ -119,7 +144,7 @@ def read(path: Path | str, kind: type[T]) -> T:
         OSError: it cannot be read.
         Torn: something else is there.
     """
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         whole = file.read()
     digest, body = whole[:_DIGEST], whole[_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
@@ -165,7 +190,7 @@ def records(path: Path | str, offset: int) -> tuple[list[bytes], int]:
     Raises:
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         file.seek(offset)
         fresh = file.read()
     bodies, at = [], 0

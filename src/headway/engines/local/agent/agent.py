@@ -113,7 +113,9 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
         adopt_orphans()
         warm.up()
         door = SocketDoor(socket.socket(fileno=listener))
-        agent = Agent(msgspec.json.decode(terms, type=Terms), door, lock)
+        known = msgspec.json.decode(terms, type=Terms)
+        with open(os.path.join(known.folder, os.pardir, os.pardir, "secret"), "rb") as file:
+            agent = Agent(known, door, lock, file.read())
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here in any case
@@ -137,12 +139,12 @@ class Agent:
     Args:
         door: where drivers connect.
         lock: see `serve`.
+        secret: what drivers have to know.
     """
 
-    def __init__(self, terms: Terms, door: Door, lock: int) -> None:
+    def __init__(self, terms: Terms, door: Door, lock: int, secret: bytes) -> None:
         self.terms = terms
-        with open(os.path.join(terms.folder, os.pardir, os.pardir, "secret"), "rb") as file:
-            self.secret = file.read()
+        self.secret = secret
         self.lock = lock
         self.pid = os.getpid()
         self.guard = os.getppid()
