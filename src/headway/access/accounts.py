@@ -29,7 +29,11 @@ class Accounts:
         Raises:
             InvalidInput: they cannot.
         """
+        checked = set[str]()
         for place, user in enumerate(users):
+            if user in checked:
+                continue
+            checked.add(user)
             account = self.of(user)
             try:
                 self._check(account)
