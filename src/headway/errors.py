@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pickle import PicklingError
 from typing import Any
 
@@ -106,6 +105,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("prioritty", ["priority", "due"])
     'Did you mean priority?'
     """
+    from difflib import get_close_matches  # rarely needed
+
     near = get_close_matches(name[:SHOWN_MAX].lower(), list(known))
     return f"Did you mean {' or '.join(near)}?" if near else ""
 

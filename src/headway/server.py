@@ -11,12 +11,14 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import uvloop
 
+from headway.access.accounts import Accounts
 from headway.access.quotas import Quotas
 from headway.access.tokens import Tokens
 from headway.advice.asking import Asking, address_of
@@ -25,6 +27,7 @@ from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
+from headway.engines.local.shared.accounts import account_of
 from headway.engines.registry import LOCAL, SiteSpec
 from headway.engines.sites import Sites
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
@@ -194,8 +197,12 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             patient=settings.sites is None,
         )
         tokens = Tokens(token, account(), settings.data / TOKENS)
-        if tokens.reports() and not settings.engine.run_as:
-            log.warning("tasks run as this account and can read %s: with --run-as users could not do so", token_file)
+        owned = settings.engine.run_as_owner
+        if tokens.reports() and not settings.engine.keeps_apart:
+            here = "as root" if os.geteuid() == 0 else "as this account"
+            said = "tasks of all users run %s and can read %s: with --run-as-owner or --run-as they could not"
+            log.warning(said, here, token_file)
+        accounts = Accounts(tokens.account, partial(account_of, field="account", allow_root=settings.engine.allow_root))
         clock = SystemClock()
         command = (sys.executable, "-m", "headway.forecaster", str(settings.data.absolute()))
         forecaster = ForecastProcess((*command, "--arrivals") if settings.arrivals else command)
@@ -214,6 +221,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             advise=forecaster.advise,
             door=NO_SERVICES if sites.own is None else _door(sites.own, token),
             sites=sites,
+            account_of=accounts.of if owned else lambda _: "",
         )
         driver.broken.add_done_callback(lambda _: end.set())
         meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
@@ -245,6 +253,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 meter=meter,
                 quotas=settings.quotas,
                 refusals=refusals,
+                accounts=accounts if owned else None,
             )
             app, front = Epochs(api.app, journal.epoch, refusals.count), api.front(journal.epoch)
             context = None if secure is None else secure.context
@@ -394,4 +403,6 @@ def _text_of(sites: Iterable[SiteSpec]) -> str:
 
 def _door(engine: LocalEngine, token: str) -> Door:
     """Where instances of services, which run on this machine, find the server."""
-    return Door(engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner)
+    return Door(
+        engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner, engine.has_owners
+    )

@@ -21,6 +21,7 @@ import pytest
 
 from headway.cli.main import main
 from headway.engines.local.driver import account as local_account
+from headway.engines.local.shared.accounts import account_of
 from headway.errors import EngineError
 
 from ..waiting import LIMIT
@@ -114,7 +115,7 @@ def headway(*words: object) -> subprocess.CompletedProcess[str]:
 @contextlib.contextmanager
 def python_for(user: str) -> Iterator[None]:
     """Make `sys.executable` a Python that this user can run: this one, or a copy if other users cannot run it."""
-    account = local_account.account_of(user)
+    account = account_of(user)
     folder = Path(tempfile.mkdtemp(prefix="headway-python-", dir="/tmp"))
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -21,10 +21,11 @@ import pytest
 from headway import Client, Job, Task
 from headway.engines.base import NodeBack, NodeLost, Saved, Started
 from headway.engines.local.agent.porter import bring_in
-from headway.engines.local.driver import account as local_account
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.host import put_down
 from headway.engines.local.driver.settings import LocalSettings
+from headway.engines.local.shared import accounts
+from headway.engines.local.shared.accounts import account_of
 from headway.engines.local.shared.terms import dropped_name
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial, calling
 from headway.errors import EngineError, FileTrouble, HeadwayError, InvalidInput
@@ -97,7 +98,7 @@ def who() -> dict[str, Any]:
 
 
 async def test_functions_and_programs_run_as_the_user(trial: Trial) -> None:
-    account = local_account.account_of(USER)
+    account = account_of(USER)
     wanted = {
         "ids": [account.uid] * 3 + [account.gid] * 3,
         "groups": sorted(account.groups),
@@ -124,7 +125,7 @@ async def test_nothing_of_a_task_is_read_as_root(trial: Trial) -> None:
         return found
 
     uid, _ = await value(trial, given, Spy())
-    assert uid == local_account.account_of(USER).uid
+    assert uid == account_of(USER).uid
 
 
 async def test_the_servers_files_are_not_to_be_read(trial: Trial, place: Path) -> None:
@@ -202,7 +203,7 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
     trial.engine.kill(*key)
     assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
     await becomes(lambda: gone(escaped))  # it has been sent the signal
-    uid = local_account.account_of(USER).uid
+    uid = account_of(USER).uid
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
 
     def owners() -> set[int]:
@@ -288,7 +289,7 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     call = calling(double, Input(f"headway:{name}/i"), Output(str(there)), Output("headway:o"))
     ended = await trial.ended(trial.launch(call, files=True, fetches=True))
     assert ended.ending.outcome is Outcome.SUCCEEDED, ended.ending.detail
-    assert (there.read_bytes(), there.stat().st_uid) == (b"inputinput", local_account.account_of(USER).uid)
+    assert (there.read_bytes(), there.stat().st_uid) == (b"inputinput", account_of(USER).uid)
     made = hashlib.sha256(b"inputinputinput").hexdigest()
     assert ended.ending.outputs["headway:o"] == f"headway:{made}/o"
     status = (uploads / made).stat()
@@ -412,7 +413,7 @@ def test_a_server_whose_tasks_run_as_another_user(place: Path) -> None:
 
             (place / "given").chmod(0o600)
             job = Job("read", [Task(read, client.upload(place / "given"))])
-            assert client.submit(job).result(60) == [(local_account.account_of(USER).uid, b"given")]
+            assert client.submit(job).result(60) == [(account_of(USER).uid, b"given")]
             pry = f"id -un; cat {server.data}/* {server.data}/*/* | wc -c"
             job = Job("pry", [Task.command("sh", "-c", pry, cwd="/")])
             assert client.submit(job).result(60) == [f"{USER}\n0\n"]
@@ -431,7 +432,7 @@ async def test_what_killed_attempts_have_dropped_goes_after_an_hour(
     async with trial_in(place) as trial:
         await trial.start()
         assert len(list(dropped.iterdir())) == 2
-    monkeypatch.setattr(local_account, "_STALE_SECONDS", -1.0)
+    monkeypatch.setattr(accounts, "_STALE_SECONDS", -1.0)
     async with trial_in(place) as trial:
         await trial.start()
         assert list(dropped.iterdir()) == []
@@ -452,13 +453,13 @@ def test_the_command_says_as_whom_tasks_cannot_run(place: Path, name: str) -> No
 @pytest.mark.parametrize("name", ["", "no such user", "root", "x\0y"])
 def test_users_that_tasks_cannot_run_as(name: str) -> None:
     with pytest.raises(InvalidInput, match="run_as"):
-        local_account.account_of(name)
+        account_of(name)
 
 
 def test_a_server_that_is_not_roots_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(HeadwayError, match="does not run as root"):
-        local_account.account_of(USER)
+        account_of(USER)
 
 
 async def test_a_ground_that_the_user_cannot_get_to_is_refused(place: Path) -> None:
@@ -477,7 +478,7 @@ async def test_a_ground_that_is_not_roots_alone_is_refused(place: Path, what: st
     else:
         ground.mkdir()
         if what == "another's":
-            os.chown(ground, local_account.account_of(USER).uid, -1)
+            os.chown(ground, account_of(USER).uid, -1)
         else:
             ground.chmod(0o777)
     with pytest.raises(EngineError, match="only root can write to"):

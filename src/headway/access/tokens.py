@@ -43,10 +43,16 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `format` changes when an older Headway could not read it."""
+    """The file. `format` changes when an older Headway could not read it.
+
+    Attributes:
+        accounts: of users whose account of the system has another name, by user; also of those without a token now,
+            because their jobs may still wait.
+    """
 
     tokens: tuple[_Row, ...]
     format: int = 1
+    accounts: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TokenOwner:
@@ -120,12 +126,18 @@ class Tokens:
         self._own = _hash(token.encode())
         self._owners = {self._own: TokenOwner(user, Role.ADMINISTRATOR, scope="")}
         self._rows: dict[str, _Row] = {}
-        self._follow(_read(file) if file is not None else ())
+        found = _read(file) if file is not None else _File(())
+        self._accounts = self._accounts_written = found.accounts or {}
+        self._follow(found.tokens)
 
     def owner(self, token: bytes) -> TokenOwner | None:
         """Whose token it is; None: it is not known, or has expired."""
         found = self._owners.get(_hash(token))
         return found if found is not None and found.is_valid else None
+
+    def account(self, user: str) -> str:
+        """The account of the system that is a user's: that of the same name, unless another one was said."""
+        return self._accounts.get(user, user)
 
     def why_not(self, token: bytes) -> str:
         """Why a token is not taken."""
@@ -146,6 +158,7 @@ class Tokens:
                 row.expires,
                 row.by,
                 row.expires is None or now < row.expires,
+                self.account(row.user),
             )
             for row in self._rows.values()
         )
@@ -166,8 +179,10 @@ class Tokens:
         expires = None if new.expires is None else now + new.expires
         row = _Row(number, _hash(token.encode()).hex(), new.user, new.role, now, expires, by)
         rows = (*kept, row)
-        about = TokenReport(row.id, row.user, row.role, row.created, row.expires, row.by)
-        return MadeToken(token, about), self._writing(rows)
+        accounts = {**self._accounts, new.user: new.account} if new.account else self._accounts
+        account = accounts.get(new.user, new.user)
+        about = TokenReport(row.id, row.user, row.role, row.created, row.expires, row.by, account=account)
+        return MadeToken(token, about), self._writing(rows, accounts)
 
     def revoke(self, token: str) -> Callable[[], None]:
         """The step that makes it durable that a token is revoked; after that `use` ends it.
@@ -177,10 +192,11 @@ class Tokens:
         """
         if token not in self._rows:
             raise NoSuchToken(token, self._rows)
-        return self._writing(tuple(row for row in self._rows.values() if row.id != token))
+        return self._writing(tuple(row for row in self._rows.values() if row.id != token), self._accounts)
 
     def use(self) -> list[TokenOwner]:
         """What was written last is valid from now on; returns the owners of tokens that were revoked by it."""
+        self._accounts = self._accounts_written
         return self._follow(self._written)
 
     def roles(self) -> dict[str, set[Role]]:
@@ -201,12 +217,12 @@ class Tokens:
             raise NoSuchToken(token, self._rows)
         return next(report for report in self.reports() if report.id == token)
 
-    def _writing(self, rows: tuple[_Row, ...]) -> Callable[[], None]:
+    def _writing(self, rows: tuple[_Row, ...], accounts: dict[str, str]) -> Callable[[], None]:
         def write() -> None:
             if self._file is not None:
-                text = msgspec.json.format(msgspec.json.encode(_File(rows)))
+                text = msgspec.json.format(msgspec.json.encode(_File(rows, 2, accounts) if accounts else _File(rows)))
                 write_private(self._file, text.decode())
-            self._written = rows
+            self._written, self._accounts_written = rows, accounts
 
         return write
 
@@ -249,22 +265,22 @@ def _hash(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def _read(file: Path) -> tuple[_Row, ...]:
-    """The tokens in a file; none where there is none.
+def _read(file: Path) -> _File:
+    """What is in the file of tokens; nothing where there is none.
 
     Raises:
         HeadwayError: it cannot be read, or is no such file.
     """
     hint = "Put the file of a backup in its place; or remove it, and make new tokens with `headway token create`."
     try:
-        rows = msgspec.json.decode(file.read_bytes(), type=_File).tokens
-        for row in rows:
+        found = msgspec.json.decode(file.read_bytes(), type=_File)
+        for row in found.tokens:
             if len(bytes.fromhex(row.hash)) != 32:
                 raise ValueError(f"the hash of token {row.id} is none of SHA-256")
     except FileNotFoundError:
-        return ()
+        return _File(())
     except OSError as error:
         raise HeadwayError(f"the tokens in {file} cannot be read: {error.strerror or error}", hint) from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise HeadwayError(f"{file} has no tokens that can be read: {error}", hint) from error
-    return rows
+    return found

@@ -25,13 +25,14 @@ def token() -> None:
     help="viewer: sees; submitter: submits, and changes own jobs; operator: changes all; administrator: makes tokens.",
 )
 @click.option("--expires", metavar="SPAN", help="After this time it ends, as 30d; default: never.")
+@click.option("--account", default="", metavar="NAME", help="The user's account of the system, if it has another name.")
 @as_json
 @asks_server
-def create(reach: Reach, user: str, role: str, expires: str | None, as_json: bool) -> None:
+def create(reach: Reach, user: str, role: str, expires: str | None, account: str, as_json: bool) -> None:
     """Make a token and print it, this once: the server keeps only its hash."""
     span = None if expires is None else limit_in(expires, "--expires")
     with reach() as client:
-        made = client.create_token(user, role, expires=span)
+        made = client.create_token(user, role, expires=span, account=account)
     if as_json:
         print_json(made)
         return
@@ -61,10 +62,11 @@ def list_(reach: Reach, as_json: bool) -> None:
             clock(one.created),
             "never" if one.expires is None else clock(one.expires) if one.valid else "has ended",
             one.by,
+            "" if one.account == one.user else one.account,
         )
         for one in found
     ]
-    print_table(("token", "user", "role", "made", "ends", "by"), rows, fold=("user", "by"))
+    print_table(("token", "user", "role", "made", "ends", "by", "account"), rows, fold=("user", "by", "account"))
 
 
 @token.command(short_help="Revoke tokens.")

@@ -202,6 +202,10 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     "Default: PATH, HOME, ...",
 )
 @click.option("--run-as", default="", metavar="USER", help="Run tasks as this user; only root can start such a server.")
+@click.option(
+    "--run-as-owner", is_flag=True, help="Run each task as the account of its job's user; only root can start it."
+)
+@click.option("--allow-root", is_flag=True, help="With --run-as-owner: that account may be root.")
 @click.option("--ground", type=click.Path(file_okay=False), help="With --run-as: folder for the files of tasks.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="File with its key; default: the same file.")
@@ -251,6 +255,8 @@ def up(
     task_output_max: int,
     pass_env: tuple[str, ...],
     run_as: str,
+    run_as_owner: bool,
+    allow_root: bool,
     ground: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -350,6 +356,8 @@ def up(
             task_output_max=task_output_max << 20,
             pass_env=pass_env,
             run_as=run_as,
+            run_as_owner=run_as_owner,
+            allow_root=allow_root,
             ground=None if ground is None else Path(ground),
         ),
         host,

@@ -210,12 +210,14 @@ class Operation:
         """The tokens of users, in the order in which they were made."""
         return list(self._server.ask(TOKENS).tokens)
 
-    def create_token(self, user: str, role: Role | str, *, expires: Span | None = None) -> MadeToken:
+    def create_token(self, user: str, role: Role | str, *, expires: Span | None = None, account: str = "") -> MadeToken:
         """Make a token for a user. It is told this once: the server keeps only its hash.
 
         Args:
             role: `viewer`, `submitter`, `operator` or `administrator`.
             expires: after which time it ends; None: never.
+            account: the account of the system that is the user's from now on; empty: the one that it is now, at first
+                that of the same name. It counts where tasks run as their users (`headway up --run-as-owner`).
 
         Raises:
             InvalidInput: the role, the name or the time is not allowed.
@@ -223,10 +225,11 @@ class Operation:
         known = list(Role)
         if role not in known:
             raise InvalidInput("role", role, ", ".join(known), hint=did_you_mean(str(role), known))
-        if not re.fullmatch(USER_PATTERN, user):
-            raise InvalidInput("user", user, "1 to 64 letters, digits, or _ . @ -; the first a letter, a digit or _")
+        for field, name in (("user", user), *((("account", account),) if account else ())):
+            if not re.fullmatch(USER_PATTERN, name):
+                raise InvalidInput(field, name, "1 to 64 letters, digits, or _ . @ -; the first a letter, a digit or _")
         answer: MadeToken = self._server.ask(
-            CREATE_TOKEN, body=NewToken(user, Role(role), duration(expires, "expires"))
+            CREATE_TOKEN, body=NewToken(user, Role(role), duration(expires, "expires"), account)
         )
         return answer
 

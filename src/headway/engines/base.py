@@ -42,15 +42,16 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from headway.model.instant import Duration
-from headway.model.job import JobId
-from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-AttemptKey = tuple[JobId, int, int]
+    from headway.model.job import JobId
+    from headway.model.node import NodeSpec
+
+AttemptKey = tuple[int, int, int]
 """Job, task, attempt."""
 
 RESULT_MAX = (64 << 20) + (4 << 10)
@@ -175,6 +176,8 @@ class Assignment(msgspec.Struct, frozen=True):
             server keeps (`Files`).
         fetches: whether it has inputs; if so, `Started` is reported when they have been fetched on every node.
         tier: which of the places of its slots it has at first.
+        account: name of the account that it runs as, where an engine runs each task as that of its job's user; empty:
+            that of the engine.
     """
 
     job: JobId
@@ -187,6 +190,7 @@ class Assignment(msgspec.Struct, frozen=True):
     files: bool = False
     fetches: bool = False
     tier: Tier = Tier.FOREGROUND
+    account: str = ""
 
     @property
     def key(self) -> AttemptKey:

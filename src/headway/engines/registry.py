@@ -113,6 +113,7 @@ class Kind:
         finds: whether it finds its nodes by itself; then nobody names them. Otherwise a cluster file does.
         needs: modules that have to be installed for it.
         extra: what installs these with pip: `headway[dask]`.
+        owners: whether it runs each task as the account that its assignment names.
         agree: refuses values of options that contradict each other, by raising `InvalidInput`.
     """
 
@@ -123,6 +124,7 @@ class Kind:
     finds: bool = True
     needs: tuple[str, ...] = ()
     extra: str = ""
+    owners: bool = False
     agree: Callable[[Mapping[str, Any]], None] = field(default=_agree, compare=False)
 
     @property
@@ -215,6 +217,10 @@ def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> En
     try:
         if not chosen.is_installed:
             raise _absent(chosen)
+        if tasks is not None and tasks.run_as_owner and not chosen.owners:
+            hint = "Leave out that site or --run-as-owner."
+            said = f"site {spec.name!r} cannot run each task as the account of its user: engine {chosen.name} has one"
+            raise HeadwayError(f"{said} for all", hint)
         return chosen.build(Place(spec.name, folder, tasks), chosen.taken(spec.options, folder))
     except InvalidInput as wrong:
         field = f"{wrong.field} of site {spec.name!r}"
@@ -313,7 +319,8 @@ def _slurm(place: Place, options: Mapping[str, Any]) -> Engine:
     if "commands" in given:
         given["commands"] = Path(given["commands"])
     if place.tasks is not None:
-        given |= {"task_output_max": place.tasks.task_output_max, "pass_env": place.tasks.pass_env}
+        alike = ("task_output_max", "pass_env", "run_as_owner", "allow_root")
+        given |= {name: getattr(place.tasks, name) for name in alike}
     options_of_sbatch = tuple(given.pop("options", ()))
     return SlurmEngine(folder, SlurmSettings(site=place.site, options=options_of_sbatch, **given))
 
@@ -392,7 +399,7 @@ _SHARED: Final = "a folder that the server and all nodes of the site share, in q
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
 BUILT_IN: Final = {
-    LOCAL: Kind(LOCAL, "Processes of the server's own machine.", _local, finds=False),
+    LOCAL: Kind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True),
     "dask": Kind(
         "dask",
         "Workers of a Dask cluster: each is a node.",
@@ -426,6 +433,7 @@ BUILT_IN: Final = {
             Option("poll", "seconds, 0.1 to 60", _number(0.1, 60)),
             Option("command_limit", "seconds, 1 to 600", _number(1, 600)),
         ),
+        owners=True,
     ),
 }
 """Headway's own kinds by name. What else an engine's settings have is for programs."""

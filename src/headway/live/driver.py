@@ -131,6 +131,7 @@ class Driver:
         forecast, advise: make forecasts and give advice, see `forecasts`; None: there are none.
         door: where instances of services find this server; or why it has no services.
         sites: what the engine is made of.
+        account_of: as which account the tasks of a user run; empty: as that of the engine.
 
     Attributes:
         forecasts: what is expected of the open jobs.
@@ -161,6 +162,7 @@ class Driver:
         door: Door | str = NO_DOOR,
         sites: Sites = HERE,
         providers: Mapping[str, Provider] = NO_PROVIDERS,
+        account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.journal = journal
         self.sites = sites
@@ -259,6 +261,7 @@ class Driver:
             settings.result_max,
             self._switches,
             self._renter,
+            account_of,
         )
 
     @property

@@ -60,6 +60,7 @@ class Performer:
         result_max: the most bytes that a result may have.
         switches: switches nodes off and on.
         renter: rents machines and gives them back.
+        account_of: as which account the tasks of a user run.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Performer:
         result_max: int,
         switches: Switches,
         renter: Renter,
+        account_of: Callable[[str], str],
     ) -> None:
         self._ledger = ledger
         self._journal = journal
@@ -87,6 +89,7 @@ class Performer:
         self._result_max = result_max
         self._switches = switches
         self._renter = renter
+        self._account_of = account_of
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._works: dict[JobId, bytes] = {}  # of jobs that came with the turn that is performed
         self._unlaunched: set[base.AttemptKey] = set()
@@ -213,6 +216,7 @@ class Performer:
             self._result_max,
             kept.names_files,
             self._gifts(launch, kept, kept.work),
+            self._account_of(kept.spec.user),
         )
         self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)

@@ -55,11 +55,14 @@ class Door:
         socket: path of the Unix socket.
         secret: what the keys of services are made from; it stays the same when the server starts again.
         owner: user and group of the instances, if these are not those of this process.
+        shared: every user of the machine may connect, because instances of several users do; their keys say which is
+            whose.
     """
 
     socket: Path
     secret: bytes
     owner: tuple[int, int] | None = None
+    shared: bool = False
 
     def key(self, service: str) -> str:
         """What the instances of a service show."""
@@ -178,7 +181,7 @@ class Services:
             HeadwayError: the socket cannot be used.
         """
         if isinstance(self._door, Door):
-            await self._broker.open(self._door.socket, self._door.owner)
+            await self._broker.open(self._door.socket, self._door.owner, shared=self._door.shared)
 
     def refuse(self) -> None:
         """From now on all requests fail, those included that wait or are worked on."""

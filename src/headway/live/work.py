@@ -37,6 +37,7 @@ def assignment(
     result_max: int,
     files: bool,
     gifts: Mapping[int, wire.Gift],
+    account: str = "",
 ) -> base.Assignment:
     """What an engine is asked to run.
 
@@ -48,6 +49,7 @@ def assignment(
         result_max: the most bytes that a result may have.
         files: whether the work names files.
         gifts: what the task gets from others, by their numbers.
+        account: see `base.Assignment`.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
@@ -68,7 +70,7 @@ def assignment(
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
-    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier)
+    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier, account)
 
 
 def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:

@@ -75,11 +75,12 @@ class Broker:
         self._path: Path | None = None
         self._closed = False
 
-    async def open(self, path: Path, owner: tuple[int, int] | None = None) -> None:
+    async def open(self, path: Path, owner: tuple[int, int] | None = None, *, shared: bool = False) -> None:
         """Listen on a Unix socket at this path. What is left there of an earlier server is removed.
 
         Args:
             owner: user and group to whom it belongs, who alone can connect; None: those of this process.
+            shared: everybody on this machine can connect.
 
         Raises:
             HeadwayError: that is not possible.
@@ -94,6 +95,8 @@ class Broker:
                 os.chown(path, *owner)
             listener.setblocking(False)
             self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
+            if shared:
+                os.chmod(path, 0o666)
         except OSError as error:
             listener.close()
             raise HeadwayError(f"cannot listen on {path}: {error.strerror or error}") from error

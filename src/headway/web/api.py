@@ -25,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
+from headway.access.accounts import Accounts
 from headway.access.quotas import Meters, Quotas
 from headway.access.tokens import TokenOwner, Tokens
 from headway.errors import (
@@ -180,6 +181,7 @@ class Api:
         body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
         meter: measures the energy of the nodes; None: it is not measured.
         quotas: what bounds users.
+        accounts: as which tasks run, if those of each user run as an account of their own.
         refusals: where refused requests are noted; None: nowhere.
 
     Attributes:
@@ -198,12 +200,14 @@ class Api:
         body_max: int = BODY_MAX,
         meter: EnergyMeter | None = None,
         quotas: Quotas = Quotas(),  # noqa: B008  # frozen
+        accounts: Accounts | None = None,
         refusals: Refusals | None = None,
     ) -> None:
         self._driver = driver
         self._tokens = tokens
         self._changing = asyncio.Lock()
         self._quotas = quotas
+        self._accounts = accounts
         self._meters = Meters(quotas, lambda user: driver.held_by(user))
         self._refusals = refusals
         self.drop: Callable[[Iterable[TokenOwner]], None] = _drop_none
@@ -412,7 +416,10 @@ class Api:
 
         Raises:
             Forbidden: jobs would be another user's, or take the place of another user's service.
+            InvalidInput: tasks of a user cannot run as an account of their own.
         """
+        if self._accounts is not None:
+            self._accounts.check(job.user or caller.name for job in submission.jobs)
         if not caller.role.covers(wire.Role.OPERATOR):
             for place, job in enumerate(submission.jobs):
                 if job.user and job.user != caller.name:

@@ -13,15 +13,22 @@ USER_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$"
 """Names of users. They have no slash: the texts of clients are kept behind the name of their user and one."""
 
 UserName = Annotated[str, Meta(pattern=USER_PATTERN)]
+AccountName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.@-]{0,63})?$")]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class NewToken(Request, frozen=True):
-    """A token to be made for a user; `expires` is in how many seconds it ends, None: never."""
+    """A token to be made for a user.
+
+    Attributes:
+        expires: in how many seconds it ends; None: never.
+        account: the account of the system that is the user's from now on; empty: the one that it is now.
+    """
 
     user: UserName
     role: Role
     expires: Seconds | None = None
+    account: AccountName = ""
 
 
 class TokenReport(Answer, frozen=True):
@@ -32,6 +39,7 @@ class TokenReport(Answer, frozen=True):
         created, expires: instants; it never expires if that is None.
         by: who made it.
         valid: whether it can be used; not if it has expired.
+        account: as which the user's tasks run, where each runs as the account of its user.
     """
 
     id: str
@@ -41,6 +49,7 @@ class TokenReport(Answer, frozen=True):
     expires: float | None = None
     by: str = ""
     valid: bool = True
+    account: str = ""
 
 
 class MadeToken(Answer, frozen=True):

@@ -101,7 +101,7 @@ async def test_an_attempt_runs_once_even_if_two_jobs_were_submitted_for_it(
     key = trial.call(note_and_wait, str(tmp_path / "pid"))
     await becomes((tmp_path / "pid").exists)
     pid = (tmp_path / "pid").read_text()
-    words = (sys.executable, "-m", "headway.engines.slurm.runner", str(root / "attempts" / "1.0.1.0"))
+    words = (sys.executable, "-m", "headway.engines.slurm.start", str(root / "attempts" / "1.0.1.0"))
     second = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "another job runs this" in second.stderr
     (tmp_path / "door").touch()
@@ -127,6 +127,6 @@ async def test_what_was_saved_is_known_to_the_next_server(slurm: Cluster, root: 
 
 
 def test_a_runner_whose_folder_is_gone_has_nothing_to_do(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "headway.engines.slurm.runner", str(tmp_path / "nothing")]
+    words = [sys.executable, "-m", "headway.engines.slurm.start", str(tmp_path / "nothing")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "nobody wants this any more" in done.stderr

@@ -101,3 +101,25 @@ def test_a_hash_of_another_length_is_no_hash(tmp_path: Path) -> None:
     file.write_text(text[:begin] + "00" + text[begin + 64 :])
     with pytest.raises(HeadwayError, match="is none of SHA-256"):
         Tokens("t", "root", file)
+
+
+def test_the_account_of_a_user_outlives_the_token_that_named_it(tmp_path: Path) -> None:
+    """Jobs of that user may still wait, and must not run as whoever has the user's name."""
+    file = tmp_path / "tokens.json"
+    tokens = Tokens("t", "root", file)
+    make(tokens, "ann")
+    assert tokens.account("ann") == "ann"
+    assert "accounts" not in file.read_text()  # so that an older Headway can read it
+    made, write = tokens.create(NewToken("ann", Role.VIEWER, account="guest"), "root")
+    assert tokens.account("ann") == "ann"  # not before it is written
+    write()
+    tokens.use()
+    assert (made.about.account, tokens.account("ann"), tokens.account("bob")) == ("guest", "guest", "bob")
+    assert [report.account for report in tokens.reports()] == ["guest", "guest"]
+    for report in tokens.reports():
+        tokens.revoke(report.id)()
+        tokens.use()
+    assert Tokens("t", "root", file).account("ann") == "guest"
+    assert '"format": 2' in file.read_text()
+    make(tokens, "ann")
+    assert tokens.account("ann") == "guest"

@@ -12,6 +12,7 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import TLS_FILES, Kind, Option, Place, SiteSpec
 from headway.errors import HeadwayError, InvalidInput
 from headway.testing import FakeEngine
@@ -220,3 +221,11 @@ def test_an_entry_point_that_gives_no_kind_is_named(monkeypatch: pytest.MonkeyPa
     offer(monkeypatch, found)
     with pytest.raises(HeadwayError, match=says):
         registry.kind("meadow")
+
+
+@pytest.mark.parametrize("site", [SiteSpec("far", "dask", {"address": "tcp://head:8786"}), SiteSpec("field", "farm")])
+def test_a_site_that_has_one_account_for_all_is_refused_where_tasks_run_as_their_users(
+    tmp_path: Path, kinds: dict[str, Kind], site: SiteSpec
+) -> None:
+    with pytest.raises(HeadwayError, match=f"site '{site.name}' cannot run each task as the account of its user"):
+        registry.make(site, tmp_path, LocalSettings(run_as_owner=True))

@@ -18,8 +18,9 @@ from headway.engines.local.shared.frames import (
     ending_of,
     to_driver_decoder,
 )
-from headway.engines.slurm.folder import Record
+from headway.engines.local.shared.terms import Account
 from headway.engines.slurm.parsing import Partition, Queued
+from headway.engines.slurm.written import Record
 from headway.model.outcome import Outcome
 
 SETTLE_SECONDS: Final = 2.0
@@ -92,6 +93,7 @@ class Attempt:
         has_saved: it has told that it saved.
         submitted: its jobs were, or are being, given to Slurm.
         ended: its end, once that is known.
+        account: as which it runs, where there are several, until it is submitted.
     """
 
     def __init__(self, record: Record) -> None:
@@ -105,6 +107,7 @@ class Attempt:
         self.has_saved = False
         self.submitted = False
         self.ended: Ended | None = None
+        self.account: Account | None = None
         self._started: set[int] = set()
         self._saved: set[int] = set()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 from headway.engines.local.driver.environment import of_this_process
@@ -25,6 +26,9 @@ _PASSING: Final = (
     *("no route to host", "communication", "submit limit", "maxsubmit"),
 )
 """In what a command says: it may be tried again later. The last two: there are too many jobs just now."""
+
+
+NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class NotNow(Exception):
@@ -95,7 +99,8 @@ class Commands:
 
     async def queue(self, identity: str, *more: str) -> dict[parsing.PartKey, list[parsing.Queued]]:
         """The jobs of a server that wait or run, of all others; `more`: options that ask for other ones."""
-        asked = ("--me", "--noheader", f"--format={parsing.QUEUE_FORMAT}", *more)
+        whose = () if self._settings.run_as_owner else ("--me",)
+        asked = (*whose, "--noheader", f"--format={parsing.QUEUE_FORMAT}", *more)
         return parsing.jobs(await self._run("squeue", *asked), identity)
 
     async def ended(self, identity: str, numbers: Iterable[int]) -> dict[parsing.PartKey, list[parsing.Queued]]:
@@ -110,9 +115,9 @@ class Commands:
         """The jobs with these names, those that have ended too, as long as Slurm remembers them."""
         return await self.queue(identity, "--states=all", f"--name={','.join(names)}")
 
-    async def submit(self, *arguments: str) -> int:
-        """Submit a batch job; returns its number."""
-        printed = await self._run("sbatch", "--parsable", *arguments)
+    async def submit(self, *arguments: str, environment: Mapping[str, str] = NO_MORE) -> int:
+        """Submit a batch job, with these variables beside the others; returns its number."""
+        printed = await self._run("sbatch", "--parsable", *arguments, environment=environment)
         number = printed.strip().partition(";")[0]
         if not number.isdecimal():
             raise NotNow(f"sbatch printed {printed.strip()!r}, which is no number of a job")
@@ -127,7 +132,7 @@ class Commands:
         """The machine of Slurm's controller."""
         return parsing.controller(await self._run("scontrol", "show", "config"))
 
-    async def _run(self, name: str, *arguments: str) -> str:
+    async def _run(self, name: str, *arguments: str, environment: Mapping[str, str] = NO_MORE) -> str:
         """What a command prints.
 
         Raises:
@@ -142,7 +147,7 @@ class Commands:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe,
-                env=self._environment,
+                env={**self._environment, **environment},
                 start_new_session=True,
             )
         except OSError as error:

@@ -55,17 +55,19 @@ from headway.engines.base import (
 from headway.engines.local.driver.gang import end_of
 from headway.engines.local.driver.written import OutputsInFiles, Written, attempt_of
 from headway.engines.local.shared import checkpoints
+from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
 from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains, untold
-from headway.engines.slurm.commands import Commands, NotNow, Refused
-from headway.engines.slurm.folder import Folder, Record, Seat, records
+from headway.engines.slurm.commands import NO_MORE, Commands, NotNow, Refused
+from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.jobs import Job
 from headway.engines.slurm.nodes import Nodes
 from headway.engines.slurm.parsing import Partition, PartKey, Queued, job_name
 from headway.engines.slurm.places import Places
 from headway.engines.slurm.settings import SlurmSettings
-from headway.errors import EngineError, NameTaken, NoSuchOutput
+from headway.engines.slurm.written import Record, Seat, records
+from headway.errors import EngineError, HeadwayError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -110,10 +112,15 @@ class SlurmEngine(OutputsInFiles):
     Args:
         folder: on a file system that this machine and the nodes share; made if it does not exist. One server at a time.
         settings: see there.
+
+    Raises:
+        HeadwayError: jobs are to run as their users, and this process cannot submit them for others.
     """
 
     def __init__(self, folder: Path, settings: SlurmSettings) -> None:
-        self._folder = Folder(folder.absolute())
+        if settings.run_as_owner:
+            check_root()
+        self._folder = Folder(folder.absolute(), owners=settings.run_as_owner)
         self._settings = settings
         self._commands = Commands(settings)
         super().__init__(Written(self._folder.output))
@@ -238,10 +245,22 @@ class SlurmEngine(OutputsInFiles):
         elif assignment.files and self._uploads is None:
             detail = "its files cannot be had: the server keeps them where no node can open them"
             self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail))
+        elif refused := self._know_account(attempt, assignment):
+            self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=refused))
         else:
             self._assignments[key] = assignment
             if self._places.ask(key, attempt.places):
                 self._begin(attempt)
+
+    def _know_account(self, attempt: Attempt, assignment: Assignment) -> str:
+        """Find the account that an attempt runs as, if it names one; returns why it cannot run."""
+        if not self._settings.run_as_owner:
+            return "this engine runs everything as one account" if assignment.account else ""
+        try:
+            attempt.account = account_of(assignment.account, "account", allow_root=self._settings.allow_root)
+        except HeadwayError as error:
+            return str(error)
+        return ""
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
         """Let Slurm end its jobs."""
@@ -292,12 +311,11 @@ class SlurmEngine(OutputsInFiles):
         """Remove what was saved; that of a task without known checkpoints goes with its job's."""
         if task is not None and job not in self._saving:
             return
-        path = self._folder.checkpoints / str(job)
         if task is None:
             self._saving.discard(job)
-        else:
-            path /= str(task)
-        self._later(checkpoints.remove, str(path))
+        for ground in self._folder.grounds():
+            path = ground / "checkpoints" / str(job)
+            self._later(checkpoints.remove, str(path if task is None else path / str(task)))
 
     async def stop(self) -> None:
         """Cancel all jobs, and wait until they are gone."""
@@ -354,6 +372,8 @@ class SlurmEngine(OutputsInFiles):
                     await self._submit_part(attempt, part, assignment)
             except OSError as error:
                 self._refuse(attempt, f"{self._folder.root} cannot be written to: {error}", outside=True)
+            except EngineError as error:
+                self._refuse(attempt, str(error), outside=True)
             except Refused as error:
                 self._refuse(attempt, f"Slurm refuses it: {error}")
             finally:
@@ -377,7 +397,8 @@ class SlurmEngine(OutputsInFiles):
         until, told = self._loop.time() + ROOM_SECONDS, False
         while not part.cancelled:
             try:
-                await self._aside(self._folder.give, self._job(attempt, part, assignment).order())
+                order = self._job(attempt, part, assignment).order()
+                await self._aside(self._folder.give, order, attempt.account)
                 break
             except OSError as error:
                 if error.errno not in NO_ROOM or self._loop.time() >= until:
@@ -399,7 +420,8 @@ class SlurmEngine(OutputsInFiles):
         pause = _AGAIN_SECONDS[0]
         while not part.cancelled:
             try:
-                part.job = await self._commands.submit(*words)
+                account = attempt.account
+                part.job = await self._commands.submit(*words, environment=account.environment if account else NO_MORE)
                 return
             except NotNow as error:
                 log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
@@ -740,7 +762,8 @@ class SlurmEngine(OutputsInFiles):
             await self._commands.cancel(self._to_cancel)
             self._to_cancel = set()
         self._sweep_fences(running)
-        saved = checkpoints.jobs(str(self._folder.checkpoints))
+        grounds = await self._aside(self._folder.grounds)
+        saved = frozenset().union(*(checkpoints.jobs(str(ground / "checkpoints")) for ground in grounds))
         self._saving.update(saved)
         absent = frozenset(self._nodes.by_name) - self.up
         self._look_soon()
@@ -765,7 +788,7 @@ class SlurmEngine(OutputsInFiles):
 
     def _sweep_fences(self, running: list[AttemptKey]) -> None:
         """Remove fences of tasks that ended while no server could take them down."""
-        for fence in self._folder.fences.iterdir():
+        for fence in (fence for ground in self._folder.grounds() for fence in (ground / "fences").iterdir()):
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink(missing_ok=True)
 

@@ -10,9 +10,7 @@
         log                     what the job itself prints
     output/, checkpoints/, fences/, nodes/      as on one machine
 
-A file is written beside its place and moved there, with its SHA-256 in front, so that half of it is never read. A
-record has its length and its checksum in front. A record that is not whole has not arrived yet: on a network file
-system the parts of a file may come in any order.
+How files are written, so that no half of one is read, is in `written`.
 
 `told` is made by the server: a file that is there is looked up afresh each time it is opened, while a network file
 system may believe for a minute that a missing one is still missing.
@@ -21,195 +19,45 @@ system may believe for a minute that a missing one is still missing.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import os
 import secrets
 import shutil
-import time
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from headway.engines.base import AttemptKey
+from headway.engines.local.shared.accounts import hand_over, prepare_ground
 from headway.engines.local.shared.output import OUTPUT_FOLDER
-from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Terms
+from headway.engines.local.shared.terms import Account
+from headway.engines.slurm.written import DoorPlate, Order, Record, Torn, end_of_text, read, write
 from headway.errors import EngineError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_HEAD: Final = 8
-_DIGEST: Final = 32
-_ROOM_AGAIN_SECONDS: Final = 0.5
+_ACCOUNTS: Final = "accounts"
+_SAID_MAX: Final = 2000
 
 SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 
 
-class Seat(msgspec.Struct, frozen=True):
-    """Where a member of an attempt runs: node, slots there, and the part that it belongs to."""
-
-    node: str
-    slots: tuple[int, ...]
-    part: int
-
-
-class Record(msgspec.Struct, frozen=True):
-    """An attempt, as a later server has to know it.
-
-    Attributes:
-        seats: of its members, by rank.
-        starts: its start is to be reported.
-    """
-
-    job: int
-    task: int
-    attempt: int
-    seats: tuple[Seat, ...]
-    starts: bool
-
-    @property
-    def key(self) -> AttemptKey:
-        """Job, task, attempt."""
-        return (self.job, self.task, self.attempt)
-
-    @property
-    def parts(self) -> dict[int, tuple[int, ...]]:
-        """The ranks of the members of each part."""
-        found: dict[int, tuple[int, ...]] = {}
-        for rank, seat in enumerate(self.seats):
-            found[seat.part] = (*found.get(seat.part, ()), rank)
-        return found
-
-
-class Order(msgspec.Struct, frozen=True):
-    """What a runner is told: what of an attempt it runs on its node.
-
-    Attributes:
-        number: of its part.
-        terms: of its agent, as for a node of one machine.
-        launches: bodies of frames `Launch`, one a member.
-    """
-
-    record: Record
-    number: int
-    terms: Terms
-    launches: tuple[bytes, ...]
-
-
-class DoorPlate(msgspec.Struct, frozen=True):
-    """Where the server takes news of attempts, and the word that has to be said there."""
-
-    host: str
-    port: int
-    word: str
-
-
-class Torn(Exception):
-    """A file is not what was written there."""
-
-
-def write(path: Path, value: Any) -> None:
-    """Write a value so that it is there whole or not at all, also after a crash of the machine.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    body = msgspec.msgpack.encode(value)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-
-
-def read(path: Path, kind: type[T]) -> T:
-    """A value that was written.
-
-    Raises:
-        OSError: it cannot be read.
-        Torn: something else is there.
-    """
-    whole = path.read_bytes()
-    digest, body = whole[:_DIGEST], whole[_DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
-        raise Torn(f"{path} has been changed: its checksum is wrong")
-    try:
-        return msgspec.msgpack.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
-        raise Torn(f"{path} cannot be read: {error}") from error
-
-
-def _checksum(head: bytes, body: bytes) -> bytes:
-    """Of a record; that of one of zeros is not zero."""
-    return zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little")
-
-
-def append(fd: int, bodies: list[bytes]) -> None:
-    """Add records to a file; while the disk is full, wait for room.
-
-    Raises:
-        OSError: it cannot be written, or there was no room for `ROOM_SECONDS`.
-    """
-    heads = [len(body).to_bytes(4, "little") for body in bodies]
-    whole = b"".join(head + _checksum(head, body) + body for head, body in zip(heads, bodies, strict=True))
-    began, until = os.fstat(fd).st_size, time.monotonic() + ROOM_SECONDS
-    while True:
-        left = memoryview(whole)
-        try:
-            while left:
-                left = left[os.write(fd, left) :]
-            os.fsync(fd)
-            return
-        except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(fd, began)
-            if error.errno not in NO_ROOM or time.monotonic() >= until:
-                raise
-        time.sleep(_ROOM_AGAIN_SECONDS)
-
-
-def records(path: Path, offset: int) -> tuple[list[bytes], int]:
-    """The whole records from an offset on, and where the next one begins.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with path.open("rb") as file:
-        file.seek(offset)
-        fresh = file.read()
-    bodies, at = [], 0
-    while len(fresh) - at >= _HEAD:
-        end = at + _HEAD + int.from_bytes(fresh[at : at + 4], "little")
-        body = fresh[at + _HEAD : end]
-        if end > len(fresh) or fresh[at + 4 : at + _HEAD] != _checksum(fresh[at : at + 4], body):
-            break
-        bodies.append(body)
-        at = end
-    return bodies, offset + at
-
-
 class Folder:
     """The folder of an engine.
+
+    Args:
+        owners: what runs does so as several accounts. Each has a ground of its own in `accounts/`, and those parts of
+            attempts, and output of jobs, that are its.
 
     Attributes:
         identity: of the engine, for the names of its jobs.
         word: what runners say with news.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, owners: bool = False) -> None:
         self.root = root
+        self.owners = owners
         self.identity = self.word = ""
         self._lock = -1
 
@@ -233,15 +81,13 @@ class Folder:
         """Where the output of attempts is."""
         return self.root / OUTPUT_FOLDER
 
-    @property
-    def checkpoints(self) -> Path:
-        """What tasks have saved."""
-        return self.root / "checkpoints"
+    def ground(self, account: Account | None) -> Path:
+        """Where what tasks are given and save is."""
+        return self.root if account is None else self.root / _ACCOUNTS / str(account.uid)
 
-    @property
-    def fences(self) -> Path:
-        """Fences of tasks that put outputs."""
-        return self.root / "fences"
+    def grounds(self) -> list[Path]:
+        """All of these folders."""
+        return list((self.root / _ACCOUNTS).iterdir()) if self.owners else [self.root]
 
     def of(self, key: AttemptKey, number: int) -> Path:
         """The folder of a part of an attempt."""
@@ -254,12 +100,16 @@ class Folder:
             EngineError: it cannot be written to, or another server uses it.
         """
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.root.chmod(0o700)
-            for folder in (self.attempts, self.fences, self.root / "nodes"):
+            mode = 0o711 if self.owners else 0o700  # they get to what is theirs, by its name
+            shared = (self.attempts, self.output, self.root / _ACCOUNTS) if self.owners else (self.attempts,)
+            for folder in (self.root, *shared):
+                folder.mkdir(mode=mode, parents=True, exist_ok=True)
+                folder.chmod(mode)
+            for folder in () if self.owners else (self.root / "fences", self.root / "nodes"):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._take()
             self.script.write_text(SCRIPT)
+            self.script.chmod(0o644 if self.owners else 0o600)
             self.word = self._kept("secret", 32)
             self.identity = self._kept("identity", 6)
         except OSError as error:
@@ -304,17 +154,31 @@ class Folder:
     def hang_up_plate(self, host: str, port: int) -> None:
         """Say where this server takes news."""
         write(self.root / "door", DoorPlate(host, port, self.word))
+        if self.owners:
+            (self.root / "door").chmod(0o644)
 
-    def give(self, order: Order) -> None:
+    def give(self, order: Order, account: Account | None = None) -> None:
         """Write what a runner is told.
+
+        Args:
+            account: as which it runs, where there are several.
 
         Raises:
             OSError: it cannot be written.
+            EngineError: the ground of its account cannot be used.
         """
         folder = self.of(order.record.key, order.number)
         folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / "told").touch(mode=0o600)
-        write(folder / "part", order)
+        told, part = folder / "told", folder / "part"
+        told.touch(mode=0o600)
+        write(part, order)
+        if account is not None:
+            ground = self.ground(account)
+            prepare_ground(ground, account)
+            for own in (ground / "nodes", self.output / str(order.record.job)):
+                hand_over(own, account)
+            for path in (told, part, folder):  # the folder last: from then on the account can change what is in it
+                os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def given(self) -> Iterator[tuple[Path, Record | None]]:
         """The folders of all parts, and the attempt that each belongs to; None if it cannot be read."""
@@ -337,5 +201,5 @@ class Folder:
     def said(self, key: AttemptKey, number: int) -> str:
         """The end of what the job of a part has printed; empty if it is nothing."""
         with suppress(OSError):
-            return (self.of(key, number) / "log").read_text("utf-8", "replace")[-2000:].strip()
+            return end_of_text(self.of(key, number) / "log", _SAID_MAX).strip()
         return ""

@@ -13,9 +13,10 @@ from headway.engines.base import Assignment, Call
 from headway.engines.local.shared.frames import encode, launch_of
 from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm.attempt import Attempt, Part
-from headway.engines.slurm.folder import Folder, Order
+from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import Order
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
@@ -59,10 +60,11 @@ class Job:
 
     def order(self) -> Order:
         """What its runner is told."""
-        root, key, part = self.folder.root, self.attempt.key, self.part
-        plain = structs.replace(self.assignment, tier=Tier.FOREGROUND)
-        places = (part.node, str(self.folder.of(key, part.number)), str(self.folder.output), str(root))
-        terms = Terms(*places, len(part.ranks), _ORPHANED_SECONDS, self.settings.task_output_max)
+        key, part = self.attempt.key, self.part
+        plain = structs.replace(self.assignment, tier=Tier.FOREGROUND, account="")
+        places = (part.node, str(self.folder.of(key, part.number)), str(self.folder.output))
+        ground = str(self.folder.ground(self.attempt.account))
+        terms = Terms(*places, ground, len(part.ranks), _ORPHANED_SECONDS, self.settings.task_output_max)
         launches = []
         for place, rank in enumerate(part.ranks):
             work = plain.members[rank].work
@@ -86,12 +88,18 @@ class Job:
             "--no-requeue",
             "--open-mode=append",
             f"--output={str(folder / 'log').replace('%', '%%')}",
+            *self._as_account(),
             *self._memory(slots),
             *self._time(),
             *settings.options,
             str(self.folder.script),
-            *(settings.python, "-P", "-m", "headway.engines.slurm.runner", str(folder)),
+            *(settings.python, "-P", "-m", "headway.engines.slurm.start", str(folder)),
         )
+
+    def _as_account(self) -> Iterator[str]:
+        """As whom Slurm runs it."""
+        if (account := self.attempt.account) is not None:
+            yield from (f"--uid={account.uid}", f"--gid={account.gid}", "--chdir=/")
 
     def _memory(self, slots: int) -> Iterator[str]:
         """How much memory Slurm reserves."""

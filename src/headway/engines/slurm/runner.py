@@ -1,8 +1,8 @@
 """Runs on a node of Slurm what a job was made for: a part of an attempt, by the same agent as on one machine.
 
-Started by the job as `python -m headway.engines.slurm.runner FOLDER`. As on one machine, the first process is a guard,
-which outlives the agent until nothing of it remains. The agent has no driver here: a `Desk` stands in for it. It hands
-over what is in the file `part`, and writes down what the agent reports in the file `told`.
+As on one machine, the first process is a guard (`start`), which
+outlives the agent until nothing of it remains. The agent has no driver here: a `Desk` stands in for it. It hands over
+what is in the file `part`, and writes down what the agent reports in the file `told`.
 
 When Slurm ends the job, it sends SIGTERM to every process of it. The guard ignores that. The agent kills what runs,
 tells the ends, and exits; Slurm's SIGKILL comes seconds later, and finds nothing.
@@ -18,16 +18,13 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from headway.engines.base import AttemptKey
 from headway.engines.local.agent.agent import Agent
-from headway.engines.local.agent.guard import watched
 from headway.engines.local.shared.frames import (
     VERSION,
     Go,
@@ -45,7 +42,7 @@ from headway.engines.local.shared.frames import (
     encode,
     to_driver_decoder,
 )
-from headway.engines.slurm.folder import DoorPlate, Order, Torn, append, read, records
+from headway.engines.slurm.written import DoorPlate, Order, Torn, append, read, records
 from headway.model.outcome import Outcome
 
 LOOK_SECONDS: Final = 5.0
@@ -57,39 +54,33 @@ _MEET_SECONDS: Final = (0.01, 0.5)
 
 def main(arguments: list[str]) -> int:
     """Run a part of an attempt; returns the exit status of the job."""
-    folder = Path(arguments[0])
+    folder = arguments[0]
+    part, claimed = os.path.join(folder, "part"), os.path.join(folder, "claim")
     try:
-        order = read(folder / "part", Order)
+        order = read(part, Order)
     except FileNotFoundError:
-        print(f"{folder / 'part'} is not there: nobody wants this any more", file=sys.stderr)
+        print(f"{part} is not there: nobody wants this any more", file=sys.stderr)
         return 0
     except (OSError, Torn) as error:
         print(error, file=sys.stderr)
         return 1
     try:
-        claim = os.open(folder / "claim", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        claim = os.open(claimed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        print(f"another job runs this: {(folder / 'claim').read_text('utf-8')}", file=sys.stderr)
+        with open(claimed, encoding="utf-8") as file:
+            print(f"another job runs this: {file.read()}", file=sys.stderr)
         return 0
     os.write(claim, os.environ.get("SLURM_JOB_ID", "").encode())
-
-    def serve() -> NoReturn:
-        try:
-            Runner(folder, order, claim).serve()
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the process ends here in any case
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-
-    return 0 if watched(serve, ignored=(signal.SIGTERM,)) == 0 else 1
+    Runner(folder, order, claim).serve()
+    return 0
 
 
-def knock(root: Path, key: AttemptKey, number: int) -> None:
+def knock(root: str, key: AttemptKey, number: int) -> None:
     """Tell the server that there is something to read; if that is lost, it finds it when it looks by itself."""
     with suppress(OSError, Torn):
-        plate = read(root / "door", DoorPlate)
-        family, kind, protocol, _, address = socket.getaddrinfo(plate.host, plate.port, type=socket.SOCK_DGRAM)[0]
+        plate = read(os.path.join(root, "door"), DoorPlate)
+        host = plate.host.encode() if plate.host.isascii() else plate.host  # as text, Python imports what knows IDNA
+        family, kind, protocol, _, address = socket.getaddrinfo(host, plate.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as sender:
             sender.setblocking(False)
             sender.sendto("{} {} {} {} {}".format(plate.word, *key, number).encode(), address)
@@ -176,9 +167,9 @@ class Runner(Agent):
         claim: a descriptor that nothing else needs.
     """
 
-    def __init__(self, folder: Path, order: Order, claim: int) -> None:
+    def __init__(self, folder: str, order: Order, claim: int) -> None:
         self.folder = folder
-        self.root = folder.parent.parent
+        self.root = os.path.dirname(os.path.dirname(folder))
         self.order = order
         self.left = len(order.launches)
         self.ready: list[bytes] = []
@@ -186,9 +177,9 @@ class Runner(Agent):
         self.meets = False
         self.look_at = 0.0
         self.pause = _MEET_SECONDS[0]
-        self.told = os.open(folder / "told", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.told = os.open(os.path.join(folder, "told"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.desk = Desk(self.take)
-        super().__init__(order.terms, DeskDoor(self.desk), claim)
+        super().__init__(order.terms, DeskDoor(self.desk), claim, os.urandom(16))
         self.desk.put(encode(Hello(self.secret, VERSION, True)))
         self.desk.put(*order.launches, encode(Show(*order.record.key)))
 
@@ -210,7 +201,7 @@ class Runner(Agent):
         if now < self.look_at:
             return
         self.heard = now
-        if not (self.folder / "part").exists():
+        if not os.path.exists(os.path.join(self.folder, "part")):
             print("its folder is gone: nobody wants this any more", file=sys.stderr, flush=True)
             self.stopping = True
         if self.meets and self.all_are_ready():
@@ -261,7 +252,7 @@ class Runner(Agent):
         for number in self.others:
             with suppress(FileNotFoundError):
                 name = "{}.{}.{}.{}".format(*self.order.record.key, number)
-                if records(self.folder.with_name(name) / "told", 0)[0]:
+                if records(os.path.join(os.path.dirname(self.folder), name, "told"), 0)[0]:
                     continue
             return False
         return True
@@ -270,7 +261,3 @@ class Runner(Agent):
         """All members of the gang are ready: begin."""
         key = self.order.record.key
         self.desk.put(encode(Go(*key)), encode(Show(*key)))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -40,6 +40,7 @@ class SlurmSettings:
             seen so late.
         command_limit: seconds that one of Slurm's commands may take.
         task_output_max: bytes that are kept of each stream of an attempt.
+        run_as_owner, allow_root: see `headway.engines.local.driver.settings.LocalSettings`.
         pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
 
     Raises:
@@ -59,6 +60,8 @@ class SlurmSettings:
     command_limit: float = 20.0
     task_output_max: int = 64 << 20
     pass_env: tuple[str, ...] = ()
+    run_as_owner: bool = False
+    allow_root: bool = False
 
     def __post_init__(self) -> None:
         if not self.partition or not self.partition.isprintable() or set(self.partition) & set(" ,"):

@@ -18,7 +18,7 @@ from headway.model.outcome import Outcome
 def test_waiting_for_room_does_not_count_as_run_time(monkeypatch: pytest.MonkeyPatch, waits: float) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    watch = Watch("")
+    watch = Watch()
     run = Run(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
     run.since, run.started = now, True
     watch.begin(run)
@@ -35,7 +35,7 @@ def test_waiting_for_room_does_not_count_as_run_time(monkeypatch: pytest.MonkeyP
 
 def test_a_run_that_says_it_waits_and_never_goes_on_has_a_minute_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
-    watch = Watch("")
+    watch = Watch()
     run = Run(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
     run.since, run.started, run.stalled = 1000.0, True, True
     watch.begin(run)

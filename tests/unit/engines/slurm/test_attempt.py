@@ -17,8 +17,8 @@ from headway.engines.local.shared.frames import (
     encode,
 )
 from headway.engines.slurm.attempt import SETTLE_SECONDS, Attempt, Part, Remains
-from headway.engines.slurm.folder import Record, Seat
 from headway.engines.slurm.parsing import Partition, Queued
+from headway.engines.slurm.written import Record, Seat
 from headway.model.outcome import Outcome
 
 MAIN = Partition("main", 3600.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ from headway.engines.slurm import attempt, nodes
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.slurm.folder import append
 from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import append
 from headway.engines.trial import Trial
 from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec
@@ -111,7 +111,7 @@ class PlayedSlurm:
     async def named(self, identity: str, names: Iterable[str]) -> dict[PartKey, list[Queued]]:
         return self._listed(self.jobs)
 
-    async def submit(self, *words: str) -> int:
+    async def submit(self, *words: str, environment: Mapping[str, str]) -> int:
         self._answers()
         if self.refuses:
             raise Refused(self.refuses)
@@ -453,10 +453,10 @@ async def test_while_the_disk_of_the_folder_is_full_launches_wait_and_that_is_sa
     monkeypatch.setattr(module, "_ROOM_AGAIN_SECONDS", 0.01)
     give, full = played.engine._folder.give, [True]
 
-    def given(order: Any) -> None:
+    def given(*order: Any) -> None:
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        give(order)
+        give(*order)
 
     monkeypatch.setattr(played.engine._folder, "give", given)
     await played.trial.start(*TWO)
@@ -476,7 +476,7 @@ async def test_while_the_disk_of_the_folder_is_full_launches_wait_and_that_is_sa
 async def test_a_disk_that_stays_full_strikes_the_attempt(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROOM_SECONDS", 0.0)
 
-    def given(order: Any) -> None:
+    def given(*order: Any) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(played.engine._folder, "give", given)

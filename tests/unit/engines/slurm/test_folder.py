@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.slurm import folder
-from headway.engines.slurm.folder import DoorPlate, Folder, Torn, append, read, records, write
+from headway.engines.slurm import written
+from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.written import DoorPlate, Torn, append, read, records, write
 from headway.errors import EngineError
 
 
@@ -74,7 +75,7 @@ def test_a_record_waits_for_room_on_the_disk(told: Path, monkeypatch: pytest.Mon
             raise OSError(answer, os.strerror(answer))
         return really(fd, content[:answer] if answer else content)
 
-    monkeypatch.setattr(folder, "_ROOM_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(written, "_ROOM_AGAIN_SECONDS", 0)
     monkeypatch.setattr(os, "write", write_some)
     add(told, b"one", b"two")
     assert records(told, 0)[0] == [b"one", b"two"]

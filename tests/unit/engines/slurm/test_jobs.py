@@ -12,10 +12,11 @@ import pytest
 from headway.engines.base import Assignment, Command, Member
 from headway.engines.local.shared.frames import Launch
 from headway.engines.slurm.attempt import Attempt
-from headway.engines.slurm.folder import Folder, Record, Seat
+from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.jobs import Job
 from headway.engines.slurm.parsing import Partition, SlurmNode, Standing
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.written import Record, Seat
 from headway.model.instant import from_seconds
 from headway.model.tier import Tier
 
@@ -49,7 +50,7 @@ def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
         "--mem=8000M",
         "--time=UNLIMITED",
         "/shared/hea%way/run",
-        *("/opt/python", "-P", "-m", "headway.engines.slurm.runner", folder),
+        *("/opt/python", "-P", "-m", "headway.engines.slurm.start", folder),
     )
 
 

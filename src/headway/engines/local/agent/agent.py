@@ -23,18 +23,16 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections import deque
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from headway.engines.base import BEHIND_SECONDS, Ending
-from headway.engines.local.agent import priorities
+from headway.engines.local.agent import priorities, warm
 from headway.engines.local.agent.run import Place, Run
 from headway.engines.local.agent.said import say
-from headway.engines.local.agent.shelf import Arrived, NodeShelf
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
@@ -84,9 +82,13 @@ from headway.engines.local.shared.frames import (
 )
 from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
 from headway.engines.local.shared.seal import new_seal, size_max, to_slot
-from headway.engines.local.shared.terms import NO_ROOM, Terms
+from headway.engines.local.shared.terms import NO_ROOM, Account, Terms
+from headway.errors import HeadwayError
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
+
+if TYPE_CHECKING:
+    from headway.engines.local.agent.shelf import NodeShelf
 
 Key = tuple[int, int, int]
 
@@ -109,14 +111,26 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
     """
     try:
         adopt_orphans()
+        warm.up()
         door = SocketDoor(socket.socket(fileno=listener))
-        agent = Agent(msgspec.json.decode(terms, type=Terms), door, lock)
+        known = msgspec.json.decode(terms, type=Terms)
+        with open(os.path.join(known.folder, os.pardir, os.pardir, "secret"), "rb") as file:
+            agent = Agent(known, door, lock, file.read())
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here in any case
+        import traceback
+
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
+
+
+def _shelf_of(terms: Terms) -> NodeShelf:
+    """The files of a node apart."""
+    from headway.engines.local.agent.shelf import NodeShelf  # large, and only such a node needs it
+
+    return NodeShelf(terms)
 
 
 class Agent:
@@ -125,12 +139,12 @@ class Agent:
     Args:
         door: where drivers connect.
         lock: see `serve`.
+        secret: what drivers have to know.
     """
 
-    def __init__(self, terms: Terms, door: Door, lock: int) -> None:
+    def __init__(self, terms: Terms, door: Door, lock: int, secret: bytes) -> None:
         self.terms = terms
-        with open(os.path.join(terms.folder, os.pardir, os.pardir, "secret"), "rb") as file:
-            self.secret = file.read()
+        self.secret = secret
         self.lock = lock
         self.pid = os.getpid()
         self.guard = os.getppid()
@@ -164,15 +178,15 @@ class Agent:
         self.look_behind_at = math.inf
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
-        self.watch = Watch(terms.checkpoints)
+        self.watch = Watch()
         self.staff = Staff(self, self.epoll, self.handlers, terms)
-        self.shelf = NodeShelf(terms) if terms.apart else None
+        self.shelf = _shelf_of(terms) if terms.apart else None
         self.missing: dict[str, list[Run]] = {}
+        self.prepared: dict[int, Account] = {}
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
         priorities.raise_limit()
-        gc.collect()
         gc.freeze()
         self.staff.resize(terms.slots)
 
@@ -228,7 +242,7 @@ class Agent:
         for line in (*self.strangers, *((self.driver,) if self.driver else ())):
             line.drop()
         os.close(self.lock)
-        if self.terms.account is not None:  # messages of others are not for tasks to see
+        if self.terms.keeps_apart:  # messages of others are not for tasks to see
             self.secret = b""
             self.functions = Shelf()
             self.outbox.clear()
@@ -369,8 +383,12 @@ class Agent:
                 assert launch.pickled is not None, "the driver knows what this agent holds"
                 pickled = launch.pickled
                 self.functions.put(launch.function, len(pickled), pickled)
-        run = Run(launch, body, pickled)
+        account, refused = self.account_of(launch)
+        run = Run(launch, body, pickled, account)
         self.runs.setdefault(run.key, []).append(run)
+        if refused:
+            self.finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=refused))))
+            return
         if any(number >= self.staff.count for number in launch.slots):
             self.finish(run, Raw(encode(Ending(Outcome.LOST, detail="its node does not have this slot any more"))))
             return
@@ -382,6 +400,21 @@ class Agent:
                 self.look_behind_at = time.monotonic() + BEHIND_SECONDS
             self.staff.fill(self.places(run))
             self.advance()
+
+    def account_of(self, launch: Launch) -> tuple[Account | None, str]:
+        """As which account a launch runs, if it names one; and why it cannot run."""
+        if not self.terms.owners:
+            return None, f"node {self.terms.name!r} runs everything as one account" if launch.account else ""
+        from headway.engines.local.shared.accounts import account_of, prepare  # only where tasks have accounts
+
+        try:
+            account = account_of(launch.account, "account", allow_root=self.terms.allow_root)
+            if self.prepared.get(account.uid) != account:
+                prepare(self.terms.of(account))
+                self.prepared[account.uid] = account
+            return account, ""
+        except HeadwayError as error:
+            return None, f"node {self.terms.name!r} cannot run it: {error}"
 
     def places(self, run: Run) -> list[Place]:
         """The places that a run has, or waits for."""
@@ -432,8 +465,8 @@ class Agent:
         if limit is not None and place.used and memory(place.runner, limit) > limit // 2:
             self.staff.exchange(place)  # what earlier tasks left there does not count; the next process begins it
             return
-        if place.family not in (None, launch.family) or not self.fits(place, run):
-            self.staff.exchange(place)  # it must not meet what calls of another family left there
+        if place.account != launch.account or place.family not in (None, launch.family) or not self.fits(place, run):
+            self.staff.exchange(place)  # it is another's, or must not meet what calls of another family left there
             return
         body = run.body
         if launch.function:
@@ -569,7 +602,7 @@ class Agent:
     def give(self, run: Run, name: str) -> None:
         """Open a file of the server for a run that cannot: its name, a digest of its bytes, is what allows it."""
         run.wanted += 1
-        if (self.terms.account is None and self.shelf is None) or run.wanted > _WANTED_MAX:
+        if (not self.terms.keeps_apart and self.shelf is None) or run.wanted > _WANTED_MAX:
             return
         try:
             if self.shelf is None:
@@ -605,8 +638,8 @@ class Agent:
         if self.shelf is None or (arrived := self.shelf.take(piece)) is None:
             return
         for run in self.missing.pop(piece.name, ()):
-            file = self.shelf.open(piece.name) if arrived is Arrived.HERE else None
-            self.hand(run, file, no_room=arrived is Arrived.NO_ROOM)
+            file = self.shelf.open(piece.name) if arrived is stores.Arrived.HERE else None
+            self.hand(run, file, no_room=arrived is stores.Arrived.NO_ROOM)
             if file is not None:
                 os.close(file)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -35,7 +34,7 @@ def bring_in(source: str, uploads: str, name: str) -> None:
         FileTrouble: its name is wrong.
         OSError: it does not exist, or cannot be copied.
     """
-    draft = os.path.join(uploads, f".{name}.{secrets.token_hex(8)}")
+    draft = os.path.join(uploads, f".{name}.{os.urandom(8).hex()}")
     given = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(given).st_mode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import select
 import socket
 import time
@@ -14,6 +15,7 @@ from headway.engines.local.agent.streams import Stream
 from headway.engines.local.shared.frames import Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
+from headway.engines.local.shared.terms import Account, Terms
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
@@ -136,20 +138,40 @@ class Place:
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: the functions that its process has.
         reader: of what its process sends.
+        account: of its process, if each launch names its own; empty: that of the agent, or of the node.
+        terms: of its process.
         streams: what its process writes to stdout and stderr; none if it has no process.
     """
 
     __slots__ = (
-        *("channel", "clears", "dying", "exited", "family", "functions", "keeping", "keeps", "number", "pid"),
-        *("priority", "processors", "reader", "run", "stem", "streams", "tier", "used"),
+        *(
+            "account",
+            "channel",
+            "clears",
+            "dying",
+            "exited",
+            "family",
+            "functions",
+            "keeping",
+            "keeps",
+            "number",
+            "pid",
+        ),
+        *("priority", "processors", "reader", "run", "streams", "terms", "tier", "used", "word"),
     )
 
-    def __init__(self, number: int, tier: Tier, stem: str) -> None:
+    def __init__(self, number: int, tier: Tier, word: str, terms: Terms) -> None:
         self.number = number
         self.tier = tier
-        self.stem = stem
+        self.word = word
+        self.account, self.terms = "", terms
         self.run: Run | None = None
         self.renew(0, None, None, ())
+
+    @property
+    def stem(self) -> str:
+        """Path of the folder for its runs, without its ending."""
+        return os.path.join(self.terms.scratch, self.word)
 
     @property
     def is_free(self) -> bool:
@@ -191,6 +213,7 @@ class Run:
         tier: of its places.
         pickled: the function it calls.
         body: its `Launch` as it came.
+        account: as which it runs, if it names one.
         ready: has its slots, waits for `Go` (gangs).
         since: when it was handed to its process; None until then.
         started: it runs, and no longer fetches its inputs.
@@ -205,13 +228,27 @@ class Run:
     """
 
     __slots__ = (
-        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "stalled", "started"),
+        *(
+            "account",
+            "asked",
+            "body",
+            "key",
+            "launch",
+            "pickled",
+            "places",
+            "ready",
+            "saved",
+            "since",
+            "stalled",
+            "started",
+        ),
         *("tier", "told", "unreadable", "until", "verdict", "wanted"),
     )
 
-    def __init__(self, launch: Launch, body: Body, pickled: bytes | None) -> None:
+    def __init__(self, launch: Launch, body: Body, pickled: bytes | None, account: Account | None = None) -> None:
         self.key = (launch.job, launch.task, launch.attempt)
         self.launch = launch
+        self.account = account
         self.tier = launch.tier
         self.body = body
         self.places: list[Place] = []

@@ -11,13 +11,12 @@ import os
 import secrets
 import time
 from contextlib import suppress
-from enum import Enum
 from typing import Final
 
 from headway.engines.local.agent.said import say
 from headway.engines.local.shared.archives import pack, unpack
 from headway.engines.local.shared.frames import Part, Piece, Read
-from headway.engines.local.shared.stores import PIECE_MAX, Store, path_of
+from headway.engines.local.shared.stores import PIECE_MAX, Arrived, Store, path_of
 from headway.engines.local.shared.terms import NO_ROOM, Terms
 
 SHELF_MAX: Final = 8 << 30
@@ -25,14 +24,6 @@ SHELF_MAX: Final = 8 << 30
 
 RECENT_SECONDS: Final = 3600.0
 """A file that was used so recently stays: a run may be about to open it, or the driver to fetch it."""
-
-
-class Arrived(Enum):
-    """What became of a file that came."""
-
-    HERE = 0
-    NOT = 1
-    NO_ROOM = 2
 
 
 class Coming:

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, Protocol
 
@@ -38,6 +37,7 @@ from headway.engines.local.shared.frames import (
 from headway.engines.local.shared.processes import children, close_others, kill_trees
 from headway.engines.local.shared.seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, Terms, dropped_name
+from headway.engines.local.slot import fresh
 from headway.engines.local.slot import slot as slot_process
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -115,8 +115,8 @@ class Staff:
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)
-            stem = os.path.join(self._terms.scratch, f"slot-{number}")
-            self.slots.append([Place(number, Tier.FOREGROUND, stem), Place(number, Tier.BACKGROUND, f"{stem}-behind")])
+            words = ((Tier.FOREGROUND, f"slot-{number}"), (Tier.BACKGROUND, f"slot-{number}-behind"))
+            self.slots.append([Place(number, tier, word, self._terms) for tier, word in words])
         for places in self.slots[:count]:
             self.fill(places)
         self.retire()
@@ -142,6 +142,7 @@ class Staff:
 
     def _fork(self, place: Place) -> None:
         """Give a place a new process, warm at once: it is a copy of this one. Runs that waited continue."""
+        self._entitle(place)
         ours, theirs = socket.socketpair()
         keeping, kept = socket.socketpair()
         reading, writing = zip(os.pipe(), os.pipe(), strict=True)
@@ -176,6 +177,16 @@ class Staff:
         place.renew(pid, self._channel(place, ours), keeping, streams)
         self._owner.on_staffed(place)
 
+    def _entitle(self, place: Place) -> None:
+        """Choose as which account the next process of a place runs: that of the run that waits for it.
+
+        Without one it is the agent's own, and nothing will run in it.
+        """
+        place.account, place.terms = "", self._terms
+        run = place.run
+        if self._terms.owners and run is not None and run.places[0] is place and run.account is not None:
+            place.account, place.terms = run.launch.account, self._terms.of(run.account)
+
     def _channel(self, place: Place, ours: socket.socket) -> Channel:
         """A channel to the process of a place, which is listened to from now on."""
         channel = Channel(ours, self._epoll)
@@ -193,8 +204,11 @@ class Staff:
             close_others({0, 1, 2, *(one.fileno() for one in theirs)})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            slot_process.serve(*theirs, self._pid, place.stem, self._terms)
+            be = fresh.execute if place.account else slot_process.serve
+            be(*theirs, self._pid, place.stem, place.terms)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
+            import traceback
+
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(70)
@@ -269,7 +283,7 @@ class Staff:
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if run.launch.alone and not said.spent:  # the process that had the call ends by itself
                 self._await_next(place)
-            if self._terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
+            if place.terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
                 self._bring_in(run, names, said)
             else:
                 self._finish(run, said.ending, said)
@@ -318,7 +332,7 @@ class Staff:
         try:
             pid = os.fork()
             if pid == 0:
-                self._carry(launch, names)
+                self._carry(launch, names, run.places[0].terms)
         except OSError as error:
             say(f"cannot fork: {error}")
             self._to_bring.append((run, names, said))
@@ -326,7 +340,7 @@ class Staff:
             return
         self._porters[pid] = run, said
 
-    def _carry(self, launch: Launch, names: list[str]) -> NoReturn:
+    def _carry(self, launch: Launch, names: list[str], terms: Terms) -> NoReturn:
         """In the forked process: bring in outputs."""
         try:
             self._owner.let_go()
@@ -335,7 +349,7 @@ class Staff:
                 source = dropped_name(name, launch.job, launch.task, launch.rank)
                 while True:
                     try:
-                        bring_in(os.path.join(self._terms.dropped, source), self._terms.uploads, name)
+                        bring_in(os.path.join(terms.dropped, source), terms.uploads, name)
                         break
                     except OSError as error:
                         if error.errno not in NO_ROOM:
@@ -345,6 +359,8 @@ class Staff:
                     time.sleep(_ROOM_AGAIN_SECONDS)
             os._exit(0)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
+            import traceback
+
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
@@ -481,7 +497,7 @@ class Staff:
         place.dying = True
         if run is not None:
             code = 0 if place.exited else os.waitstatus_to_exitcode(status)
-            ending = _ending(run, code, self._terms.account)
+            ending = _ending(run, code, place.terms.account)
             self._owner.finish(run, Raw(encode(ending)))
         self._leave(place)
         if not self._is_wanted(place):

@@ -22,16 +22,12 @@ WATCH_SECONDS: Final = 0.02
 class Watch:
     """The runs of an agent that need attention at some time; instants are those of `time.monotonic`.
 
-    Args:
-        checkpoints: folder of what tasks have saved.
-
     Attributes:
         is_wanted: whether there is anything to look at.
     """
 
-    def __init__(self, checkpoints: str) -> None:
+    def __init__(self) -> None:
         self.is_wanted = False
-        self._root = checkpoints
         self._timed: set[Run] = set()
         self._limited: set[Run] = set()
         self._programs: set[Run] = set()
@@ -149,7 +145,7 @@ class Watch:
 
     def has_saved(self, run: Run) -> bool:
         """Whether a program has changed something in its folder since the last call."""
-        place = checkpoints.place(self._root, run.launch)
+        place = checkpoints.place(run.places[0].terms.checkpoints, run.launch)
         latest = checkpoints.latest(f"{place}.{run.launch.attempt}")
         if latest <= run.saved:
             return False

@@ -35,7 +35,7 @@ from headway.engines.base import (
     Noticed,
     Report,
 )
-from headway.engines.local.driver.account import account_of, attempt, ground_of, prepare
+from headway.engines.local.driver.account import attempt, ground_of
 from headway.engines.local.driver.host import node_folder, put_down, secret_in
 from headway.engines.local.driver.node import LocalNode, Places
 from headway.engines.local.driver.pins import Pins
@@ -43,6 +43,7 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
 from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared import checkpoints
+from headway.engines.local.shared.accounts import FOLDERS, account_of, check_root, prepare_ground
 from headway.engines.local.shared.frames import (
     Kill,
     frame,
@@ -75,10 +76,12 @@ class LocalEngine(AgentEngine[LocalNode]):
     ) -> None:
         super().__init__(root, settings)
         self._account = account_of(settings.run_as) if settings.run_as else None
-        self._ground = (settings.ground or ground_of(root, self._account)) if self._account else root
+        if settings.run_as_owner:
+            check_root()
+        apart = settings.run_as_owner or self._account is not None
+        self._ground = (settings.ground or ground_of(root, self._account)) if apart else root
         self._uploads: Path | None = None
         self._pins = Pins(os.sched_getaffinity(0) if settings.pin else ())
-        self._checkpoints = str(self._ground / "checkpoints")
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headway-engine")
         self._secret: bytes
@@ -92,6 +95,11 @@ class LocalEngine(AgentEngine[LocalNode]):
     def owner(self) -> tuple[int, int] | None:
         """User and group of tasks, if these are not those of this process."""
         return None if self._account is None else (self._account.uid, self._account.gid)
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether each task runs as the account of its job's user."""
+        return self._settings.run_as_owner
 
     # Called by the driver
 
@@ -119,7 +127,7 @@ class LocalEngine(AgentEngine[LocalNode]):
         self._retire()
         found = self._adopt({node: task.result() for node, task in attaching.items()})
         self._remove_fences(found.running)
-        saved = checkpoints.jobs(self._checkpoints)
+        saved = frozenset().union(*(checkpoints.jobs(f"{ground}/checkpoints") for ground in self._grounds()))
         self._saving.update(saved)
         found = structs.replace(found, saved=saved)
         self._tending = {name: self._loop.create_task(self._tend(node)) for name, node in self._nodes.items()}
@@ -189,12 +197,13 @@ class LocalEngine(AgentEngine[LocalNode]):
             return
         if task is None:
             self._saving.discard(job)
-        path = f"{self._checkpoints}/{job}" if task is None else f"{self._checkpoints}/{job}/{task}"
-        if os.path.exists(path):
-            try:
-                self._loop.run_in_executor(self._pool, checkpoints.remove, path)
-            except RuntimeError as error:  # no thread for it
-                log.warning("%s stays until the next start: %s", path, error)
+        for ground in self._grounds():
+            path = f"{ground}/checkpoints/{job}" if task is None else f"{ground}/checkpoints/{job}/{task}"
+            if os.path.exists(path):
+                try:
+                    self._loop.run_in_executor(self._pool, checkpoints.remove, path)
+                except RuntimeError as error:  # no thread for it
+                    log.warning("%s stays until the next start: %s", path, error)
 
     async def stop(self) -> None:
         """End every node with all its processes."""
@@ -218,12 +227,20 @@ class LocalEngine(AgentEngine[LocalNode]):
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
         (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
-        if self._account is None:
+        if self._settings.run_as_owner:
+            prepare_ground(self._ground, None)
+        elif self._account is None:
             (self._root / "fences").mkdir(mode=0o700, exist_ok=True)
         else:
-            folders = ("checkpoints", "fences", "dropped")
-            prepare(self._ground, self._account, folders)
-            attempt(self._account, tuple(self._ground / name for name in folders))
+            prepare_ground(self._ground, self._account)
+            attempt(self._account, tuple(self._ground / name for name in FOLDERS))
+
+    def _grounds(self) -> list[str]:
+        """The folders of what tasks are given and save: one, or that of each account."""
+        if not self._settings.run_as_owner:
+            return [str(self._ground)]
+        with os.scandir(self._ground) as entries:
+            return [entry.path for entry in entries if entry.name.isdecimal()]
 
     def _retire(self) -> None:
         """End nodes of an earlier driver that this one does not have."""
@@ -238,9 +255,10 @@ class LocalEngine(AgentEngine[LocalNode]):
     def _remove_fences(self, running: Iterable[AttemptKey]) -> None:
         """Take down the fences of tasks that ended while no driver could."""
         there = {f"{job}.{task}" for job, task, _ in running}
-        for fence in (self._ground / "fences").iterdir():
-            if fence.name.rpartition(".")[0] not in there:
-                fence.unlink()
+        for ground in self._grounds():
+            for fence in Path(ground, "fences").iterdir():
+                if fence.name.rpartition(".")[0] not in there:
+                    fence.unlink()
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node again each time it is lost: at once, or after a while if it keeps dying."""

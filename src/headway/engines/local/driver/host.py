@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from headway.engines.local.driver.account import hand_over
 from headway.engines.local.driver.environment import of_this_process
+from headway.engines.local.shared.accounts import hand_over
 from headway.engines.local.shared.processes import MARK, children, kill_trees, marked
 from headway.engines.local.shared.terms import Terms
 from headway.errors import EngineError

@@ -93,6 +93,8 @@ class LocalNode(AgentNode):
             self._settings.task_output_max,
             self._account,
             str(Path(self.uploads).resolve()) if self.uploads else "",
+            owners=self._settings.run_as_owner,
+            allow_root=self._settings.allow_root,
         )
 
     async def _greeted(self, connected: socket.socket, patience: float) -> Welcome | None:

@@ -32,8 +32,10 @@ class LocalSettings:
         task_output_max: bytes that are kept of each stream of an attempt, in `OUTPUT_RANGE`.
         pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
         run_as: name of the user as whom tasks run; empty: the user of this process. Only root can choose another one.
-        ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
-            in `account.GROUNDS`.
+        run_as_owner: whether each task runs as the account of its job's user (`Assignment.account`).
+        allow_root: with `run_as_owner`: that may be root.
+        ground: with one of these: folder of what tasks are given and save, made if it is not there; None: one of its
+            own in `account.GROUNDS`.
 
     Raises:
         InvalidInput: one of them is not allowed.
@@ -46,6 +48,8 @@ class LocalSettings:
     task_output_max: int = 64 << 20
     pass_env: tuple[str, ...] = ()
     run_as: str = ""
+    run_as_owner: bool = False
+    allow_root: bool = False
     ground: Path | None = None
 
     def __post_init__(self) -> None:
@@ -58,5 +62,14 @@ class LocalSettings:
             if not least <= value <= most:
                 raise InvalidInput(name, value, f"{least:.10g} to {most:.10g} {unit}")
         check_names(self.pass_env)
-        if self.ground is not None and not self.run_as:
+        if self.run_as and self.run_as_owner:
+            raise InvalidInput("run_as", self.run_as, "none with --run-as-owner: each task then has its own")
+        if self.allow_root and not self.run_as_owner:
+            raise InvalidInput("allow_root", True, "only with --run-as-owner")
+        if self.ground is not None and not self.keeps_apart:
             raise InvalidInput("ground", str(self.ground), "none without --run-as: tasks then use the data directory")
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether tasks run as others than this process does."""
+        return self.run_as_owner or bool(self.run_as)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 from collections import deque
@@ -62,6 +61,8 @@ def jobs(folder: str) -> frozenset[int]:
 
 def remove(path: str) -> None:
     """Remove the checkpoints of a task or a job; what a superseded attempt may put there later goes with its job."""
+    import shutil  # large, and rarely needed
+
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -17,7 +17,7 @@ from headway.engines.local.shared.stores import Store
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 9
+VERSION = 10
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -53,6 +53,7 @@ class Launch(Frame, frozen=True, tag=2):
         processors: the only ones that it may use; none: any.
         family: of the call, see `headway.engines.base.Call`; None for a command.
         alone: see `headway.engines.base.Call`.
+        account: see `headway.engines.base.Assignment`.
     """
 
     job: int
@@ -72,6 +73,7 @@ class Launch(Frame, frozen=True, tag=2):
     processors: tuple[int, ...] = ()
     family: str | None = None
     alone: bool = False
+    account: str = ""
 
 
 class CallFrame(Frame, frozen=True):
@@ -499,6 +501,7 @@ def launch_of(
         processors,
         family,
         alone,
+        assignment.account,
     )
 
 

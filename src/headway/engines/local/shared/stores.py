@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import suppress
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final
 
 from headway.engines.local.shared.terms import Terms
@@ -40,6 +39,14 @@ _CHECKPOINT: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,20}(/[0-9]{1,20}\.[0-9]{1
 _NAMES: Final = {Store.KEPT: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
 
 
+class Arrived(Enum):
+    """What became of a file that came."""
+
+    HERE = 0
+    NOT = 1
+    NO_ROOM = 2
+
+
 def path_of(terms: Terms, store: Store, name: str) -> str:
     """Where a file is on the node.
 
@@ -57,6 +64,8 @@ def remove(terms: Terms, store: Store, name: str) -> None:
     with suppress(OSError):
         path = path_of(terms, store, name)
         if store is Store.CHECKPOINT:
+            import shutil  # large, and rarely needed
+
             shutil.rmtree(path, ignore_errors=True)
             return
         os.unlink(path)

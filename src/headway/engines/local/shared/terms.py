@@ -2,7 +2,8 @@
 
 If the engine runs as root, tasks may run as another user: the process of a slot becomes that user before it reads or
 runs anything of a task. The files that tasks get and save are then on a *ground* of their own, outside the engine's
-folder, which only root can use.
+folder, which only root can use. Where each task runs as the account of its job's user, each account has a ground of its
+own within that one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 ROOM_SECONDS: Final = 60.0
 """So long an attempt waits in all for room on the disk of its node, before it is given back to be tried again."""
+
+
+OWNERS: Final = "*"
+"""Stands for the name of an account, if there are several."""
 
 
 class NoRoomForFiles(FileTrouble):
@@ -86,6 +91,8 @@ class Terms(msgspec.Struct, frozen=True):
         account: the user as which tasks run; None: the user as which the engine runs.
         uploads: with an account: folder of the files that the server keeps, which only root can read. On a node apart:
             folder of those that the node has got.
+        owners: each launch names the account that it runs as. Each has its own ground in `ground`.
+        allow_root: with `owners`: it may name root.
         apart: the node has no disk in common with its driver, so files come and go over the line.
     """
 
@@ -99,6 +106,8 @@ class Terms(msgspec.Struct, frozen=True):
     account: Account | None = None
     uploads: str = ""
     apart: bool = False
+    owners: bool = False
+    allow_root: bool = False
 
     @property
     def scratch(self) -> str:
@@ -122,8 +131,18 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """Name of the account; empty if there is none."""
-        return self.account.name if self.account else ""
+        """Name of the account; empty if there is none, `OWNERS` if each launch names its own."""
+        return OWNERS if self.owners else self.account.name if self.account else ""
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether tasks run as others than this process does."""
+        return self.owners or self.account is not None
+
+    def of(self, account: Account) -> Terms:
+        """For what runs as one of several accounts."""
+        ground = os.path.join(self.ground, str(account.uid))
+        return msgspec.structs.replace(self, account=account, owners=False, ground=ground)
 
 
 def dropped_name(name: str, job: int, task: int, rank: int) -> str:

@@ -22,12 +22,10 @@ import subprocess
 import sys
 import termios
 import time
-import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
-import cloudpickle
 import msgspec
 from msgspec import Raw
 
@@ -78,7 +76,6 @@ _FILES_USUAL = 1024
 _FROM_THE_END = 24
 _NOTHING_GIVEN = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
-_REHEARSAL: Final = cloudpickle.dumps(lambda: None)
 _NOTHING: Final = encode(CallFrame(pickle.dumps(((), {})), 0))
 _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
 """Why a program cannot be started when the machine, or its user, has too many processes or open files."""
@@ -267,7 +264,7 @@ class _Slot:
 
         A forked process copies each page of memory when it first writes to it, and looks up those of libraries again.
         """
-        launch = Launch(0, 0, 0, 0, 1, (0,), None, None, "rehearsal", _REHEARSAL, Raw(_NOTHING), alone=True)
+        launch = Launch(0, 0, 0, 0, 1, (0,), None, None, "rehearsal", rehearsal(), Raw(_NOTHING), alone=True)
         ending = self.call(launch, decode_call(launch.work), None)
         sealed(self.teller.seal, Done(self.has_children(), Raw(encode(ending)), _is_pending(1) or _is_pending(2)))
         self.functions = Shelf()
@@ -738,6 +735,8 @@ def _pickled(value: object) -> bytes:
     """Pickled by reference if possible, because that is ten times faster; else by value, as cloudpickle does."""
     with contextlib.suppress(Exception):  # the second try reports what is wrong
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    import cloudpickle  # large, and only values that cannot be pickled by reference need it
+
     return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
@@ -753,8 +752,18 @@ def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None,
     return outcome, result if len(result) <= size_max else None, detail, None
 
 
+@functools.cache
+def rehearsal() -> bytes:
+    """A function that does nothing."""
+    import cloudpickle
+
+    return cast(bytes, cloudpickle.dumps(lambda: None))
+
+
 def _told(error: BaseException) -> str:
     """The traceback without the first frames, which are ours."""
+    import traceback  # only errors need it
+
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

@@ -1,0 +1,126 @@
+"""Attempts as jobs of Slurm that run as the accounts of their users: root submits them for others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.engines.base import Saved, Started
+from headway.engines.local.shared.accounts import account_of
+from headway.engines.slurm.engine import SlurmEngine
+from headway.engines.trial import Trial, calling
+from headway.errors import HeadwayError
+from headway.model.outcome import Outcome
+
+from ...accounts import lacking, two_accounts
+from ...slurm import Cluster
+from ...waiting import LIMIT, becomes
+from .conftest import FOUR, SETTINGS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough, pytest.mark.skipif(bool(lacking()), reason=lacking())]
+
+
+@pytest.fixture(scope="module")
+def users() -> Iterator[tuple[str, str]]:
+    with two_accounts() as made:
+        yield made
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A folder that every user can get to, unlike pytest's own."""
+    place = Path(tempfile.mkdtemp(prefix="headway-test-", dir="/tmp"))
+    place.chmod(0o711)
+    yield place / "shared"
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+async def trial(slurm: Cluster, root: Path, users: tuple[str, str]) -> AsyncIterator[Trial]:
+    import sys
+
+    for conf in (slurm.folder, slurm.conf):  # what runs a job reads it as the job's user
+        conf.chmod(0o755 if conf.is_dir() else 0o644)
+    settings = replace(SETTINGS, run_as_owner=True, python=sys.executable)
+    async with Trial(SlurmEngine(root, settings), LIMIT) as trial:
+        await trial.start(*FOUR)
+        yield trial
+
+
+async def value(trial: Trial, user: str, function: Any, *args: Any, **terms: Any) -> Any:
+    return await trial.value(trial.launch(calling(function, *args), account=user, **terms))
+
+
+def who() -> tuple[str, list[int], list[int]]:
+    import os
+
+    return os.environ["USER"], [*os.getresuid(), *os.getresgid()], os.getgroups()
+
+
+async def test_jobs_of_slurm_run_as_their_users(trial: Trial, users: tuple[str, str]) -> None:
+    for user in users:
+        account = account_of(user)
+        ids = [account.uid] * 3 + [account.gid] * 3
+        assert await value(trial, user, who) == (user, ids, list(account.groups))
+        ending = (await trial.ended(trial.command("sh", "-c", "id -un; echo $HOME", account=user))).ending
+        assert ending.stdout is not None
+        assert ending.stdout.tail.decode() == f"{user}\n{account.home}\n"
+
+
+async def test_nothing_of_anothers_can_be_read(trial: Trial, users: tuple[str, str], root: Path) -> None:
+    ann, bob = users
+
+    def save(path: str) -> None:
+        import time
+
+        import headway
+
+        headway.checkpoint("ann's state")
+        print("x" * 20_000, flush=True)
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+    door = root.parent / "door"
+    key = trial.launch(calling(save, str(door)), account=ann)
+    checkpoints = root / "accounts" / str(account_of(ann).uid) / "checkpoints"
+    await becomes(lambda: list(checkpoints.rglob("0.1*")) and list((root / "output").rglob("*.out")))
+    paths = [str(path) for path in root.rglob("*") if path.is_file() and path.name not in ("run", "door")]
+    assert {"part", "told", "secret"} <= {Path(path).name for path in paths}
+    script = 'for f in "$@"; do if cat "$f" > /dev/null 2>&1; then echo "$f"; fi; done | grep -v "/1.0.2\\|/2.0.1"'
+    spy = (await trial.ended(trial.command("sh", "-c", script, "sh", *paths, account=bob))).ending
+    assert spy.stdout is None
+    door.touch()
+    assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
+    assert stat.S_IMODE(checkpoints.stat().st_mode) == 0o700
+    trial.disregard(Saved, Started)
+    trial.engine.forget(key[0])
+    await becomes(lambda: not (checkpoints / str(key[0])).exists())
+
+
+async def test_what_a_user_puts_in_place_of_a_file_is_not_followed(
+    trial: Trial, users: tuple[str, str], root: Path
+) -> None:
+    """The server is root, and reads what the job has told and printed: links must not lead it elsewhere."""
+    script = 'cd "$0"/attempts/*; ln -sf /etc/shadow log; rm told; mkfifo told; kill -9 -1'
+    ending = (await trial.ended(trial.command("sh", "-c", script, str(root), account=users[0]))).ending
+    assert ending.outcome is not Outcome.SUCCEEDED
+    assert "root:" not in ending.detail
+
+
+async def test_what_has_no_account_of_its_own_is_refused(trial: Trial) -> None:
+    ending = (await trial.ended(trial.command("true", account="root"))).ending
+    assert (ending.outcome, "account is 'root'; allowed:" in ending.detail) == (Outcome.REFUSED, True)
+
+
+def test_only_root_submits_for_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(HeadwayError, match="does not run as root"):
+        SlurmEngine(root, replace(SETTINGS, run_as_owner=True))
