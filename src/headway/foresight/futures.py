@@ -39,8 +39,12 @@ FUTURES: Final = 40
 FEWEST: Final = 8
 """With many open jobs there are fewer futures, but not fewer than these."""
 
-TASKS_DRAWN: Final = 20_000
-"""So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`."""
+TASKS_DRAWN: Final = 30_000
+"""So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`. The more jobs
+are open, the more a task counts: rounds look at all that wait."""
+
+MANY: Final = 1000
+"""With so many open jobs a task counts twice."""
 
 SHARED: Final = 0.5
 """In so large a share of its futures a job runs as long, or as short, as others of its user: what one user submits
@@ -55,7 +59,7 @@ Floats = NDArray[np.float64]
 def futures_for(state: StateRecord) -> int:
     """How many futures of a state are drawn where somebody waits for the answer."""
     tasks = sum(job.spec.tasks if job.unfinished is None else job.unfinished for job in state.jobs)
-    return max(FEWEST, min(FUTURES, TASKS_DRAWN // max(1, tasks)))
+    return max(FEWEST, min(FUTURES, TASKS_DRAWN * MANY // max(1, tasks * (MANY + len(state.jobs)))))
 
 
 class RunTime(Protocol):
