@@ -129,7 +129,7 @@ def whatif(
     found = what_if(
         now.state,
         find,
-        with_told(known, told),
+        with_told(known.at(now.state), told),
         changes=changes,
         policy=wanted.policy,
         arrivals=arrivals,

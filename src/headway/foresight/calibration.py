@@ -16,10 +16,6 @@ from numpy.typing import NDArray
 LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth."""
 
-AIMS: Final = (0.04, 0.245, 0.5, 0.755, 0.96)
-"""So much of what comes is to lie below each bound: a little more apart than `LEVELS`. What is corrected by a past that
-has passed holds less often than it did there, by about two percentage points on the logs that it was tried on."""
-
 MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
 
@@ -29,7 +25,11 @@ fewer of all, by so much less: what came of one or two forecasts may be chance."
 
 GAIN: Final = 0.04
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
-NeurIPS 2021): so they hold also where times change faster than the memory."""
+NeurIPS 2021): so they hold also where times change faster than the memory. A forecast counts by its jobs: bounds are to
+hold for a share of all jobs, and when many are open, more goes wrong."""
+
+CROWDED: Final = 3.0
+"""A forecast counts for at most so many of mean size: its jobs share their fate."""
 
 EXTREME: Final = 0.002
 """The lowest level that is asked of the memory, and what the highest is below 1."""
@@ -55,8 +55,8 @@ class Calibration:
         self._seen: list[deque[Floats]] = [deque() for _ in range(len(AHEAD) + 1)]
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
-        self._learnt = 0
-        self._levels = np.array(AIMS)
+        self._learnt = self._jobs = 0
+        self._levels = np.array(LEVELS)
         self._moves: Floats | None = None
 
     def learn(self, bounds: Floats, corrected: Floats, came: Floats) -> None:
@@ -75,9 +75,11 @@ class Calibration:
             self._held[number] += len(rows)
             while self._held[number] - len(seen[0]) >= self._memory:
                 self._held[number] -= len(seen.popleft())
-        missed = np.array(AIMS) - np.mean(came[:, None] <= corrected, axis=0)
+        missed = np.array(LEVELS) - np.mean(came[:, None] <= corrected, axis=0)
         self._learnt += 1
-        self._levels = np.clip(self._levels + GAIN * missed, EXTREME, 1 - EXTREME)
+        self._jobs += len(came)
+        counts = min(CROWDED, len(came) * self._learnt / self._jobs)
+        self._levels = np.clip(self._levels + GAIN * counts * missed, EXTREME, 1 - EXTREME)
         self._moves = None
 
     def correct(self, bounds: Floats, levels: Floats | None = None) -> Floats:

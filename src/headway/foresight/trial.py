@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -48,8 +48,8 @@ class Learner(Protocol):
         """A job of the workload has ended."""
         ...
 
-    def expected(self, position: int) -> RunTime:
-        """How long the tasks of a job run, by what has been learnt."""
+    def expected(self, positions: Iterable[int], state: StateRecord) -> Mapping[int, RunTime]:
+        """How long the tasks of jobs run, by what has been learnt and what runs in a state."""
         ...
 
 
@@ -204,7 +204,7 @@ def _made(
             state = replace(simulation.scheduler.dump(), now=at)  # the core has the time of its last event
             jobs = tuple(job.spec.id for job in state.jobs)
             if jobs:
-                run_times = {job: learner.expected(job) for job in jobs}
+                run_times = learner.expected(jobs, state)
                 came = _came(workload, recorder.end, at) if arrivals else None
                 bounds = pool.submit(_foretell, state, run_times, seed + number, futures, came)
                 waits = _past_waits(workload, recorder.start, jobs, at)
@@ -233,7 +233,7 @@ def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Wo
 
 
 def _foretell(
-    state: StateRecord, run_times: dict[JobId, RunTime], seed: int, futures: int, came: Workload | None
+    state: StateRecord, run_times: Mapping[JobId, RunTime], seed: int, futures: int, came: Workload | None
 ) -> _Bounds:
     """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
     drawn = draw_futures(
