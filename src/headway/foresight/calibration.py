@@ -55,16 +55,15 @@ class Calibration:
         self._seen: list[deque[Floats]] = [deque() for _ in range(len(AHEAD) + 1)]
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
-        self._learnt = self._jobs = 0
+        self._learnt = self._judged = self._jobs = 0
         self._levels = np.array(LEVELS)
         self._moves: Floats | None = None
 
-    def learn(self, bounds: Floats, corrected: Floats, came: Floats) -> None:
+    def learn(self, bounds: Floats, came: Floats) -> None:
         """Remember what came of one forecast.
 
         Args:
             bounds: as the futures gave them: a row for each job, a column for each of `LEVELS`; seconds ahead.
-            corrected: the same as they were told.
             came: what happened, in seconds ahead, for each job.
         """
         errors = np.log(came[:, None] + SOON) - np.log(bounds + SOON)
@@ -75,10 +74,22 @@ class Calibration:
             self._held[number] += len(rows)
             while self._held[number] - len(seen[0]) >= self._memory:
                 self._held[number] -= len(seen.popleft())
-        missed = np.array(LEVELS) - np.mean(came[:, None] <= corrected, axis=0)
         self._learnt += 1
+        self._moves = None
+
+    def judge(self, told: Floats, came: Floats) -> None:
+        """Take in for how many jobs the bounds of one forecast held.
+
+        That is known earlier than what came: when the last bounds have passed, whether or not all has happened.
+
+        Args:
+            told: the bounds as they were told (`correct`), of jobs to which it has happened or whose bounds passed.
+            came: what happened, in seconds ahead, for each job; inf: nothing yet.
+        """
+        missed = np.array(LEVELS) - np.mean(came[:, None] <= told, axis=0)
+        self._judged += 1
         self._jobs += len(came)
-        counts = min(CROWDED, len(came) * self._learnt / self._jobs)
+        counts = min(CROWDED, len(came) * self._judged / self._jobs)
         self._levels = np.clip(self._levels + GAIN * counts * missed, EXTREME, 1 - EXTREME)
         self._moves = None
 

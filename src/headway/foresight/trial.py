@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count, islice, pairwise
 from multiprocessing import get_context
-from operator import itemgetter
 from typing import Final, Protocol
 
 import numpy as np
@@ -286,19 +286,24 @@ def _judged(made: Sequence[_Foretold]) -> Trial:
 
 def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
     """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
-    calibration = Calibration()
-    to_learn: list[tuple[Instant, Floats, Floats, Floats]] = []
+    calibration, number = Calibration(), count()
+    known: list[tuple[Instant, int, Callable[[], None]]] = []
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
     for asked, bounds, came, others in made:
-        while to_learn and to_learn[0][0] <= asked.at:
-            calibration.learn(*to_learn.pop(0)[1:])
+        while known and known[0][0] <= asked.at:
+            heappop(known)[-1]()
         there = ~np.isnan(bounds).any(axis=1) & (came < NEVER / SECOND / 2)
         if not there.any():
             continue
         bounds, came = bounds[there], came[there]
         corrected = calibration.correct(bounds)
-        known = asked.at + int(np.quantile(came, RESOLVED) * SECOND)
-        insort(to_learn, (known, bounds, corrected, came), key=itemgetter(0))
+        passed = float(np.quantile(np.minimum(came, corrected[:, -1]), RESOLVED))
+        settled = (came <= passed) | (corrected[:, -1] <= passed)
+        by_then = np.where(came <= passed, came, np.inf)
+        judge: Callable[[], None] = partial(calibration.judge, corrected[settled], by_then[settled])
+        learn: Callable[[], None] = partial(calibration.learn, bounds, came)
+        for after, take_in in ((passed, judge), (float(np.quantile(came, RESOLVED)), learn)):
+            heappush(known, (asked.at + int(after * SECOND), next(number), take_in))
         if asked.is_asked:
             rows.append((bounds, corrected, came, others[there]))
     raw, corrected, outcomes, compared = (

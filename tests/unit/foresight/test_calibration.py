@@ -18,7 +18,8 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
         corrected = told.correct(bounds)
         if number >= 100:
             within.append(np.mean((corrected[:, 0] <= came) & (came <= corrected[:, 4])))
-        told.learn(bounds, corrected, came)
+        told.judge(corrected, came)
+        told.learn(bounds, came)
     assert 0.87 < np.mean(within) < 0.93
 
 
@@ -26,7 +27,8 @@ def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     told = Calibration()
     bounds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
     assert (told.correct(bounds) == bounds).all()
-    told.learn(bounds, bounds, np.array([0.0]))
+    told.judge(bounds, np.array([0.0]))
+    told.learn(bounds, np.array([0.0]))
     corrected = told.correct(bounds)
     assert corrected.shape == (1, len(LEVELS))
     assert (np.diff(corrected, axis=1) >= 0).all()
@@ -46,5 +48,6 @@ def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
         corrected = told.correct(bounds)
         if number >= 300:
             within += ((corrected[:, 0] <= came) & (came <= corrected[:, 4])).tolist()
-        told.learn(bounds, corrected, came)
+        told.judge(corrected, came)
+        told.learn(bounds, came)
     assert np.mean(within) > 0.85
