@@ -40,6 +40,9 @@ AHEAD: Final = (900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 SOON: Final = 30.0
 """Seconds that are added to all times, so that the logarithm of what comes at once is bounded."""
 
+SAME: Final = 0.001
+"""Times that differ by less, in seconds, are the same: run times are rounded to microseconds on the way."""
+
 Floats = NDArray[np.float64]
 
 
@@ -86,7 +89,11 @@ class Calibration:
             told: the bounds as they were told (`correct`), of jobs to which it has happened or whose bounds passed.
             came: what happened, in seconds ahead, for each job; inf: nothing yet.
         """
-        missed = np.array(LEVELS) - np.mean(came[:, None] <= told, axis=0)
+        ahead = came[:, None]
+        below = np.where(
+            np.array(LEVELS) < 0.5, ahead < told - SAME, ahead <= told + SAME
+        )  # what is at a bound is within
+        missed = np.array(LEVELS) - np.mean(below, axis=0)
         self._judged += 1
         self._jobs += len(came)
         counts = min(CROWDED, len(came) * self._judged / self._jobs)

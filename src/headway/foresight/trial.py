@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
-from headway.foresight.calibration import AHEAD, LEVELS, Calibration, horizon_of
+from headway.foresight.calibration import AHEAD, LEVELS, SAME, Calibration, horizon_of
 from headway.foresight.chances import RESOLVED
 from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
@@ -34,9 +34,6 @@ REHEARSALS: Final = 200
 
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""
-
-SAME: Final = 0.001
-"""Times that differ by less, in seconds, are the same: run times are rounded to microseconds on the way."""
 
 Floats = NDArray[np.float64]
 
