@@ -48,7 +48,9 @@ def row(policy: str, jobs: int) -> tuple[object, ...]:
     forecast(state, find)
     first = time.perf_counter() - began
     count = futures_for(state)
-    futures = draw_futures(state, find, known, count=count, work_max=WORK, processes=len(os.sched_getaffinity(0)))
+    futures = draw_futures(
+        *(state, find, known.at(state)), count=count, work_max=WORK, processes=len(os.sched_getaffinity(0))
+    )
     Chances().of(futures, {})
     whole = time.perf_counter() - began
     return f"`{policy}`", f"{len(state.jobs):,}", f"{first:.2f}", f"{whole:.2f}", count

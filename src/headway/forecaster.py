@@ -20,7 +20,7 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.foresight.advice import Adviser
 from headway.foresight.follower import Follower
-from headway.live.forecasts import AdviceQuestion, Question, read_frame, write_frame
+from headway.live.forecasts import AdviceQuestion, Question, message_of, read_frame, write_frame
 from headway.model.forecast import CANNOT, Advice, Forecast
 from headway.policies.registry import find
 from headway.wire.reading import any_form
@@ -55,8 +55,8 @@ class Answers:
             yield _encode(self._advice(question))
             return
         expected = self._expected(question)
-        yield _encode(expected)
-        yield _encode(self._with_chances(question, expected))
+        yield message_of(expected)
+        yield message_of(self._with_chances(question, expected))
 
     def _expected(self, question: Question) -> Forecast:
         try:

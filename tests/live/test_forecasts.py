@@ -30,13 +30,14 @@ from headway.live.forecasts import (
     ForecastProcess,
     Question,
     Tell,
+    Told,
     read_frame,
     write_frame,
 )
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
-from headway.model.forecast import Advice, Forecast
+from headway.model.forecast import Advice
 from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
@@ -49,7 +50,7 @@ HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
 
 
-def ignored(made: Forecast) -> None:
+def ignored(made: Told) -> None:
     """What is told early is not looked at."""
 
 
@@ -71,16 +72,16 @@ class Counted:
         self.sure.set()
         self._folder = folder
 
-    def __call__(self, question: Question, told: Tell) -> Forecast:
+    def __call__(self, question: Question, told: Tell) -> Told:
         self.gate.wait()
         self.made += 1
         with closing(Follower(self._folder, find)) as follower:
             follower.catch_up(question.event)
             state = follower.state(question.at)
             expected = follower.expected(state)
-            told(expected)
+            told(Told.of(expected))
             self.sure.wait()
-            return follower.with_chances(state, expected)
+            return Told.of(follower.with_chances(state, expected))
 
 
 @asynccontextmanager
@@ -242,7 +243,7 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
 def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind: type[Exception]) -> None:
     tries: list[Question] = []
 
-    def fails(question: Question, told: Tell) -> Forecast:
+    def fails(question: Question, told: Tell) -> Told:
         tries.append(question)
         raise kind("the process is gone")
 
@@ -403,13 +404,13 @@ class TestProcess:
 
     def test_it_follows_the_journal_and_lives_on(self, journal: Path) -> None:
         process = ForecastProcess((*COMMAND, str(journal)))
-        early: list[Forecast] = []
+        early: list[Told] = []
         try:
             made = process(QUESTION, early.append)
-            (job,) = made.jobs
+            (job,) = made.jobs.values()
             assert job.end == 6_000_000
             assert job.chance is not None
-            assert [replace(made, jobs=(replace(job, chance=None),))] == early
+            assert [replace(made, jobs={1: replace(job, chance=None)})] == early
             first = process._process
             assert process(QUESTION, early.append) == made
             assert process._process is first
@@ -467,7 +468,7 @@ class TestProcess:
         whole = file.read_bytes()
         try:
             file.write_bytes(b"no journal")
-            assert "cannot be" in process(QUESTION, ignored).failure
+            assert "cannot be" in process(QUESTION, ignored).forecast.failure
             file.write_bytes(whole)
             assert process(QUESTION, ignored).jobs
         finally:
@@ -513,10 +514,10 @@ def test_jobs_that_will_come_delay_those_that_wait_if_they_are_counted_on(tmp_pa
 
 def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
-        made: list[Forecast] = []
+        made: list[Told] = []
         counted, is_free, asked = Counted(tmp_path), False, 0
 
-        def ask(question: Question, told: Tell) -> Forecast:
+        def ask(question: Question, told: Tell) -> Told:
             """The same forecast again until its process can read on."""
             nonlocal asked
             if not made or is_free:

@@ -54,6 +54,12 @@ def test_beside_a_server(tmp_path: Path) -> None:
             found = answer(tmp_path / "data", "--policy", "edf", "--apply")
             assert found["changes"] == ["policy edf"]
             assert client.policy() == "edf"
+            ran = whatif(tmp_path / "data", "--first", str(short))
+            assert "edf does not look at priorities, so --first changes nothing. Ask with --policy tempo" in ran.stderr
+            ran = whatif(tmp_path / "data", "--first", str(short), "--policy", "fcfs")
+            assert "Ask with --policy fcfs:order=priority" in ran.stderr
+            ran = whatif(tmp_path / "data", "--first", str(short), "--policy", "fcfs:order=priority")
+            assert (ran.returncode, ran.stderr) == (0, "")
             picture = tmp_path / "ends.svg"
             ran = whatif(tmp_path / "data", "--add-node", "b,slots=2", "--out", str(picture))
             assert ran.returncode == 0, ran.stderr

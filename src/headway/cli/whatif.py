@@ -103,6 +103,7 @@ def whatif(
     from headway.client.address import data_directory
     from headway.foresight.present import present, run_times_known, with_told
     from headway.foresight.whatif import what_if
+    from headway.policies.registry import by_priority_instead, ignores_priorities
     from headway.policy_files import find
 
     wanted = Asked(**asked)
@@ -123,13 +124,20 @@ def whatif(
         raise InvalidInput("--at", at or "", "a time that has passed")
     folder = data_directory(data)
     now = present(folder, find, round(instant * 1e6))
+    policy = wanted.policy or now.state.policy
+    if wanted.first and ignores_priorities(policy):
+        click.echo(
+            f"The policy {policy} does not look at priorities, so --first changes nothing. Ask with "
+            f"--policy {by_priority_instead(policy)} too.",
+            err=True,
+        )
     changes, told = _events(wanted, now.state)
     arrivals, within = _arrivals(wanted.load, now, folder)
     known = run_times_known(now)
     found = what_if(
         now.state,
         find,
-        with_told(known, told),
+        with_told(known.at(now.state), told),
         changes=changes,
         policy=wanted.policy,
         arrivals=arrivals,

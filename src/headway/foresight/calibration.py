@@ -16,10 +16,6 @@ from numpy.typing import NDArray
 LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth."""
 
-AIMS: Final = (0.04, 0.245, 0.5, 0.755, 0.96)
-"""So much of what comes is to lie below each bound: a little more apart than `LEVELS`. What is corrected by a past that
-has passed holds less often than it did there, by about two percentage points on the logs that it was tried on."""
-
 MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
 
@@ -29,7 +25,11 @@ fewer of all, by so much less: what came of one or two forecasts may be chance."
 
 GAIN: Final = 0.04
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
-NeurIPS 2021): so they hold also where times change faster than the memory."""
+NeurIPS 2021): so they hold also where times change faster than the memory. A forecast counts by its jobs: bounds are to
+hold for a share of all jobs, and when many are open, more goes wrong."""
+
+CROWDED: Final = 3.0
+"""A forecast counts for at most so many of mean size: its jobs share their fate."""
 
 EXTREME: Final = 0.002
 """The lowest level that is asked of the memory, and what the highest is below 1."""
@@ -39,6 +39,9 @@ AHEAD: Final = (900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 
 SOON: Final = 30.0
 """Seconds that are added to all times, so that the logarithm of what comes at once is bounded."""
+
+SAME: Final = 0.001
+"""Times that differ by less, in seconds, are the same: run times are rounded to microseconds on the way."""
 
 Floats = NDArray[np.float64]
 
@@ -55,16 +58,15 @@ class Calibration:
         self._seen: list[deque[Floats]] = [deque() for _ in range(len(AHEAD) + 1)]
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
-        self._learnt = 0
-        self._levels = np.array(AIMS)
+        self._learnt = self._judged = self._jobs = 0
+        self._levels = np.array(LEVELS)
         self._moves: Floats | None = None
 
-    def learn(self, bounds: Floats, corrected: Floats, came: Floats) -> None:
+    def learn(self, bounds: Floats, came: Floats) -> None:
         """Remember what came of one forecast.
 
         Args:
             bounds: as the futures gave them: a row for each job, a column for each of `LEVELS`; seconds ahead.
-            corrected: the same as they were told.
             came: what happened, in seconds ahead, for each job.
         """
         errors = np.log(came[:, None] + SOON) - np.log(bounds + SOON)
@@ -75,9 +77,27 @@ class Calibration:
             self._held[number] += len(rows)
             while self._held[number] - len(seen[0]) >= self._memory:
                 self._held[number] -= len(seen.popleft())
-        missed = np.array(AIMS) - np.mean(came[:, None] <= corrected, axis=0)
         self._learnt += 1
-        self._levels = np.clip(self._levels + GAIN * missed, EXTREME, 1 - EXTREME)
+        self._moves = None
+
+    def judge(self, told: Floats, came: Floats) -> None:
+        """Take in for how many jobs the bounds of one forecast held.
+
+        That is known earlier than what came: when the last bounds have passed, whether or not all has happened.
+
+        Args:
+            told: the bounds as they were told (`correct`), of jobs to which it has happened or whose bounds passed.
+            came: what happened, in seconds ahead, for each job; inf: nothing yet.
+        """
+        ahead = came[:, None]
+        below = np.where(
+            np.array(LEVELS) < 0.5, ahead < told - SAME, ahead <= told + SAME
+        )  # what is at a bound is within
+        missed = np.array(LEVELS) - np.mean(below, axis=0)
+        self._judged += 1
+        self._jobs += len(came)
+        counts = min(CROWDED, len(came) * self._judged / self._jobs)
+        self._levels = np.clip(self._levels + GAIN * counts * missed, EXTREME, 1 - EXTREME)
         self._moves = None
 
     def correct(self, bounds: Floats, levels: Floats | None = None) -> Floats:

@@ -28,19 +28,22 @@ RESOLVED: Final = 0.95
 
 @dataclass(slots=True)
 class _Told:
-    """Bounds that were given: a row for each job, a column for each level; seconds ahead."""
+    """Bounds that were given: a row for each job, a column for each level; seconds ahead. It may be known already for
+    how many jobs they held, and not yet what came."""
 
     at: Instant
     jobs: tuple[JobId, ...]
     bounds: Floats
     corrected: Floats
+    is_judged: bool = False
 
     def without(self, jobs: Collection[JobId]) -> _Told:
         """The same for all jobs but these."""
         if not jobs:
             return self
         kept = [row for row, job in enumerate(self.jobs) if job not in jobs]
-        return _Told(self.at, tuple(self.jobs[row] for row in kept), self.bounds[kept], self.corrected[kept])
+        jobs = tuple(self.jobs[row] for row in kept)
+        return _Told(self.at, jobs, self.bounds[kept], self.corrected[kept], self.is_judged)
 
 
 class Record:
@@ -86,11 +89,16 @@ class Record:
         for told in (one.without({job for job in one.jobs if job in void and job not in came}) for one in waiting):
             if not told.jobs:
                 continue
-            if np.mean([job in came for job in told.jobs]) < RESOLVED:
+            has_come = np.array([job in came for job in told.jobs])
+            ahead = np.maximum([(came.get(job, now) - told.at) / SECOND for job in told.jobs], 0.0)
+            settled = has_come | (ahead > told.corrected[:, -1])
+            if not told.is_judged and np.mean(settled) >= RESOLVED:
+                self._calibration.judge(told.corrected[settled], np.where(has_come, ahead, np.inf)[settled])
+                told.is_judged = True
+            if np.mean(has_come) < RESOLVED:
                 self._told.append(told)
-                continue
-            ahead = np.array([(came.get(job, now) - told.at) / SECOND for job in told.jobs])
-            self._calibration.learn(told.bounds, told.corrected, np.maximum(ahead, 0.0))
+            else:
+                self._calibration.learn(told.bounds, ahead)
 
     @property
     def open_jobs(self) -> set[JobId]:

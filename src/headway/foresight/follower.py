@@ -217,7 +217,7 @@ class Follower:
         return draw_futures(
             state,
             self._policies,
-            self.run_times,
+            self.run_times.at(state),
             count=futures_for(state),
             arrivals=coming(state.now, workload_of_past(self._came)) if self._arrivals else None,
             seed=SEED,

@@ -23,6 +23,7 @@ from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
+from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec, Service
 from headway.model.slots import Slots, numbers
@@ -39,12 +40,16 @@ FUTURES: Final = 40
 FEWEST: Final = 8
 """With many open jobs there are fewer futures, but not fewer than these."""
 
-TASKS_DRAWN: Final = 20_000
-"""So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`."""
+TASKS_DRAWN: Final = 30_000
+"""So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`. The more jobs
+are open, the more a task counts: rounds look at all that wait."""
+
+MANY: Final = 1000
+"""With so many open jobs a task counts twice."""
 
 SHARED: Final = 0.5
-"""In so large a share of its futures a job runs as long, or as short, as others of its user: what one user submits
-fails, or runs to its limit, together."""
+"""In so large a share of the futures all jobs of a user run long, or short, together: what one user submits fails, or
+runs to its limit, together."""
 
 WORK_MAX: Final = 100_000
 """A future ends after so many events; what has not happened by then is not known."""
@@ -55,7 +60,7 @@ Floats = NDArray[np.float64]
 def futures_for(state: StateRecord) -> int:
     """How many futures of a state are drawn where somebody waits for the answer."""
     tasks = sum(job.spec.tasks if job.unfinished is None else job.unfinished for job in state.jobs)
-    return max(FEWEST, min(FUTURES, TASKS_DRAWN // max(1, tasks)))
+    return max(FEWEST, min(FUTURES, TASKS_DRAWN * MANY // max(1, tasks * (MANY + len(state.jobs)))))
 
 
 class RunTime(Protocol):
@@ -259,17 +264,19 @@ def _part(
 def _levels(count: int, users: Mapping[JobId, str], seed: int) -> Floats:
     """For each job, levels that are spread evenly over the futures: a row for each future.
 
-    Jobs of one user share their fate: in `SHARED` of the futures of a job its level is that of its user. They depend on
-    no other job, so a state with one job more has the same.
+    Jobs of one user share their fate: in `SHARED` of the futures the levels of all of them are that of their user. They
+    depend on no other job, so a state with one job more has the same.
     """
     drawn: Floats = np.empty((count, len(users)))
-    of_users: dict[str, Floats] = {}
+    of_users: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
     for column, (job, user) in enumerate(users.items()):
         if user not in of_users:
-            of_users[user] = _spread(np.random.default_rng((seed, crc32(user.encode()), 1)), count)
-        rng = np.random.default_rng((seed, job))
-        own = _spread(rng, count)
-        drawn[:, column] = np.where(rng.random(count) < SHARED, of_users[user], own)
+            rng = np.random.default_rng((seed, crc32(user.encode()), 1))
+            together = rng.permutation(count) < SHARED * count
+            of_users[user] = together, _spread(rng, int(together.sum()))
+        together, level = of_users[user]
+        drawn[together, column] = level
+        drawn[~together, column] = _spread(np.random.default_rng((seed, job)), count - len(level))
     return drawn
 
 
@@ -322,6 +329,7 @@ class _Drawn:
         ran = self._ran[place] * speed
         has_run = found.below(ran)
         took = found.quantile(has_run + level * (1 - has_run))
-        if took < ran:  # longer than anything that is known: it may run for as long again
-            took = ran * (1 + level)
+        if took < ran:  # longer than anything that is known
+            estimate = self._specs[job].estimate
+            took = runs_on(ran, level, estimate / SECOND if estimate else None)
         return max(1, round(took / speed * SECOND))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from headway.foresight.futures import Exactly, RunTime
-from headway.history.similar import Similar
+from collections.abc import Iterable, Iterator
+
+from headway.core.record import StateRecord, placed
+from headway.foresight.futures import Exactly, RunTime, RunTimesOf
+from headway.history.similar import Similar, running_of
 from headway.history.tasks import as_job, mean_estimate, said
 from headway.model.instant import SECOND, Duration
-from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid, Workflow
+from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid, Service, Workflow
 from headway.model.workload import Workload
 
 
 class RunTimesKnown:
-    """How long tasks run, by the last jobs like theirs that had ended; a `RunTimesOf`.
+    """How long tasks run, by the last jobs like theirs that had ended.
 
     Args:
         default: the core's estimate of a task whose job has none.
@@ -20,28 +23,57 @@ class RunTimesKnown:
     def __init__(self, default: Duration) -> None:
         self._default = default
         self._similar = Similar()
-        self._found: dict[tuple[object, ...], RunTime] = {}
 
     def learn(self, spec: AnyJob, took: Duration) -> None:
         """A job has ended, whose tasks ran so long in the mean."""
         if took > 0:
             self._similar.learn(as_job(spec, mean_estimate(spec)), took)
-            self._found.clear()
 
     def __call__(self, spec: AnyJob, task: int) -> RunTime:
-        """The run time of a task of a job."""
-        estimate = said(spec, task)
-        alike = spec.user, spec.name, estimate, spec.width, spec.features
-        found = self._found.get(alike)
-        if found is None:
-            sample = self._similar.sample(as_job(spec, estimate))
-            found = self._found[alike] = sample or Exactly(self._default / SECOND)
-        return found
+        """The run time of a task of a job, if nothing runs."""
+        return self.beside(())(spec, task)
+
+    def beside(self, running: Iterable[tuple[AnyJob, Duration]]) -> RunTimesOf:
+        """The run times of tasks while jobs run, each for so long by now.
+
+        Args:
+            running: of workflows nothing is known from it, because their tasks differ.
+        """
+        beside = running_of((job, ran) for job, ran in running if not isinstance(job, Workflow | Service))
+        found: dict[tuple[object, ...], RunTime] = {}
+
+        def run_time(spec: AnyJob, task: int) -> RunTime:
+            estimate = said(spec, task)
+            alike = spec.user, spec.name, estimate, spec.width, spec.features
+            known = found.get(alike)
+            if known is None:
+                sample = self._similar.sample(as_job(spec, estimate), running=beside)
+                known = found[alike] = sample or Exactly(self._default / SECOND)
+            return known
+
+        return run_time
+
+    def at(self, state: StateRecord) -> RunTimesOf:
+        """The run times of tasks as they are known in a state, from what runs there too."""
+        return self.beside(running_in(state))
 
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""
         tasks = range(spec.tasks) if isinstance(spec, Workflow) else (0,)
         return all(self._similar.knows(as_job(spec, estimate)) for estimate in {said(spec, task) for task in tasks})
+
+
+def running_in(state: StateRecord) -> Iterator[tuple[AnyJob, Duration]]:
+    """The jobs of which tasks run and none has ended, with how long these have run in the mean, at speed factor 1."""
+    speeds = {slot: node.spec.speed for node, places in placed(state) for slot in places}
+    for job in state.jobs:
+        ran = [
+            (state.now - attempt.start) * min(speeds[slot] for slot in attempt.slots)
+            for attempt in job.attempts
+            if attempt.running and attempt.start < state.now
+        ]
+        if ran and not job.ended:
+            yield job.spec, round(sum(ran) / len(ran))
 
 
 class RunTimesOfLog:
@@ -61,6 +93,8 @@ class RunTimesOfLog:
         """A job has ended."""
         self._known.learn(self._terms(position), int(self._workload.runtime[position]))
 
-    def expected(self, position: int) -> RunTime:
-        """How long the tasks of a job run, by what has been learnt."""
-        return self._known(self._terms(position), 0)
+    def expected(self, positions: Iterable[int], state: StateRecord) -> dict[int, RunTime]:
+        """How long the tasks of jobs run, by what has been learnt and what runs in a state."""
+        ran = ((self._terms(job.id), ran) for job, ran in running_in(state))
+        known = self._known.beside(ran)
+        return {position: known(self._terms(position), 0) for position in positions}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count, islice, pairwise
 from multiprocessing import get_context
-from operator import itemgetter
 from typing import Final, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
-from headway.foresight.calibration import AHEAD, LEVELS, Calibration, horizon_of
+from headway.foresight.calibration import AHEAD, LEVELS, SAME, Calibration, horizon_of
 from headway.foresight.chances import RESOLVED
 from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
@@ -35,9 +35,6 @@ REHEARSALS: Final = 200
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""
 
-SAME: Final = 0.001
-"""Times that differ by less, in seconds, are the same: run times are rounded to microseconds on the way."""
-
 Floats = NDArray[np.float64]
 
 
@@ -48,8 +45,8 @@ class Learner(Protocol):
         """A job of the workload has ended."""
         ...
 
-    def expected(self, position: int) -> RunTime:
-        """How long the tasks of a job run, by what has been learnt."""
+    def expected(self, positions: Iterable[int], state: StateRecord) -> Mapping[int, RunTime]:
+        """How long the tasks of jobs run, by what has been learnt and what runs in a state."""
         ...
 
 
@@ -204,7 +201,7 @@ def _made(
             state = replace(simulation.scheduler.dump(), now=at)  # the core has the time of its last event
             jobs = tuple(job.spec.id for job in state.jobs)
             if jobs:
-                run_times = {job: learner.expected(job) for job in jobs}
+                run_times = learner.expected(jobs, state)
                 came = _came(workload, recorder.end, at) if arrivals else None
                 bounds = pool.submit(_foretell, state, run_times, seed + number, futures, came)
                 waits = _past_waits(workload, recorder.start, jobs, at)
@@ -233,7 +230,7 @@ def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Wo
 
 
 def _foretell(
-    state: StateRecord, run_times: dict[JobId, RunTime], seed: int, futures: int, came: Workload | None
+    state: StateRecord, run_times: Mapping[JobId, RunTime], seed: int, futures: int, came: Workload | None
 ) -> _Bounds:
     """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
     drawn = draw_futures(
@@ -286,19 +283,24 @@ def _judged(made: Sequence[_Foretold]) -> Trial:
 
 def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
     """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
-    calibration = Calibration()
-    to_learn: list[tuple[Instant, Floats, Floats, Floats]] = []
+    calibration, number = Calibration(), count()
+    known: list[tuple[Instant, int, Callable[[], None]]] = []
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
     for asked, bounds, came, others in made:
-        while to_learn and to_learn[0][0] <= asked.at:
-            calibration.learn(*to_learn.pop(0)[1:])
+        while known and known[0][0] <= asked.at:
+            heappop(known)[-1]()
         there = ~np.isnan(bounds).any(axis=1) & (came < NEVER / SECOND / 2)
         if not there.any():
             continue
         bounds, came = bounds[there], came[there]
         corrected = calibration.correct(bounds)
-        known = asked.at + int(np.quantile(came, RESOLVED) * SECOND)
-        insort(to_learn, (known, bounds, corrected, came), key=itemgetter(0))
+        passed = float(np.quantile(np.minimum(came, corrected[:, -1]), RESOLVED))
+        settled = (came <= passed) | (corrected[:, -1] <= passed)
+        by_then = np.where(came <= passed, came, np.inf)
+        judge: Callable[[], None] = partial(calibration.judge, corrected[settled], by_then[settled])
+        learn: Callable[[], None] = partial(calibration.learn, bounds, came)
+        for after, take_in in ((passed, judge), (float(np.quantile(came, RESOLVED)), learn)):
+            heappush(known, (asked.at + int(after * SECOND), next(number), take_in))
         if asked.is_asked:
             rows.append((bounds, corrected, came, others[there]))
     raw, corrected, outcomes, compared = (

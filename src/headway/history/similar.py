@@ -6,6 +6,10 @@
     if there are still fewer: of any name of the user       half of that again
     if there are still fewer: of all users                  half of that again
 
+Jobs that still run tell something, too: they take longer than they have run so far. Without them, of many jobs that a
+user has submitted together, only those that failed at once would be known. So what runs counts as observations that are
+cut short (Kaplan and Meier 1958), each as much as the jobs that came when it came.
+
 Jobs without an estimate are compared with others of the same user and name that have none: what is known of them is
 times, not shares of an estimate.
 
@@ -17,13 +21,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from headway.history.described import Described
 from headway.model.instant import SECOND, Duration
-from headway.model.job import JobSpec
+from headway.model.job import JobId, JobSpec
 
 LAST: Final = 20
 """So many last jobs of each likeness are remembered, and so many are enough."""
@@ -52,7 +56,36 @@ PRIOR_WEIGHT: Final = 0.5
 FEW: Final = 8
 """They count if fewer jobs of the same name are known: other programs may be estimated in other ways."""
 
+RUNNING: Final = 40
+"""So many of the last jobs of each likeness that still run count."""
+
+ON: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Levels at which it is said how much longer than all others a job may run that still does."""
+
+AGAIN: Final = 20.0
+"""Nothing is taken to run longer than so many times what it has run, unless its estimate says so."""
+
 Like = tuple[object, ...]
+
+Running = Mapping[Like, tuple[tuple[JobId, float], ...]]
+"""What still runs of each likeness, and for how long, in the unit of the likeness."""
+
+
+def runs_on(ran: float, level: float, most: float | None) -> float:
+    """How long it runs in all, with a probability, if it has run for longer than anything that is known.
+
+    For as long again in the median, at most for its estimate; if that has passed, for as long again at most.
+    """
+    return min(ran / (1 - level) if level < 1 else AGAIN * ran, AGAIN * ran if most is None else max(most, 2 * ran))
+
+
+def running_of(jobs: Iterable[tuple[JobSpec, Duration]]) -> Running:
+    """What runs, of each likeness: the last jobs, with how long their tasks have run."""
+    found: dict[Like, deque[tuple[JobId, float]]] = {}
+    for job, ran in sorted(jobs, key=lambda one: one[0].id):
+        for like, unit in _likes(job):
+            found.setdefault(like, deque(maxlen=RUNNING)).append((job.id, ran / SECOND / unit))
+    return {like: tuple(last) for like, last in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +118,21 @@ class Sample:
         return below + (above - below) * (seconds - low) / (high - low)
 
 
+EMPTY: Final[Running] = {}
+
+
 class Similar:
     """What the jobs that have ended tell of others; see the module."""
 
     def __init__(self) -> None:
-        self._last: dict[Like, deque[float]] = {}
+        self._last: dict[Like, deque[tuple[JobId, float]]] = {}
         self._described: dict[Like, Described] = {}
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
         for like, unit in _likes(job):
             last = self._last.pop(like, None) or deque(maxlen=LAST)
-            last.append(took / SECOND / unit)
+            last.append((job.id, took / SECOND / unit))
             self._last[like] = last
         while len(self._last) > LIKES_MAX:
             del self._last[next(iter(self._last))]
@@ -108,25 +144,31 @@ class Similar:
             while len(self._described) > DESCRIBED_MAX:
                 del self._described[next(iter(self._described))]
 
-    def sample(self, job: JobSpec, *, guess: bool = True) -> Sample | None:
+    def sample(self, job: JobSpec, *, guess: bool = True, running: Running = EMPTY) -> Sample | None:
         """The run times of a task of a job; None: nothing is known.
 
         Args:
             guess: where few jobs of its name are known, count `PRIOR` too.
+            running: what runs now.
         """
         described = self._described.get(_described(job)) if job.features else None
         nearest = [] if described is None else described.nearest(job.features, LAST)
         if nearest:
             return sample_of([(took, FADES**rank) for rank, took in enumerate(nearest)])
         found: list[tuple[float, float]] = []
+        still: list[tuple[float, float]] = []
         weight, of_name = 1.0, 0
         for like, unit in _likes(job):
             if len(found) >= LAST:
                 break
-            last = self._last.get(like)
+            last = self._last.get(like, ())
+            for number, ran in running.get(like, ()):
+                newer = sum(other > number for other, _ in last)
+                if newer < LAST:
+                    still.append((ran * unit, weight * FADES**newer))
             if last:
                 each = weight
-                for took in reversed(last):
+                for _, took in reversed(last):
                     found.append((took * unit, each))
                     each *= FADES
                 weight *= WIDER
@@ -135,6 +177,8 @@ class Similar:
         if guess and job.estimate and of_name < FEW:
             share = PRIOR_WEIGHT * max(1.0, sum(counts for _, counts in found)) / len(PRIOR)
             found += [(job.estimate / SECOND * part, share) for part in PRIOR]
+        if found and still:
+            found = with_running(found, still, job.estimate / SECOND if job.estimate else None)
         return sample_of(found) if found else None
 
     def run_time(self, job: JobSpec, quantile: float) -> Duration | None:
@@ -166,6 +210,34 @@ def _likes(job: JobSpec) -> Iterator[tuple[Like, float]]:
 def _described(job: JobSpec) -> Like:
     """What jobs have in common whose features are compared."""
     return (job.user, job.name, *(name for name, _ in job.features))
+
+
+def with_running(
+    ended: list[tuple[float, float]], still: list[tuple[float, float]], most: float | None
+) -> list[tuple[float, float]]:
+    """Run times with their weights, where those that still run take as long as others that have run longer do.
+
+    Args:
+        ended: run times in seconds, and what each weighs.
+        still: the same of what still runs.
+        most: the estimate; None: there is none.
+    """
+    last = max(took for took, _ in ended)
+    at_risk = sum(weight for _, weight in ended) + sum(weight for _, weight in still)
+    found, left = list[tuple[float, float]](), 1.0
+    longer = [(ran, weight) for ran, weight in still if ran >= last]
+    points = [(took, 0, weight) for took, weight in ended] + [(ran, 1, weight) for ran, weight in still if ran < last]
+    for seconds, runs, weight in sorted(points):
+        if not runs:
+            ends = left * weight / at_risk
+            found.append((seconds, ends))
+            left -= ends
+        at_risk -= weight
+    whole = sum(weight for _, weight in longer)
+    for ran, weight in longer:
+        share = left * weight / whole / len(ON)
+        found += [(runs_on(ran, level, most), share) for level in ON]
+    return found
 
 
 def sample_of(weighted: list[tuple[float, float]]) -> Sample:

@@ -11,6 +11,8 @@ from functools import partial
 from threading import Thread
 from typing import Final, TypeVar
 
+from headway.errors import HeadwayError
+
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
@@ -18,16 +20,25 @@ THREADS: Final = 4
 
 T = TypeVar("T")
 
+
+class NoThread(HeadwayError):
+    """The system gives no thread for a step that takes too long for the event loop."""
+
+
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-aside")
 
 
-async def aside(step: Callable[[], T]) -> T:
+async def aside(step: Callable[[], T], *, here: bool = True) -> T:
     """Run a step in a thread, and return what it returns.
 
     If the system gives no more threads (`ulimit -u`, a limit of the control group), the step runs at once: the server
     is slower then, but it serves.
 
+    Args:
+        here: whether it may run at once; a step that takes long may not.
+
     Raises:
+        NoThread: it may not, and there is no thread.
         Whatever the step raises.
     """
     loop = asyncio.get_running_loop()
@@ -49,6 +60,9 @@ async def aside(step: Callable[[], T]) -> T:
     try:
         _pool.submit(take)
     except RuntimeError as error:
+        if not here and untaken:
+            untaken.clear()
+            raise NoThread("the system gives no thread for it") from error
         log.warning("%s: the event loop does itself what a thread should do", error)
         take()
     return await result

@@ -25,7 +25,7 @@ import msgspec
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, NoForecast
-from headway.live.aside import aside, gives_threads
+from headway.live.aside import aside
 from headway.live.troubles import said
 from headway.model.forecast import CANNOT, Advice, Expected, Forecast
 from headway.model.instant import NEVER, Instant
@@ -98,13 +98,75 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
     number: JobId | None = None
 
 
-Tell = Callable[[Forecast], None]
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A forecast as its process tells it.
+
+    Attributes:
+        forecast: without the jobs.
+        jobs: what is expected of each.
+    """
+
+    forecast: Forecast
+    jobs: Mapping[JobId, Expected]
+
+    @classmethod
+    def of(cls, made: Forecast) -> Told:
+        """The same of a forecast with its jobs."""
+        return cls(replace(made, jobs=()), {one.job: one for one in made.jobs})
+
+
+class Unread(Mapping[JobId, Expected]):
+    """What is expected of jobs, each read from its part of a message when it is wanted: most are not."""
+
+    def __init__(self, parts: Mapping[JobId, msgspec.Raw]) -> None:
+        self._parts = parts
+        self._read: dict[JobId, Expected] = {}
+
+    def __getitem__(self, job: JobId) -> Expected:
+        found = self._read.get(job)
+        if found is None:
+            found = self._read[job] = _expected.decode(self._parts[job])
+        return found
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._parts
+
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+class _AsSureAs(Mapping[JobId, Expected]):
+    """What is expected of jobs, as sure as it was in another forecast."""
+
+    def __init__(self, jobs: Mapping[JobId, Expected], sure: Mapping[JobId, Expected]) -> None:
+        self._jobs = jobs
+        self._sure = sure
+
+    def __getitem__(self, job: JobId) -> Expected:
+        known = self._sure.get(job)
+        return replace(self._jobs[job], chance=None if known is None else known.chance)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._jobs
+
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+
+Tell = Callable[[Told], None]
 """Is told a forecast."""
 
 Advise = Callable[[AdviceQuestion], Advice]
 """Gives advice; called in a thread."""
 
-Ask = Callable[[Question, Tell], Forecast]
+Ask = Callable[[Question, Tell], Told]
 """Makes a forecast; called in a thread, one call at a time. It tells the second argument what is expected by the
 estimates as soon as it knows that, and returns the same with how sure it is."""
 
@@ -174,8 +236,6 @@ class Forecasts:
         if self._advise is None or lack:
             return Advice(sure, lack=lack or NONE)
         about = {"number": job} if isinstance(job, int) else {"job": job}
-        if not gives_threads():
-            return Advice(sure, lack="the system gives no thread for it")
         until = time.monotonic() + PATIENCE_ADVICE
         try:
             async with asyncio.timeout(PATIENCE_ADVICE):
@@ -183,7 +243,7 @@ class Forecasts:
         except TimeoutError:
             return Advice(sure, lack=OTHERS_ASK)
         question = AdviceQuestion(self._recorded(), self._now(), sure, **about)
-        making = asyncio.ensure_future(aside(partial(self._advise, question)))
+        making = asyncio.ensure_future(aside(partial(self._advise, question), here=False))
         making.add_done_callback(self._advised)  # also if this caller has gone: the thread is taken until then
         if not (await asyncio.wait((making,), timeout=until - time.monotonic()))[0]:
             return Advice(sure, lack=TOO_LONG)
@@ -267,7 +327,7 @@ class Forecasts:
         """The last forecast; how sure it was only if that was a moment ago."""
         if self._is_recent():
             return self._last
-        return replace(self._last, jobs={job: replace(one, chance=None) for job, one in self._last.jobs.items()})
+        return replace(self._last, jobs=_AsSureAs(self._last.jobs, {}))
 
     def _is_recent(self) -> bool:
         """Whether it was known a moment ago how sure it is."""
@@ -283,11 +343,10 @@ class Forecasts:
         question, core, began = Question(self._recorded(), self._now()), self._core(), time.monotonic()
         before = self._last
 
-        def told(made: Forecast) -> None:
+        def told(made: Told) -> None:
             """In the thread: how sure it was a moment ago is told until it is known how sure it is now."""
-            known = before.jobs if self._is_recent() else {}
-            jobs = (replace(one, chance=known[one.job].chance) if one.job in known else one for one in made.jobs)
-            outlook = _outlook_of(replace(made, jobs=tuple(jobs)), question.event)
+            jobs = _AsSureAs(made.jobs, before.jobs if self._is_recent() else {})
+            outlook = _outlook_of(replace(made, jobs=jobs), question.event)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(keep, outlook)
 
@@ -299,9 +358,7 @@ class Forecasts:
                 soon.set_result(None)
 
         try:
-            if not gives_threads():
-                raise NoForecast("the system gives no thread for it")
-            keep(await aside(lambda: _outlook_of(ask(question, told), question.event)))
+            keep(await aside(lambda: _outlook_of(ask(question, told), question.event), here=False))
             self._sure_at = time.monotonic()
         except Exception as error:  # whatever it is, callers get an answer
             is_known = isinstance(error, HeadwayError | OSError)
@@ -313,13 +370,14 @@ class Forecasts:
         self._making = None
 
 
-def _outlook_of(made: Forecast, event: int) -> Outlook:
+def _outlook_of(told: Told, event: int) -> Outlook:
     """What a forecast says that was to include this event."""
+    made = told.forecast
     behind = max(0, event - made.event) if made.event and not made.failure else 0
     lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
     if behind and not lack:
         lack = f"the forecast does not include what happened last ({_counted(behind)}); ask again in a moment"
-    return Outlook(made, {expected.job: expected for expected in made.jobs}, lack, behind)
+    return Outlook(made, told.jobs, lack, behind)
 
 
 def _counted(events: int) -> str:
@@ -340,7 +398,7 @@ class ForecastProcess:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def __call__(self, question: Question, tell: Tell) -> Forecast:
+    def __call__(self, question: Question, tell: Tell) -> Told:
         """What is expected; `tell` gets it without how sure it is, as soon as that is known.
 
         Raises:
@@ -348,8 +406,8 @@ class ForecastProcess:
         """
         with self._lock:
             answers = self._answers(msgspec.msgpack.encode(question), 2)
-            tell(_forecast.decode(next(answers)))
-            return _forecast.decode(next(answers))
+            tell(_told(next(answers)))
+            return _told(next(answers))
 
     def advise(self, question: AdviceQuestion) -> Advice:
         """What is advised. Raises as a call."""
@@ -428,7 +486,28 @@ class ForecastProcess:
         return process.wait()
 
 
-_forecast: Final = msgspec.msgpack.Decoder(Forecast)
+class _Message(msgspec.Struct, array_like=True):
+    """A forecast without its jobs, and what is expected of each, written."""
+
+    forecast: Forecast
+    jobs: dict[JobId, msgspec.Raw]
+
+
+_message: Final = msgspec.msgpack.Decoder(_Message)
+_expected: Final = msgspec.msgpack.Decoder(Expected)
+
+
+def message_of(made: Forecast) -> bytes:
+    """A forecast as its process tells it: what is expected of a job can be read without the others."""
+    told = Told.of(made)
+    return msgspec.msgpack.encode((told.forecast, told.jobs))
+
+
+def _told(body: bytes) -> Told:
+    message = _message.decode(body)
+    return Told(message.forecast, Unread(message.jobs))
+
+
 _advice: Final = msgspec.msgpack.Decoder(Advice)
 _LENGTH: Final = 8
 

@@ -95,8 +95,42 @@ def needs_due_dates(text: str) -> bool:
     >>> needs_due_dates("sites:each=heft,at=east/easy:order=due|west/easy")
     True
     """
-    words = [word.strip() for word in re.split("[:,;|=/]", text)]  # with the policies of a top level
-    return any(word in BY_DUE_DATE or word == "due" for word in words)
+    return any(word in BY_DUE_DATE or word == "due" for word in _words(text))
+
+
+BY_PRIORITY: Final = frozenset({"priority", "proportion", "workload", "deadline", "tempo"})
+"""Those that decide by priorities whatever their parameters are."""
+
+
+def ignores_priorities(text: str) -> bool:
+    """Whether a policy decides without priorities, as far as its text says; of added policies it says nothing.
+
+    >>> ignores_priorities("easy"), ignores_priorities("easy:order=priority"), ignores_priorities("tempo")
+    (True, False, False)
+    >>> ignores_priorities("sites:each=easy,at=east/tempo"), ignores_priorities("mine.py:Mine")
+    (False, False)
+    """
+    words = _words(text)
+    if words[0] not in BUILT_IN or any(word in BY_PRIORITY or word.endswith(".py") for word in words):
+        return False
+    added = factories().keys() - BUILT_IN.keys()
+    return added.isdisjoint(words)
+
+
+def by_priority_instead(text: str) -> str:
+    """The policy nearest to one that ignores priorities which does not.
+
+    >>> by_priority_instead("easy:depth=2"), by_priority_instead("edf")
+    ('easy:order=priority', 'tempo')
+    """
+    name = _words(text)[0]
+    has_order = name != "heft" and any(one.name == "order" for one in parameters_of(BUILT_IN[name].factory()))
+    return f"{name}:order=priority" if has_order else "tempo"
+
+
+def _words(text: str) -> list[str]:
+    """The names and values in the text of a policy, also those of the policies of a top level."""
+    return [word.strip() for word in re.split("[:,;|=/]", text)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -263,30 +263,40 @@ class Round:
         last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
         a due date those are looked at that are due first.
         """
-        view = self.view
-        found = {job.id: job for job in self._enough(view.in_order(by_priority))}
+        view, size = self.view, self.size
+        found: dict[JobId, JobView] = {}
+        self._enough(view.in_order(by_priority), found)
         first = len(found)
         for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
             if job.due == NEVER:
                 break
-            found[job.id] = job
-        last = takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority))
-        found |= {job.id: job for job in self._enough(last)}
-        found |= {number: view.jobs[number] for number in running}
+            if job.kind is not RIGID or (job.width <= size and job.ready):
+                found[job.id] = job
+        self._enough(takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority)), found)
+        for number in running:
+            found[number] = view.jobs[number]
         return list(found.values()) if len(found) == first else sorted(found.values(), key=by_priority)
 
-    def _enough(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
-        """Jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too."""
-        ready = bags = 0
-        for looked, job in enumerate(jobs, 1):
-            yield job
+    def _enough(self, jobs: Iterable[JobView], found: dict[JobId, JobView]) -> None:
+        """Add jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too.
+
+        Rigid jobs that have no room are left out: in a long queue they are most.
+        """
+        ready, bags, looked, size = 0, 0, 0, self.size
+        for job in jobs:
+            looked += 1
+            if job.kind is RIGID:
+                if job.width <= size and job.ready:
+                    found[job.id] = job
+                continue
+            found[job.id] = job
             if job.kind is BAG:
                 if job.ready:
                     ready += 1
                     bags += 1
                 elif job.id in self.going:
                     bags += 1
-                if ready > self.size or (bags > self.size and looked > ENOUGH):
+                if ready > size or (bags > size and looked > ENOUGH):
                     return
 
     # What is at stake
@@ -323,7 +333,7 @@ class Round:
         stake = Stake(job, priority if priority > LEAST_WEIGHT else LEAST_WEIGHT, task, left * task)
         if job.kind is RIGID:
             stake.least = job.width
-            stake.usable = job.width if job.ready and job.width <= self.size else 0
+            stake.usable = job.width
             stake.waiting = stake.work = job.width * task
             return stake
         if job.kind is WORKFLOW:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
@@ -43,7 +44,6 @@ class Ends(Recorder):
         before = len(self.end)
         super().note(event, actions, start)
         self._work_left -= 1
-        if len(self.end) != before:
-            self._open.difference_update(self.end)
+        self._open.difference_update(islice(reversed(self.end), len(self.end) - before))
         if not self._open or self._work_left <= 0:
             raise Over

@@ -51,6 +51,8 @@ def _quiet_node(node: NodeRecord) -> NodeRecord:
 
 
 def _quiet_job(job: JobRecord) -> JobRecord:
+    if not job.spec.fetches and all(attempt.running and not attempt.queued for attempt in job.attempts):
+        return job  # nearly all are: to copy them takes a good part of a future
     queued = [attempt.task for attempt in job.attempts if attempt.queued]
     attempts = tuple(replace(attempt, running=True) for attempt in job.attempts if not attempt.queued)
     again = tuple(sorted((*(job.again or ()), *queued))) if queued else job.again

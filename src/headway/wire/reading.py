@@ -154,8 +154,10 @@ def any_form(kind: Any, plain: Any) -> JobSpec:
         body = zlib.decompress(plain)
         form = _kind.decode(body).kind
         return _job_of(form, _TERMS_OF[form].decode(body))
-    if kind is not AnyJob or not isinstance(plain, dict):
+    if kind is not AnyJob:
         raise NotImplementedError(f"{kind} cannot be read")
+    if not isinstance(plain, dict):
+        raise ValueError(f"a job is written as {type(plain).__name__}")
     written = Kind(plain.get("kind", Kind.BAG))
     if "plan" in plain:
         plain = {**plain, "graph": plain["plan"]}

@@ -118,6 +118,32 @@ def test_corrected_chances_are_those_of_the_corrected_ends() -> None:
     assert chance.on_time == 0
 
 
+def test_bounds_that_have_passed_widen_the_next_ones_before_anything_has_ended() -> None:
+    """Jobs ended after 50 to 150 s, and 100 s was told. Then jobs are there of which none ends."""
+    chances, drawn = Chances(), draw_futures(three(), find, lambda job, task: Exactly(100.0), count=4)
+
+    def forecast(at: float) -> float:
+        told = replace(drawn, at=round(at * SECOND), end=np.full_like(drawn.end, 100.0))
+        end = chances.of(told, {})[1].end
+        assert end is not None
+        assert end.high_90 is not None
+        return end.high_90 / SECOND - at
+
+    ended: dict[int, int] = {}
+    for number in range(40):
+        forecast(number * 3600)
+        ended = dict.fromkeys(drawn.jobs, round((number * 3600 + 50 + 100 * number / 39) * SECOND))
+        chances.learn({}, ended, (number + 1) * 3600 * SECOND)
+    before = forecast(1e6)
+    assert 130 < before < 151
+    for number in range(5):
+        forecast(1e6 + 40 * (number + 1))
+    chances.learn({}, {}, round((1e6 + 120) * SECOND))
+    assert forecast(1e6 + 250) == pytest.approx(before), "no bound has passed yet"
+    chances.learn({}, {}, round((1e6 + 1000) * SECOND))
+    assert forecast(1e6 + 1001) > before
+
+
 def test_a_single_forecast_and_jobs_that_failed_teach_next_to_nothing() -> None:
     chances, drawn = Chances(), draw_futures(three(), find, lambda job, task: Exactly(600.0), count=4)
     ten_minutes = replace(drawn, end=np.full_like(drawn.end, 600.0))

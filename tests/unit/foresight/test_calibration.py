@@ -18,7 +18,8 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
         corrected = told.correct(bounds)
         if number >= 100:
             within.append(np.mean((corrected[:, 0] <= came) & (came <= corrected[:, 4])))
-        told.learn(bounds, corrected, came)
+        told.judge(corrected, came)
+        told.learn(bounds, came)
     assert 0.87 < np.mean(within) < 0.93
 
 
@@ -26,8 +27,27 @@ def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     told = Calibration()
     bounds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
     assert (told.correct(bounds) == bounds).all()
-    told.learn(bounds, bounds, np.array([0.0]))
+    told.judge(bounds, np.array([0.0]))
+    told.learn(bounds, np.array([0.0]))
     corrected = told.correct(bounds)
     assert corrected.shape == (1, len(LEVELS))
     assert (np.diff(corrected, axis=1) >= 0).all()
     assert (corrected >= 0).all()
+
+
+def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
+    """Whenever many jobs are open all take four times as long as expected; that is one forecast in ten."""
+    rng = np.random.default_rng(1)
+    told = Calibration()
+    usual = np.exp(np.log(5000) + np.array([-0.3, -0.1, 0.0, 0.1, 0.3]))
+    within = []
+    for number in range(1000):
+        crowded = number % 10 == 0
+        bounds = np.tile(usual, (100 if crowded else 10, 1))
+        came = np.exp(np.log(20_000 if crowded else 5000) + 0.1 * rng.standard_normal(len(bounds)))
+        corrected = told.correct(bounds)
+        if number >= 300:
+            within += ((corrected[:, 0] <= came) & (came <= corrected[:, 4])).tolist()
+        told.judge(corrected, came)
+        told.learn(bounds, came)
+    assert np.mean(within) > 0.85

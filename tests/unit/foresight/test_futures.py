@@ -13,7 +13,7 @@ from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
-from headway.foresight.futures import Exactly, draw_futures
+from headway.foresight.futures import Exactly, draw_futures, futures_for
 from headway.foresight.learning import RunTimesOfLog
 from headway.foresight.trial import trial
 from headway.model.events import JobSubmitted, NodeJoined, Woke
@@ -66,8 +66,16 @@ def test_what_has_run_longer_than_anything_known_goes_on() -> None:
     found = draw_futures(state(), find, lambda job, task: Evenly(0, 50), count=40, seed=1)
     left = found.end[:, 0]  # it has run for 100 s
     assert (left > 0).all()
-    assert left.max() < 100.001
-    assert left.mean() == pytest.approx(50, abs=5)
+    assert np.median(left) == pytest.approx(100, abs=15), "as long again"
+    assert left.max() == pytest.approx(500), "but not longer than its estimate of 600 s"
+
+
+@pytest.mark.parametrize(("jobs", "expected"), [(1, 40), (500, 40), (1000, 15), (2000, 8), (3000, 8)])
+def test_the_more_jobs_are_open_the_fewer_futures_are_drawn(jobs: int, expected: int) -> None:
+    log = workload_of(release=[0] * jobs, runtime=[600] * jobs, estimate=[600] * jobs)
+    simulation = Simulation(log, [NodeSpec("a", 1)], find, "fcfs")
+    simulation.advance(0)
+    assert futures_for(simulation.scheduler.dump()) == expected
 
 
 def test_services_run_on_beside_the_jobs() -> None:

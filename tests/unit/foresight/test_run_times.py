@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway import workload_of
+from headway import NodeSpec, workload_of
 from headway.foresight.futures import Exactly, RunTime
-from headway.foresight.learning import RunTimesKnown, RunTimesOfLog
+from headway.foresight.learning import RunTimesKnown, RunTimesOfLog, running_in
 from headway.foresight.present import with_told
 from headway.history.similar import LAST
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob, TaskSpec, Workflow
+from headway.policies.registry import find
+from headway.sim.kernel import Simulation
 from headway.testing import job
 
 DEFAULT = 600 * SECOND
@@ -42,8 +44,34 @@ def test_nor_do_those_of_a_log() -> None:
     known = RunTimesOfLog(log)
     for position in range(10_000):
         known.learn(position)
-    assert known.expected(10_000).quantile(0.5) > 30
-    assert known.expected(0).quantile(0.9) == pytest.approx(0.0006)
+    found = known.expected((0, 10_000), Simulation(log, [NodeSpec("a", 1)], find, "fcfs").scheduler.dump())
+    assert found[10_000].quantile(0.5) > 30
+    assert found[0].quantile(0.9) == pytest.approx(0.0006)
+
+
+def test_what_runs_tells_of_what_waits() -> None:
+    """Of ten jobs of a user three have failed at once. The others run: those that wait will hardly end so soon."""
+    log = workload_of(release=[0] * 12, runtime=[1.0] * 3 + [5000.0] * 9, estimate=[10_000] * 12)
+    known, simulation = RunTimesOfLog(log), Simulation(log, [NodeSpec("a", 10)], find, "fcfs")
+    simulation.advance(1000 * SECOND)
+    state = replace(simulation.scheduler.dump(), now=1000 * SECOND)
+    for position in range(3):
+        known.learn(position)
+    by_the_ended, found = known._known(known._terms(11), 0), known.expected((11,), state)[11]
+    assert by_the_ended.quantile(0.4) == 1.0
+    assert found.quantile(0.1) < 2.0
+    assert found.quantile(0.4) > 990
+    assert 5000 < found.quantile(0.95) <= 22_000, "as long again in the median, or much longer"
+
+
+def test_how_long_a_task_has_run_counts_by_the_speed_of_its_slot() -> None:
+    log = workload_of(release=[0], runtime=[500.0], estimate=[1000])
+    simulation = Simulation(log, [NodeSpec("idle", 1, speed=0.5), NodeSpec("a", 3, speed=2.0)], find, "edf")
+    simulation.advance(10 * SECOND)
+    state = replace(simulation.scheduler.dump(), now=100 * SECOND)
+    (slots,) = [attempt.slots for job in state.jobs for attempt in job.attempts]
+    assert slots[0] > 0, "on the fast node"
+    assert [ran for _, ran in running_in(state)] == [200 * SECOND]
 
 
 def test_jobs_of_one_name_tell_of_that_name_and_others_only_a_little() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headway.history import similar
-from headway.history.similar import FADES, LAST, LEAST, PRIOR, WIDER, Sample, Similar
+from headway.history.similar import FADES, LAST, LEAST, PRIOR, WIDER, Sample, Similar, running_of, runs_on, with_running
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid
 
@@ -114,6 +114,43 @@ def test_run_times_of_other_estimates_count_as_shares_of_theirs() -> None:
     known = Similar()
     learn(known, *[50] * LAST, estimate=100 * SECOND)
     assert sample(known, estimate=10 * SECOND).quantile(0.5) == pytest.approx(5)
+
+
+def test_what_runs_longer_than_some_have_counts_for_those_that_ran_longer() -> None:
+    """Kaplan and Meier: of four equal jobs, 10, 20+, 30 and 40 s; what is cut short at 20 s ends like the last two."""
+    found = dict(with_running([(10.0, 1.0), (30.0, 1.0), (40.0, 1.0)], [(20.0, 1.0)], None))
+    assert found == {10.0: pytest.approx(1 / 4), 30.0: pytest.approx(3 / 8), 40.0: pytest.approx(3 / 8)}
+
+
+def test_what_runs_longer_than_all_may_run_as_long_again() -> None:
+    found = with_running([(10.0, 1.0)], [(50.0, 1.0)], 400.0)
+    assert found[0] == (10.0, 0.5)
+    assert [took for took, _ in found[1:]] == [pytest.approx(50 / (1 - level)) for level in (0.1, 0.3, 0.5, 0.7)] + [
+        400
+    ]
+    assert sum(weight for _, weight in found) == pytest.approx(1.0)
+    assert runs_on(50.0, 0.99, 20.0) == 100.0, "beyond its estimate"
+    assert runs_on(50.0, 0.99, None) == 1000.0
+    assert runs_on(50.0, 1.0, None) == 1000.0
+
+
+def test_old_jobs_that_still_run_tell_little() -> None:
+    """A user's jobs take 5 s. One of long ago still runs; another began after all that are known."""
+    known = Similar()
+    for number in range(100, 100 + LAST):
+        known.learn(Rigid(number, user="ann", name="flow", estimate=100 * SECOND, width=4), 5 * SECOND)
+
+    def beside(number: int) -> Sample:
+        one = Rigid(number, user="ann", name="flow", estimate=100 * SECOND, width=4)
+        found = known.sample(job(), running=running_of([(one, 50 * SECOND)]))
+        assert found is not None
+        return found
+
+    assert beside(1).quantile(1.0) == 5.0, "older than all that are remembered"
+    assert beside(101).quantile(0.9) == 5.0
+    assert beside(101).quantile(1.0) > 50
+    assert beside(999).quantile(0.75) == 5.0
+    assert beside(999).quantile(0.95) > 50
 
 
 def test_with_an_estimate_alone_it_may_be_half_or_double() -> None:

@@ -14,7 +14,7 @@ from headway.advice.asking import ask
 from headway.core.scheduler import Scheduler
 from headway.errors import NoAdvice
 from headway.live import aside as module
-from headway.live.aside import aside, gives_threads
+from headway.live.aside import NoThread, aside, gives_threads
 from headway.policies.registry import find
 
 
@@ -49,6 +49,17 @@ def test_without_threads_it_is_taken_within_the_loop(no_threads: None, caplog: p
 
     asyncio.run(main())
     assert "can't start new thread: the event loop does itself what a thread should do" in caplog.text
+
+
+def test_a_step_that_takes_long_is_not_taken_within_the_loop(no_threads: None) -> None:
+    taken: list[int] = []
+
+    async def main() -> None:
+        with pytest.raises(NoThread, match="gives no thread"):
+            await aside(lambda: taken.append(1), here=False)
+
+    asyncio.run(main())
+    assert not taken
 
 
 def test_a_step_that_the_pool_has_kept_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:

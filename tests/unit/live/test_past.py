@@ -18,6 +18,7 @@ from headway.live.store.past import past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import connect_to_read
 from headway.live.store.verification import check_whole
+from headway.live.store.vouching import row_sum
 from headway.model.job import Bag, JobSpec, Kind, Rigid, Service, TaskSpec, Workflow
 
 
@@ -155,6 +156,35 @@ def test_a_row_that_was_changed_is_left_out_and_told(
     with caplog.at_level(logging.WARNING):
         assert known(journal) == [2]
     assert "1 rows of past_jobs are not as they were written" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("terms", "features"),
+    [
+        ({"kind": 99, "id": 1, "release": 0}, {}),
+        ({"id": "one", "release": 0}, {}),
+        (["a", "list"], {}),
+        (None, {"mesh": "fine"}),
+        (None, [1, 2]),
+        (b"packed otherwise", {}),
+        (b"", {}),
+    ],
+    ids=["another kind", "another type", "another form", "text as number", "other features", "packed", "nothing"],
+)
+def test_a_row_of_another_version_is_left_out_and_told(
+    journal: Journal, caplog: pytest.LogCaptureFixture, terms: object, features: object
+) -> None:
+    """It is as it was written, but what it says of the job cannot be read any more, or not yet."""
+    end(journal, {1: 1, 2: 2})
+    take_over(journal)
+    *values, _ = journal._db.execute("SELECT * FROM past_jobs WHERE job = 1").fetchone()
+    if terms is not None:
+        values[5] = encode(terms) if terms else b""
+    values[6] = encode(features)
+    journal._db.execute("REPLACE INTO past_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*values, row_sum(*values)))
+    with caplog.at_level(logging.WARNING):
+        assert known(journal) == [2]
+    assert "1 rows of past_jobs are of another version of Headway, and are left out" in caplog.text
 
 
 def test_nothing_is_learnt_from_the_row_of_a_job_that_was_changed(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.events import JobSubmitted, NodeJoined
+from headway.model.job import Kind
 from headway.model.snapshot import Policy
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft, Peft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
 from headway.policies.tiered import TieredEasy
+from headway.reproduce.standin import standin
+from headway.sim.kernel import Simulation
 from headway.testing import job, node
+from headway.traces import transforms
 
 NAMES = [
     *("anneal", "atc", "conservative", "deadline", "easy", "edf", "fcfs", "greedy", "heft", "hprf", "instances"),
@@ -271,3 +277,30 @@ class TestAdded:
 def test_caution_is_a_number_from_zero(caution: float) -> None:
     with pytest.raises(InvalidInput, match="caution"):
         Deadline(caution=caution)
+
+
+@pytest.mark.parametrize("name", sorted(registry.BUILT_IN.keys() - {"instances", "services"}))
+def test_it_is_known_which_policies_decide_by_priorities(name: str) -> None:
+    """Bags and rigid jobs of equal priority, and the same with priorities by chance: is anything decided otherwise?"""
+    log = transforms.due_dates(transforms.first(standin(), 120), factor=3.0)
+    chance = np.random.default_rng(3)
+    bags, width = chance.random(len(log)) < 0.5, np.minimum(log.width, 16)
+    log = replace(
+        log,
+        release=log.release // 20,
+        kind=np.where(bags, int(Kind.BAG), int(Kind.RIGID)).astype(np.int8),
+        tasks=np.where(bags, width, 1),
+        width=np.where(bags, 1, width),
+    )
+    same, drawn = (
+        Simulation(replace(log, priority=priority), [node(slots=32)], registry.find, name).run()
+        for priority in (np.ones(len(log)), chance.integers(1, 9, len(log)).astype(float))
+    )
+    assert registry.ignores_priorities(name) == (same.start == drawn.start).all()
+
+
+@pytest.mark.parametrize("name", sorted(name for name in registry.BUILT_IN if registry.ignores_priorities(name)))
+def test_what_is_named_instead_decides_by_them(name: str) -> None:
+    instead = registry.by_priority_instead(name)
+    registry.find(instead)
+    assert not registry.ignores_priorities(instead)

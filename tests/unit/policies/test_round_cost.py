@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
-from headway.model.job import Kind, TaskSpec, Workflow
+from headway.model.job import Kind, Rigid, TaskSpec, Workflow
 from headway.model.slots import count
 from headway.model.snapshot import serves_of
 from headway.policies import registry
@@ -45,6 +45,25 @@ def test_of_many_slots_a_round_of_tempo_looks_at_no_more_jobs_than_can_hold_one_
     assert len(looked_at) == slots + 1
     ending(scheduler)()
     assert count(scheduler.state.busy) == slots  # the next one runs
+
+
+def test_a_round_of_tempo_only_glances_at_rigid_jobs_that_are_too_wide(lines_run: Lines) -> None:
+    few, many = (lines_run(ending(crowded(waiting))) for waiting in (100, 600))
+    assert many - few < 500 * 10
+
+
+def crowded(waiting: int) -> Scheduler:
+    """A bag runs, and beside it rigid jobs wait that need more slots than there are for them."""
+    scheduler = Scheduler(registry.find, "tempo")
+    scheduler.handle(NodeJoined(0, node(slots=8)))
+    scheduler.handle(JobSubmitted(0, job(1, tasks=20, estimate=9, due=99)))
+    scheduler.handle(JobSubmitted(0, Rigid(2, width=6, estimate=60_000_000, priority=9)))
+    scheduler.handle(Woke(0))
+    for number in range(3, waiting + 3):
+        scheduler.handle(JobSubmitted(0, Rigid(number, width=4, estimate=9_000_000)))
+    scheduler.handle(Woke(0))
+    assert count(scheduler.state.totals().busy) == 8
+    return scheduler
 
 
 def ending(scheduler: Scheduler) -> Callable[[], object]:

@@ -1,14 +1,15 @@
 """What history needs of jobs that have succeeded: their terms, how long their tasks ran, numbers that describe them.
 
 A sweep takes it over from the rows of jobs into a table of its own, where it stays when those are deleted. It is the
-table `past_jobs` of docs/reference/journal.md. Nothing that was promised depends on it: it may be emptied, and a row
-that was changed on the disk is left out.
+table `past_jobs` of docs/reference/journal.md. Nothing that was promised depends on it: it may be emptied, and rows
+that were changed on the disk, or that this version cannot read, are left out.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -211,17 +212,24 @@ def _kept(db: sqlite3.Connection) -> Iterator[PastJob]:
     """The rows of the table, in the order of their ends."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'past_jobs'").fetchone():
         return  # no server of this version has opened the journal yet
-    specs, changed = Specs(), 0
+    specs, changed, unknown = Specs(), 0, 0
     for *values, its_sum in db.execute(
         "SELECT job, ended, user, name, took, terms, features, sum FROM past_jobs ORDER BY ended, job"
     ):
-        if row_sum(*values) == its_sum:
-            _, ended, _, _, took, terms, features = values
-            yield PastJob(specs.of(terms), ended, took, _features.decode(features))
-        else:
+        if row_sum(*values) != its_sum:
             changed += 1
+            continue
+        _, ended, _, _, took, terms, features = values
+        try:
+            past = PastJob(specs.of(terms), ended, took, _features.decode(features))
+        except (msgspec.DecodeError, zlib.error):
+            unknown += 1  # as another version of Headway wrote it
+        else:
+            yield past
     if changed:
         log.warning("%d rows of past_jobs are not as they were written, and are left out", changed)
+    if unknown:
+        log.warning("%d rows of past_jobs are of another version of Headway, and are left out", unknown)
 
 
 def _row_of(past: PastJob) -> tuple[Any, ...]:
