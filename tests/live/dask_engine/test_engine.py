@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.base import Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
+from headway.engines.base import TAIL_MAX, Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
 from headway.engines.dask.engine import DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.local.driver.settings import LocalSettings
@@ -23,6 +23,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
 from ...dask_site import Processes, certificates
+from ...small import MIB, fill, mounted
 from ...waiting import LIMIT, becomes
 from .conftest import LEASE
 
@@ -251,6 +252,21 @@ async def test_files_of_the_server_reach_a_node_and_outputs_come_back_in_pieces(
         ending = (await trial.ended(missing)).ending
         assert (ending.outcome, "not found" in ending.detail) == (Outcome.REFUSED, True)
         trial.unread.clear()
+
+
+async def test_output_that_the_full_disk_of_the_server_cannot_take_is_lost_for_that_reason(
+    tmp_path: Path, there: Path, site: Processes
+) -> None:
+    site.one(a=1)
+    with mounted(tmp_path / "small") as small:
+        settings = DaskSettings(site.address, folder=str(there), period=0.1, agents=LocalSettings(lease=LEASE))
+        async with Trial(DaskEngine(small / "engine", settings), LIMIT) as trial:
+            await found(trial, "a")
+            fill(small / "ballast", MIB)
+            output = (await trial.ended(trial.command("sh", "-c", "yes | head -c 5000000", node="a"))).ending.stdout
+            assert output is not None
+            assert (output.name, output.cut) == ("", 5_000_000 - TAIL_MAX)
+            assert output.lost == "the disk of the server was full"
 
 
 def saves_and_waits(path: str) -> object:
