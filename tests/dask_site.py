@@ -124,10 +124,13 @@ class Processes:
         self.address = json.loads(self._wait("scheduler", self.folder / "scheduler.json"))["address"]
         return self
 
-    def worker(self, name: str, threads: int = 2, *, nanny: bool = False) -> None:
-        """A worker by itself."""
+    def worker(self, name: str, threads: int = 2, *, nanny: bool = False, preload: str = "") -> None:
+        """A worker by itself; `preload`: what it runs first."""
         words = [self.address, "--name", name, "--nthreads", str(threads), "--host", "127.0.0.1"]
         words += ["--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
+        if preload:
+            (self.folder / f"{name}.py").write_text(preload)
+            words += ["--preload", str(self.folder / f"{name}.py")]
         self._start(name, ["-m", "dask", "worker", *words, "--nanny" if nanny else "--no-nanny", *self._certificates()])
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headway import __version__
 from headway.engines.base import TAIL_MAX, Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
 from headway.engines.dask.engine import DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
@@ -96,6 +98,63 @@ async def test_over_tls_with_certificates_of_one_authority_alone(
     stranger = DaskEngine(tmp_path / "stranger", DaskSettings(site.address, others, folder=str(there)))
     with pytest.raises(EngineError, match="no Dask scheduler answers at tls:"):
         await stranger.start((), lambda _: None, FilesInMemory())
+
+
+WITHOUT_HEADWAY = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "headway":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+OTHER_PYTHON = """
+import types
+from headway.engines.dask import station
+
+station.sys = types.SimpleNamespace(version_info=types.SimpleNamespace(major=3, minor=9))
+"""
+
+OTHER_VERSION = """
+from headway.engines.dask import station
+
+station.__version__, station.VERSION = "0.0.1", 0
+"""
+
+MUCH_OLDER = """
+from headway.engines.dask import station
+
+station.install = lambda dask_worker: {"version": "0.0.1"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("preload", "said", "todo"),
+    [
+        (WITHOUT_HEADWAY, "its worker has no Headway that works: No module named 'headway", "pip install headway=="),
+        (OTHER_PYTHON, "its worker has Python 3.9, here is {python}.", "start the worker with this one"),
+        (OTHER_VERSION, "its worker has Headway 0.0.1, here is {headway}", "pip install headway=="),
+        (MUCH_OLDER, "its worker has another version of Headway, here is {headway}", "pip install headway=="),
+    ],
+)
+async def test_a_worker_that_cannot_be_used_says_why_and_the_others_are(
+    site: Processes, make: Make, preload: str, said: str, todo: str
+) -> None:
+    site.scheduler()
+    site.worker("other", preload=preload)
+    site.worker("a")
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        noticed = await trial.told(Noticed)
+        assert (noticed.kind, noticed.subject) == ("node_not_started", "other")
+        python = "{}.{}".format(*sys.version_info[:2])
+        assert said.format(python=python, headway=__version__) in noticed.detail
+        assert todo in noticed.detail
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+        assert trial.unread == [], "it is said once"
 
 
 async def test_a_worker_that_dies_is_lost_at_once_and_back_with_its_name(

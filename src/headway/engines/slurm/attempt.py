@@ -29,7 +29,7 @@ UNFINISHED: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", 
 """States of Slurm in which something of a job may still come."""
 
 FORGOTTEN: Final = "FORGOTTEN"
-"""Our word for the state of a job of which Slurm knows nothing any more: killed, its controller forgets some seconds."""
+"""Our word for the state of a job of which Slurm knows nothing any more: if it is killed, it forgets some seconds."""
 
 _NOT_ITS_OWN: Final = {
     "PREEMPTED": "Slurm ended it for another job (preemption)",
