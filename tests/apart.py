@@ -25,8 +25,9 @@ class Apart:
         self._end = f"hw{number}"
 
     def __enter__(self) -> Apart:
-        if shutil.which("ip") is None:
-            pytest.skip("ip is not installed; on Debian: apt-get install iproute2")
+        for program, package in (("ip", "iproute2"), ("nsenter", "util-linux")):
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed; on Debian: apt-get install {package}")
         made = subprocess.run(["ip", "netns", "add", self._name], capture_output=True, text=True, check=False)
         if made.returncode:
             pytest.skip(f"a network namespace can be made by root alone, with CAP_SYS_ADMIN: {made.stderr.strip()}")
@@ -50,7 +51,7 @@ class Apart:
 
     def within(self, *words: str) -> list[str]:
         """A command that runs this one there."""
-        return ["ip", "netns", "exec", self._name, *words]
+        return ["nsenter", f"--net=/run/netns/{self._name}", "--", *words]  # `ip netns exec` would hide control groups
 
     def cut(self) -> None:
         """Nothing passes any more, and nobody is told."""
