@@ -42,7 +42,7 @@ help:
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
 	@echo "make test           formatting, lint, types and the tests, several at a time"
 	@echo "make thorough       the tests that make test leaves to continuous integration: experiments, real Dask and Slurm"
-	@echo "make schemathesis   check for a minute that a real server and a decider behave as their descriptions say"
+	@echo "make schemathesis   check for three minutes that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make faults         crash a simulated server thousands of times: SEEDS=1000 FIRST=1; a failure prints its seed"

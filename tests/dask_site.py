@@ -16,7 +16,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # this file is also a program, without its package
+    from .apart import Apart
 
 PATIENCE = 60.0
 
@@ -98,11 +101,16 @@ async def serve(folder: Path, tls: Path | None, threads: dict[str, int]) -> None
 
 
 class Processes:
-    """Processes of a test that are killed with all that they started."""
+    """Processes of a test that are killed with all that they started.
 
-    def __init__(self, folder: Path, tls: Path | None = None) -> None:
+    Args:
+        host: the address of the scheduler.
+    """
+
+    def __init__(self, folder: Path, tls: Path | None = None, host: str = "127.0.0.1") -> None:
         self.folder = folder
         self.tls = tls
+        self.host = host
         self.address = ""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,18 +125,30 @@ class Processes:
     def scheduler(self, port: int = 0) -> Processes:
         """A scheduler by itself."""
         (self.folder / "scheduler.json").unlink(missing_ok=True)
-        where = ["--host", "127.0.0.1", "--port", str(port), "--scheduler-file", str(self.folder / "scheduler.json")]
+        where = ["--host", self.host, "--port", str(port), "--scheduler-file", str(self.folder / "scheduler.json")]
         self._start("scheduler", ["-m", "dask", "scheduler", "--no-dashboard", *where, *self._certificates()])
         import json
 
         self.address = json.loads(self._wait("scheduler", self.folder / "scheduler.json"))["address"]
         return self
 
-    def worker(self, name: str, threads: int = 2, *, nanny: bool = False) -> None:
-        """A worker by itself."""
-        words = [self.address, "--name", name, "--nthreads", str(threads), "--host", "127.0.0.1"]
+    def worker(
+        self, name: str, threads: int = 2, *, nanny: bool = False, preload: str = "", apart: Apart | None = None
+    ) -> None:
+        """A worker by itself.
+
+        Args:
+            preload: what it runs first.
+            apart: where it runs, if not here.
+        """
+        host = self.host if apart is None else apart.far
+        words = [self.address, "--name", name, "--nthreads", str(threads), "--host", host]
         words += ["--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
-        self._start(name, ["-m", "dask", "worker", *words, "--nanny" if nanny else "--no-nanny", *self._certificates()])
+        if preload:
+            (self.folder / f"{name}.py").write_text(preload)
+            words += ["--preload", str(self.folder / f"{name}.py")]
+        words += ["--nanny" if nanny else "--no-nanny", *self._certificates()]
+        self._start(name, ["-m", "dask", "worker", *words], apart)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to one of them."""
@@ -150,12 +170,12 @@ class Processes:
         files = {"--tls-ca-file": "ca.crt", "--tls-cert": "node.crt", "--tls-key": "node.key"}
         return ["--protocol", "tls", *(word for flag, file in files.items() for word in (flag, str(self.tls / file)))]
 
-    def _start(self, name: str, words: list[str]) -> None:
+    def _start(self, name: str, words: list[str], apart: Apart | None = None) -> None:
         if name in self.running:
             self.running.pop(name).wait(PATIENCE)
         with (self.folder / f"{name}.log").open("wb") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *words] if apart is None else apart.within(sys.executable, *words),
                 env=os.environ | QUIET,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from .apart import Apart
 from .waiting import free_port, until
 
 NODES = ("n", "a", "b", "m")
@@ -30,7 +31,7 @@ _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin
 
 _CONF = """
 ClusterName=test
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=localhost({host})
 SlurmUser={user}
 SlurmdUser={user}
 SlurmctldPort={port}
@@ -103,13 +104,15 @@ class Cluster:
     Args:
         names: of the nodes that have a slurmd each.
         more: further lines of slurm.conf.
+        apart: where the last node is, if not here.
 
     Attributes:
         conf: the path of slurm.conf; commands find the cluster by SLURM_CONF.
     """
 
-    def __init__(self, names: Sequence[str] = NODES, more: str = "") -> None:
+    def __init__(self, names: Sequence[str] = NODES, more: str = "", apart: Apart | None = None) -> None:
         self.names = names
+        self._apart = apart
         self._more = more
         self.folder = Path(tempfile.mkdtemp(prefix="headway-slurm-"))
         self.conf = self.folder / "slurm.conf"
@@ -117,16 +120,28 @@ class Cluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Cluster:
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self) -> None:
         controller, *ports = _ports(1 + len(self.names))
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(1024))
-        of_nodes = f"NodeHostname=localhost NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN"
-        lines = [f"NodeName={name} Port={port} {of_nodes}" for name, port in zip(self.names, ports, strict=True)]
+        of_nodes = f"NodeHostname=localhost CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN"
+        here, far = ("127.0.0.1", "127.0.0.1") if self._apart is None else (self._apart.near, self._apart.far)
+        lines = [
+            f"NodeName={name} NodeAddr={far if name == self.names[-1] else here} Port={port} {of_nodes}"
+            for name, port in zip(self.names, ports, strict=True)
+        ]
         nodes = "\n".join([*lines, self._more])
-        terms = {"user": getpass.getuser(), "port": controller, "folder": self.folder, "nodes": nodes}
+        terms = {"host": here, "user": getpass.getuser(), "port": controller, "folder": self.folder, "nodes": nodes}
         terms["last"] = self.names[-1]
         self.conf.write_text(_CONF.format(**terms))
         places = [f"--{word}={self.folder}/munge.{word.split('-')[0]}" for word in ("socket", "key-file", "seed-file")]
@@ -137,7 +152,6 @@ class Cluster:
         for name in self.names:
             self.start_node(name)
         until(lambda: all(self.state(name) == "idle" for name in self.names))
-        return self
 
     def __exit__(self, *_: object) -> None:
         for daemon in self._daemons.values():
@@ -154,14 +168,14 @@ class Cluster:
                     process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, name: str, *words: str) -> None:
+    def _start(self, name: str, *words: str, apart: Apart | None = None) -> None:
         program = shutil.which(words[0], path=_PATH)
         assert program is not None
         keeper = shutil.which("setpriv")  # so that nothing stays if the tests are killed
         prefix = () if keeper is None else (keeper, "--pdeathsig", "KILL")
         with (self.folder / f"{name}.printed").open("ab") as printed:
             self._daemons[name] = subprocess.Popen(
-                [*prefix, program, *words[1:]],
+                [*prefix, program, *words[1:]] if apart is None else apart.within(*prefix, program, *words[1:]),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
@@ -199,7 +213,8 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
-        self._start(name, "slurmd", "-D", "-f", str(self.conf), "-N", name)
+        apart = self._apart if name == self.names[-1] else None
+        self._start(name, "slurmd", "-D", "-f", str(self.conf), "-N", name, apart=apart)
 
     def kill_node(self, name: str) -> None:
         """Kill a slurmd. What it has started goes on, as on a node that the network has lost."""

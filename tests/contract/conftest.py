@@ -26,7 +26,7 @@ from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial
 from headway.model.node import NodeSpec
 
-from ..dask_site import Processes
+from ..dask_site import Processes, certificates
 from ..faults.engine import Link, SimEngine, Site, after
 from ..faults.virtual import VirtualLoop
 from ..slurm import mark
@@ -45,7 +45,8 @@ class Case:
         files: commands see this machine's files.
         runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time, and nothing
             it keeps is a file of this machine, nor does it open any.
-        usual: the only duties that are asked of it before a change is made; all of them if empty. The others are slow.
+        usual: the only duties that are asked of it before a change is made; all of them if empty. The others are asked
+            by continuous integration (`make thorough`).
         lacks: the duties that it has not, because its nodes lack a capability.
         needs: the fixture of what it runs on.
     """
@@ -99,9 +100,9 @@ def make_simulated(folder: Path, grace: float) -> Engine:
 
 @cache
 def dask_of_all_tests() -> Processes:
-    """A cluster with a worker for each node that a test may name; it ends with this process."""
+    """Four workers, one for each node that a test may name, with mutual TLS; they end with this process."""
     folder = Path(tempfile.mkdtemp(prefix="headway-dask-"))
-    site = Processes(folder)
+    site = Processes(folder, certificates(folder / "tls"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(site.end)
     return site.one(n=4, a=4, b=4, m=4)
@@ -122,8 +123,9 @@ def make_dask(folder: Path, grace: float) -> Engine:
         def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
             super()._compare({name: worker for name, worker in workers.items() if name in self.named})
 
+    site = dask_of_all_tests()
     terms = DaskSettings(
-        dask_of_all_tests().address, folder=str(folder / "there"), period=0.1, agents=LocalSettings(grace=grace)
+        site.address, site.tls, folder=str(folder / "there"), period=0.1, agents=LocalSettings(grace=grace)
     )
     return Named(folder / "engine", terms)
 
@@ -168,6 +170,7 @@ ENGINES = [
                 "test_many_tasks_on_each_slot_in_order",
                 "test_output_is_read_in_pieces_until_it_is_discarded",
                 "test_output_is_read_while_it_is_written",
+                "test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason",
                 "test_stopping_ends_what_runs_and_reports_nothing",
                 "test_the_first_member_that_fails_ends_the_others",
                 "test_two_that_exchange_their_places",
@@ -228,6 +231,7 @@ ENGINES = [
                 "test_files_of_the_server_are_had_and_given",
                 "test_killing_what_runs_and_what_waits",
                 "test_output_is_read_while_it_is_written",
+                "test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason",
                 "test_stopping_ends_what_runs_and_reports_nothing",
                 "test_the_first_member_that_fails_ends_the_others",
                 "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
@@ -238,7 +242,7 @@ ENGINES = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An engine that runs no programs has the duties of which `STOOD_IN` is the list; what is not usual is slow."""
+    """An engine that runs no programs has the duties of which `STOOD_IN` is the list; what is not usual is thorough."""
     kept = []
     for item in items:
         case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
@@ -246,7 +250,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if (not case.runs and item.originalname not in STOOD_IN) or item.originalname in case.lacks:
                 continue
             if case.usual and item.originalname not in case.usual:
-                item.add_marker("slow")
+                item.add_marker("thorough")
         kept.append(item)
     items[:] = kept
 

@@ -27,6 +27,7 @@ from headway.engines.base import (
     Function,
     NodeBack,
     NodeLost,
+    Output,
     Saved,
     Started,
 )
@@ -35,7 +36,8 @@ from headway.errors import NameTaken, NoSuchOutput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
-from ..waiting import becomes, gone
+from ..small import MIB, fill, mounted
+from ..waiting import LIMIT, becomes, gone
 
 pytestmark = pytest.mark.anyio
 
@@ -265,6 +267,19 @@ async def test_output_is_read_in_pieces_until_it_is_discarded(trial: Trial) -> N
 def names_kept(trial: Trial) -> list[tuple[int, str]]:
     """Job and name of all that the engine keeps."""
     return [(job, name) for job, names in trial.engine.outputs(-LONG) for name in names]
+
+
+async def test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason(case: Any, tmp_path: Path) -> None:
+    with mounted(tmp_path / "small") as small:
+        async with Trial(case.make(small, LIMIT)) as trial:
+            await trial.start()
+            fill(small / "ballast", MIB)
+            output = (await trial.ended(trial.command("sh", "-c", "yes | head -c 5000000"))).ending.stdout
+            assert output == Output("", 5_000_000, b"y\n" * (TAIL_MAX // 2), 5_000_000 - TAIL_MAX, "", output.lost)
+            assert output.lost == "the disk of its node was full"
+            (small / "ballast").unlink()
+            again = (await trial.ended(trial.command("sh", "-c", "yes | head -c 5000000"))).ending.stdout
+            assert (again.size, again.cut, again.lost) == (5_000_000, 0, "")
 
 
 async def test_output_is_read_while_it_is_written(trial: Trial, tmp_path: Path) -> None:

@@ -62,17 +62,17 @@ def test_a_few_jobs_take_as_long_as_in_the_simulation_with_such_launches(cluster
         0 < found.late < 20 * SECOND
     )  # on a busy machine it takes longer to launch, and the simulation knows by how much
     for measure in ("response_mean", "makespan"):
-        _, apart = found.differences(measure)
-        assert abs(apart) < 0.25, (measure, found)
+        *_, apart = found.differences(measure)
+        assert abs(apart) < 0.05, (measure, found)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_sample_of_lin14_takes_as_long_as_in_the_simulation(cluster: Path) -> None:
-    """Mean responses within 5 %, or within 2 % of a simulation that knows how long launches took."""
+    """Mean responses within 5 %, or within 2 % of a simulation that knows how long each launch took."""
     for found in replayed(open_log(None), REPLAYED, cluster=cluster):
-        away, delayed = found.differences("response_mean")
-        assert abs(away) <= 0.05 or abs(delayed) <= 0.02, found
+        away, _, held = found.differences("response_mean")
+        assert abs(away) <= 0.05 or abs(held) <= 0.02, found
 
 
 def test_a_cluster_of_another_size_is_refused(tmp_path: Path) -> None:

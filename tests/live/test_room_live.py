@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,26 +16,15 @@ from headway import HeadwayError, Output, Workflow
 from headway.client.client import Client
 from headway.client.job import Job, Task
 
+from ..small import MIB, fill, mounted
 from ..waiting import LIMIT, until
-from .conftest import Up
-
-MIB = 1 << 20
+from .conftest import Up, headway
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB, in memory."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "headway-test", place], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a file system can be mounted by root alone, with CAP_SYS_ADMIN: {mounted.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "small") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def say(size: int) -> int:
@@ -49,13 +37,6 @@ def wait_and_say(door: str, size: int) -> int:
     while not os.path.exists(door):
         time.sleep(0.01)
     return say(size)
-
-
-def fill(path: Path, leave: int) -> None:
-    """Leave this many bytes free."""
-    found = os.statvfs(path.parent)
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - leave)
 
 
 def kinds(client: Client) -> list[str]:
@@ -94,8 +75,11 @@ def test_below_the_reserve_what_was_accepted_goes_on_and_nothing_new_is_taken_on
             results = client.results(accepted.job)
             assert [len(result.ending.stdout) for result in results] == [11, 8192] * 3
             assert [result.ending.stdout_path for result in results] == [""] * 6
-            assert "only the last part of 100001 bytes of stdout was kept" in results[1].ending.detail
-            assert results[1].ending.stdout_cut == 100_001 - 8192
+            ending = results[1].ending
+            assert (ending.detail, ending.stdout_cut) == ("", 100_001 - 8192)
+            assert ending.stdout_lost == "the server had no room for more"
+            said = headway("result", accepted.job, "--data", up.data).stderr
+            assert "Task 1: 91809 bytes of its stdout were not kept: the server had no room for more.\n" in said
             up.kill()  # and it starts again, with all of it
             up.start("--reserve", "24", "--storage-max", "1000")
             assert len(client.results(accepted.job)) == 6

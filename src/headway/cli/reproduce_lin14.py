@@ -231,11 +231,12 @@ class Lin14Report(Report):
                 click.echo(f"{twice.policy}:")
                 print_differences(twice.live, twice.simulated, LIVE_MEASURES)
         for twice in found:
-            away, delayed = twice.differences("response_mean")
+            away, delayed, held = twice.differences("response_mean")
             verdict = "within the 3 % aimed at" if abs(away) <= AIM else "more than the 3 % aimed at"
             self.say(
                 f"{twice.policy}: mean response {away:+.1%} live, {verdict}; {delayed:+.1%} to the simulation\n"
-                f"    with launches {twice.late / 1000:.1f} ms late, as a task held its slot longer than it slept."
+                f"    with launches {twice.late / 1000:.1f} ms late, as a task held its slot longer than it slept;\n"
+                f"    {held:+.1%} to the simulation in which each task has its slot as long as live."
             )
         self.told["live"] = [asdict(twice) for twice in found]
 

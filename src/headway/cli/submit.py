@@ -489,9 +489,13 @@ def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
             with written(client, one, rank, ending, name) as file:
                 copyfileobj(file, stream.buffer)
             stream.flush()
-        for name, cut in (("stdout", ending.stdout_cut), ("stderr", ending.stderr_cut)):
+        for name, cut, lost in (
+            ("stdout", ending.stdout_cut, ending.stdout_lost),
+            ("stderr", ending.stderr_cut, ending.stderr_lost),
+        ):
             if cut:
-                click.echo(f"Task {one.task} wrote too much to {name}: {cut} bytes of it were not kept.", err=True)
+                why = lost or "it wrote too much"
+                click.echo(f"Task {one.task}: {cut} bytes of its {name} were not kept: {why}.", err=True)
         if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
             click.echo(value_text(ending.value, unpickle))
         for name, url in ending.outputs.items():
@@ -543,6 +547,8 @@ def in_words(client: Client, one: TaskResult, unpickle: bool) -> dict[str, Any]:
             **{name: text(rank, ending, name) for name in ("stdout", "stderr")},
             "stdout_cut": ending.stdout_cut,
             "stderr_cut": ending.stderr_cut,
+            "stdout_lost": ending.stdout_lost,
+            "stderr_lost": ending.stderr_lost,
             "value": None if ending.value is None else value_text(ending.value, unpickle),
             "seconds": ending.seconds,
             "outputs": ending.outputs,

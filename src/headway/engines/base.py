@@ -203,13 +203,14 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         name: what the engine calls all of it, see `Outputs`; it is kept until the driver discards it. Empty if the
-            tail is all of it, if it could not be kept (the disk is full), or if the task itself named a file for it,
-            which is its user's.
+            tail is all of it, if it could not be kept (see `lost`), or if the task itself named a file for it, which is
+            its user's.
         size: bytes written.
         tail: its last part, `TAIL_MAX` bytes at most.
         cut: how many of them are not kept. What is kept has the first and the last ones, and says between them what is
             missing.
         sha256: of the kept bytes, in hexadecimal; empty without a name.
+        lost: why only the tail is kept, such as a full disk; empty: for no such reason.
     """
 
     name: str
@@ -217,6 +218,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     tail: bytes
     cut: int = 0
     sha256: str = ""
+    lost: str = ""
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True):

@@ -24,6 +24,8 @@ from headway.model.snapshot import JobView, NodeView
 from headway.services.terms import ARGV, InstanceTerms
 
 CANCELLED: Final = "it was cancelled"
+
+_SHORT: Final = "the server had no room for more"
 """What is said of a task that was not to start, or not to go on."""
 
 
@@ -249,6 +251,8 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
         stderr_cut=err.cut if err else 0,
         stdout_sha256=out.sha256 if out and _is_longer(out) else "",
         stderr_sha256=err.sha256 if err and _is_longer(err) else "",
+        stdout_lost=out.lost if out else "",
+        stderr_lost=err.lost if err else "",
     )
 
 
@@ -268,7 +272,7 @@ def kept_bytes(ended: base.Ended) -> int:
 
 
 def without_files(ended: base.Ended) -> base.Ended:
-    """The same end, with only that part of its output that fits into the result; it says so."""
+    """The same end, with only that part of its output that fits into the result."""
     return msgspec.structs.replace(
         ended, ending=_without_files(ended.ending), members=tuple(map(_without_files, ended.members))
     )
@@ -276,16 +280,11 @@ def without_files(ended: base.Ended) -> base.Ended:
 
 def _without_files(ending: base.Ending) -> base.Ending:
     cut = {
-        name: msgspec.structs.replace(output, name="", cut=output.size - len(output.tail))
+        name: msgspec.structs.replace(output, name="", cut=output.size - len(output.tail), lost=_SHORT)
         for name, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
         if output is not None and output.name and _is_longer(output)
     }
-    if not cut:
-        return ending
-    sizes = ", ".join(f"{output.size} bytes of {name}" for name, output in cut.items())
-    said = f"only the last part of {sizes} was kept: there was no room for more"
-    detail = f"{ending.detail}; {said}" if ending.detail else said
-    return msgspec.structs.replace(ending, detail=detail, **cut)
+    return msgspec.structs.replace(ending, **cut) if cut else ending
 
 
 def _files(ended: base.Ended) -> list[base.Output]:

@@ -9,10 +9,10 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -24,13 +24,13 @@ from headway.client.client import Client
 from headway.client.replay import Replay
 from headway.engines.local.driver.host import agent_of, node_folder
 from headway.errors import HeadwayError
-from headway.live.store.history import history
+from headway.live.store.history import held, history
 from headway.metrics import summarise
 from headway.metrics.collect import Metrics
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
-from headway.model.workload import Workload
+from headway.model.workload import BagTimes, Workload
 from headway.policies import registry
 from headway.reproduce import failure
 from headway.reproduce.failure import Curve, curve
@@ -147,6 +147,7 @@ class Twice:
         late: by how many microseconds a task of the live run had its slot longer than it slept, on average. The time
             goes into starting its process, receiving the news of its end and storing it.
         delayed: the simulation in which every launch comes that much later than its round.
+        held: the simulation in which each task has its slot as long as it had it live.
     """
 
     policy: str
@@ -154,10 +155,14 @@ class Twice:
     simulated: Metrics
     late: Duration
     delayed: Metrics
+    held: Metrics
 
-    def differences(self, measure: str) -> tuple[float, float]:
-        """How much greater the live value is than the simulated and the delayed one, as shares of these."""
-        return self.live[measure] / self.simulated[measure] - 1, self.live[measure] / self.delayed[measure] - 1
+    def differences(self, measure: str) -> tuple[float, float, float]:
+        """How much greater the live value is than those of the three simulations, as shares of these."""
+        simulated, delayed, held = (
+            self.live[measure] / found[measure] - 1 for found in (self.simulated, self.delayed, self.held)
+        )
+        return simulated, delayed, held
 
 
 def sample(log: Log) -> tuple[int, Workload]:
@@ -207,14 +212,30 @@ def twice(workload: Workload, policy: str, cluster: Path | None = None) -> Twice
 
     The live run is measured like a simulation: `headway.metrics` gets a schedule made from the server's journal.
     """
-    schedule, nodes = _replayed(workload, policy, cluster)
+    schedule, times, nodes = _replayed(workload, policy, cluster)
     live = summarise(schedule)
     if live["jobs_succeeded"] != len(workload):
         raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
     late = round((schedule.busy - int(workload.tasks @ workload.runtime)) / int(workload.tasks.sum()))
     worlds = World(), World(decision_time=to_seconds(max(0, late)))
     simulated, delayed = (summarise(run(workload, nodes, policy, world=world)) for world in worlds)
-    return Twice(policy, live, simulated, late, delayed)
+    as_live = summarise(run(as_held(workload, schedule, times), nodes, policy, world=World()))
+    return Twice(policy, live, simulated, late, delayed, as_live)
+
+
+def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, int], Duration]) -> Workload:
+    """The same bags, each task of which takes as long as it had its slot; estimates are as before.
+
+    Args:
+        schedule: what became of the workload: its jobs by their ids, in the same order.
+        times: that each task had its slot, by job and task.
+    """
+    counts = workload.tasks.tolist()
+    jobs = zip(schedule.label.tolist(), counts, strict=True)
+    bags = {
+        place: BagTimes(tuple(times[job, task] for task in range(count))) for place, (job, count) in enumerate(jobs)
+    }
+    return replace(workload, bags=bags)
 
 
 def of_server(folder: Path) -> Schedule:
@@ -227,8 +248,10 @@ def machines() -> tuple[NodeSpec, ...]:
     return (NodeSpec("machine", SLOTS),)
 
 
-def _replayed(workload: Workload, policy: str, cluster: Path | None) -> tuple[Schedule, tuple[NodeSpec, ...]]:
-    """What became of a workload on a server of its own, and the nodes that it had."""
+def _replayed(
+    workload: Workload, policy: str, cluster: Path | None
+) -> tuple[Schedule, dict[tuple[int, int], Duration], tuple[NodeSpec, ...]]:
+    """What became of a workload on a server of its own, how long each task had its slot, and the server's nodes."""
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         folder = Path(name)
         with own_server(folder, cluster or machines(), policy), Client(data=folder) as client:
@@ -237,7 +260,7 @@ def _replayed(workload: Workload, policy: str, cluster: Path | None) -> tuple[Sc
             replay = Replay(client, workload)
             replay.submit()
             _check_ended(replay, Event())
-        return of_server(folder), nodes
+        return of_server(folder), held(folder, registry.find), nodes
 
 
 def _found(client: Client) -> tuple[NodeSpec, ...]:

@@ -20,8 +20,9 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
         exit_code: negative for a signal; None where no process ended of itself.
         stdout, stderr: the last part of what it wrote.
         stdout_path, stderr_path: files on the server's machine that have all of it, if that is more; see `OUTPUT`.
-        stdout_cut, stderr_cut: how many bytes of it were not kept, because it wrote too much: files have the first
-            and the last part then, and say between them what is missing.
+        stdout_cut, stderr_cut: how many bytes of it were not kept. If it wrote too much, files have the first and the
+            last part, and say between them what is missing.
+        stdout_lost, stderr_lost: why only the last part was kept, such as a full disk; empty: for no such reason.
         stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty if there are none.
         seconds, cpu_seconds: from start to end, and of processor time.
         outputs: where each output was stored: its URL, by its path for a program, by the URL it was asked for
@@ -43,6 +44,8 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
     stderr_cut: int = 0
     stdout_sha256: str = ""
     stderr_sha256: str = ""
+    stdout_lost: str = ""
+    stderr_lost: str = ""
 
 
 class TaskResult(Answer, frozen=True, omit_defaults=True):

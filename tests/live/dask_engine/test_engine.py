@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.base import Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
+from headway import __version__
+from headway.engines.base import TAIL_MAX, Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
 from headway.engines.dask.engine import DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.local.driver.settings import LocalSettings
@@ -23,6 +25,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
 from ...dask_site import Processes, certificates
+from ...small import MIB, fill, mounted
 from ...waiting import LIMIT, becomes
 from .conftest import LEASE
 
@@ -95,6 +98,63 @@ async def test_over_tls_with_certificates_of_one_authority_alone(
     stranger = DaskEngine(tmp_path / "stranger", DaskSettings(site.address, others, folder=str(there)))
     with pytest.raises(EngineError, match="no Dask scheduler answers at tls:"):
         await stranger.start((), lambda _: None, FilesInMemory())
+
+
+WITHOUT_HEADWAY = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "headway":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+OTHER_PYTHON = """
+import types
+from headway.engines.dask import station
+
+station.sys = types.SimpleNamespace(version_info=types.SimpleNamespace(major=3, minor=9))
+"""
+
+OTHER_VERSION = """
+from headway.engines.dask import station
+
+station.__version__, station.VERSION = "0.0.1", 0
+"""
+
+MUCH_OLDER = """
+from headway.engines.dask import station
+
+station.install = lambda dask_worker: {"version": "0.0.1"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("preload", "said", "todo"),
+    [
+        (WITHOUT_HEADWAY, "its worker has no Headway that works: No module named 'headway", "pip install headway=="),
+        (OTHER_PYTHON, "its worker has Python 3.9, here is {python}.", "start the worker with this one"),
+        (OTHER_VERSION, "its worker has Headway 0.0.1, here is {headway}", "pip install headway=="),
+        (MUCH_OLDER, "its worker has another version of Headway, here is {headway}", "pip install headway=="),
+    ],
+)
+async def test_a_worker_that_cannot_be_used_says_why_and_the_others_are(
+    site: Processes, make: Make, preload: str, said: str, todo: str
+) -> None:
+    site.scheduler()
+    site.worker("other", preload=preload)
+    site.worker("a")
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        noticed = await trial.told(Noticed)
+        assert (noticed.kind, noticed.subject) == ("node_not_started", "other")
+        python = "{}.{}".format(*sys.version_info[:2])
+        assert said.format(python=python, headway=__version__) in noticed.detail
+        assert todo in noticed.detail
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+        assert trial.unread == [], "it is said once"
 
 
 async def test_a_worker_that_dies_is_lost_at_once_and_back_with_its_name(
@@ -251,6 +311,21 @@ async def test_files_of_the_server_reach_a_node_and_outputs_come_back_in_pieces(
         ending = (await trial.ended(missing)).ending
         assert (ending.outcome, "not found" in ending.detail) == (Outcome.REFUSED, True)
         trial.unread.clear()
+
+
+async def test_output_that_the_full_disk_of_the_server_cannot_take_is_lost_for_that_reason(
+    tmp_path: Path, there: Path, site: Processes
+) -> None:
+    site.one(a=1)
+    with mounted(tmp_path / "small") as small:
+        settings = DaskSettings(site.address, folder=str(there), period=0.1, agents=LocalSettings(lease=LEASE))
+        async with Trial(DaskEngine(small / "engine", settings), LIMIT) as trial:
+            await found(trial, "a")
+            fill(small / "ballast", MIB)
+            output = (await trial.ended(trial.command("sh", "-c", "yes | head -c 5000000", node="a"))).ending.stdout
+            assert output is not None
+            assert (output.name, output.cut) == ("", 5_000_000 - TAIL_MAX)
+            assert output.lost == "the disk of the server was full"
 
 
 def saves_and_waits(path: str) -> object:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import psutil
 import pytest
-
-from headway.engines.local.driver.host import put_down
 
 from ...dask_site import Processes
 from ...waiting import LIMIT
@@ -24,19 +22,8 @@ pytestmark = pytest.mark.thorough
 WORKERS = ("a", "b", "c")
 
 
-@pytest.fixture
-def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the workers' agents keep their files; nothing runs there at the end."""
-    folder = tmp_path / "there"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield folder
-    for node in folder.glob("headway-*/*/*/nodes/*"):
-        put_down(node)
-
-
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
-@pytest.mark.usefixtures("there")
+@pytest.mark.usefixtures("ended_agents")
 def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None:
     chance = Random(seed)
     site = Processes(tmp_path / "dask").scheduler()

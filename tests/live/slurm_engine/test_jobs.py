@@ -16,7 +16,7 @@ from headway.model.outcome import Outcome
 
 from ...slurm import Cluster
 from ...waiting import LIMIT, becomes, gone
-from .conftest import FOUR, LONG, SETTINGS, add, note_and_wait
+from .conftest import FOUR, SETTINGS, add, note_and_wait
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
@@ -137,10 +137,39 @@ async def test_while_the_controller_is_gone_what_runs_ends_and_what_is_launched_
     assert (await trial.ended(never)).ending.outcome is Outcome.KILLED
 
 
-@pytest.mark.slow  # Slurm looks every 30 seconds, and counts in minutes
-async def test_what_runs_longer_than_the_partition_allows_is_out_of_time(slurm: Cluster, root: Path) -> None:
-    async with Trial(SlurmEngine(root, replace(SETTINGS, partition="brief")), 2 * LIMIT + 60) as trial:
-        await trial.start(FOUR[-1])
-        ending = (await trial.ended(trial.command("sleep", str(LONG), node="m"))).ending
-        assert ending.outcome is Outcome.OUT_OF_TIME
-        assert ending.detail.startswith("it ran longer than partition 'brief' allows of at most 60 s.")
+async def test_what_somebody_requeues_or_suspends_goes_on_and_what_is_held_waits(
+    slurm: Cluster, trial: Trial, tmp_path: Path
+) -> None:
+    """Slurm refuses to requeue. A suspended job takes longer, and a held one begins when it is released."""
+
+    def number_of(key: tuple[int, int, int]) -> str:
+        (number,) = [
+            number
+            for number, name in map(str.split, slurm.run("squeue", "-h", "--format=%A %j").splitlines())
+            if name.endswith("-{}.{}.{}.0".format(*key))
+        ]
+        return number
+
+    await trial.start(*FOUR)
+    runs = trial.call(note_and_wait, str(tmp_path / "pid"))
+    await becomes((tmp_path / "pid").exists)
+    pid = (tmp_path / "pid").read_text()
+    running = number_of(runs)
+    assert slurm.tried("scontrol", "requeue", running) is None, "it was submitted with --no-requeue"
+    slurm.run("scontrol", "suspend", running)
+    await becomes(lambda: slurm.jobs("--states=SUSPENDED") != [])
+    (tmp_path / "door").touch()
+    other = slurm.run("sbatch", "--parsable", "-w", "a", "-c4", "--wrap", "sleep 600").strip()
+    await becomes(lambda: slurm.jobs("--states=RUNNING") != [])
+    held = trial.call(add, 1, 2, node="a")
+    await becomes(lambda: slurm.jobs("--states=PENDING") != [])
+    waiting = number_of(held)
+    slurm.run("scontrol", "hold", waiting)
+    slurm.run("scancel", other)
+    assert await trial.value(trial.call(add, 1, 1, node="a", slots=(1,))) == 2
+    assert trial.unread == [], "one is suspended, the other is held"
+    slurm.run("scontrol", "resume", running)
+    assert await trial.value(runs) == "through"
+    assert (tmp_path / "pid").read_text() == pid
+    slurm.run("scontrol", "release", waiting)
+    assert await trial.value(held) == 3

@@ -54,6 +54,43 @@ async def test_a_drained_node_finishes_what_it_has_and_is_lost_then(trial: Trial
     assert trial.unread == [], f"its loss stands for the end of {waits}"
 
 
+@pytest.mark.parametrize("how", ["maintenance", "reservation", "partition"])
+async def test_a_node_that_others_hold_finishes_what_it_has_and_is_lost_once(
+    slurm: Cluster, trial: Trial, tmp_path: Path, how: str
+) -> None:
+    """By a reservation of its node for maintenance or for another user, or because its partition takes nothing new."""
+    reserve = ("scontrol", "create", "reservation", "ReservationName=gold", "Users=nobody", "StartTime=now", "Nodes=a")
+    hold, free = {
+        "maintenance": ((*reserve, "Duration=60", "Flags=MAINT,IGNORE_JOBS"), ("delete", "ReservationName=gold")),
+        "reservation": ((*reserve, "Duration=60", "Flags=IGNORE_JOBS"), ("delete", "ReservationName=gold")),
+        "partition": (
+            ("scontrol", "update", "PartitionName=main", "State=DRAIN"),
+            ("update", "PartitionName=main", "State=UP"),
+        ),
+    }[how]
+    lost = {"partition": set(NODES)}.get(how, {"a"})
+    await trial.start(*FOUR)
+    runs = trial.call(note_and_wait, str(tmp_path / "pid"), node="a")
+    await becomes((tmp_path / "pid").exists)
+    slurm.run(*hold)
+    try:
+        for name in sorted(lost - {"a"}):
+            await trial.told(NodeLost, lambda told, name=name: told.node == name)  # type: ignore[misc]
+        waits = trial.call(add, 1, 2, node="a", slots=(1,))
+        if how != "partition":
+            assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
+        assert trial.unread == []
+        (tmp_path / "door").touch()
+        assert await trial.value(runs) == "through"
+        assert (await trial.told(NodeLost)).node == "a"
+    finally:
+        slurm.run("scontrol", *free)
+    for name in sorted(lost):
+        await trial.told(NodeBack, lambda told, name=name: told.node == name)  # type: ignore[misc]
+    assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+    assert trial.unread == [], f"its loss stands for the end of {waits}"
+
+
 async def test_a_node_that_is_down_at_the_start_is_absent_and_back_later(slurm: Cluster, trial: Trial) -> None:
     mark("b", "down")
     assert (await trial.start(*FOUR)).absent == {"b"}

@@ -12,7 +12,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.store.history import history
+from headway.live.store.history import held, history
 from headway.live.store.journal import FILE, Batch, Journal
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
@@ -35,6 +35,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
+from headway.sim.world import World
 
 from ...rows import event_row
 
@@ -95,6 +96,20 @@ def test_a_journal_tells_what_the_simulation_of_its_events_has_measured(policy: 
             assert told[name] == pytest.approx(known[name], nan_ok=True), name
     if "emergency" in policy:
         assert found.kills > 0
+
+
+def test_a_task_has_its_slots_from_its_launch_to_its_end(tmp_path: Path) -> None:
+    """Also those whose first attempts were lost: the last one counts."""
+    workload, events = mixed(seed=3), list[Event]()
+    world, nodes = World(decision_time=0.25), (NodeSpec("n", 4), NodeSpec("fast", 3))
+    run = Simulation(workload, nodes, registry.find, "edf", outages=OUTAGES[:1], world=world, journal=events).run()
+    assert run.kills + run.lost > 0
+    found = held(journal_of(tmp_path, "edf", events), registry.find)
+    assert found == {
+        (job, task): workload.runtime[job] + SECOND // 4
+        for job in range(len(workload))
+        for task in range(workload.tasks[job])
+    }
 
 
 def test_jobs_that_were_changed_or_cancelled_have_their_last_terms(tmp_path: Path) -> None:

@@ -321,7 +321,11 @@ class DaskEngine(RemoteEngine):
         if answer["status"] != "OK":
             said = answer.get("exception_text") or answer.get("exception")
             raise EngineError(f"node {name!r} cannot be used: its worker has no Headway that works: {said}", there)
-        facts = msgspec.convert(answer["result"], Facts)
+        try:
+            facts = msgspec.convert(answer["result"], Facts)
+        except msgspec.ValidationError as error:
+            said = f"its worker has another version of Headway, here is {__version__}: {error}"
+            raise EngineError(f"node {name!r} cannot be used: {said}", there) from error
         ours = (sys.version_info.major, sys.version_info.minor)
         if facts.python != ours:
             theirs = "Python {}.{}".format(*facts.python)
@@ -330,7 +334,8 @@ class DaskEngine(RemoteEngine):
                 f"node {name!r} cannot be used: its worker has {theirs}, here is {ours[0]}.{ours[1]}", hint
             )
         if facts.frames != VERSION:
-            raise EngineError(f"node {name!r} cannot be used: its worker has Headway {facts.version}", there)
+            said = f"its worker has Headway {facts.version}, here is {__version__}"
+            raise EngineError(f"node {name!r} cannot be used: {said}", there)
 
     def on_lost(self, node: Any, detail: str) -> None:
         """Its worker may be back soon."""
@@ -339,7 +344,7 @@ class DaskEngine(RemoteEngine):
 
     def _cannot(self, subject: str, error: HeadwayError) -> None:
         """Say once why something cannot be used."""
-        said = " ".join(str(part) for part in (error.args[0], error.hint) if part)
+        said = ". ".join(str(part).rstrip(".") for part in (error.args[0], error.hint) if part)
         if self._told.get(subject) != said:
             self._told[subject] = said
             log.warning("%s", said)

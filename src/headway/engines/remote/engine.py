@@ -41,7 +41,7 @@ from headway.engines.local.shared.frames import (
     encode,
     frame,
 )
-from headway.engines.local.shared.output import OUTPUT_FOLDER
+from headway.engines.local.shared.output import OUTPUT_FOLDER, why_lost
 from headway.engines.local.shared.stores import PIECE_MAX, Store
 from headway.engines.remote.node import RemoteNode
 from headway.engines.remote.saved import SavedElsewhere
@@ -437,7 +437,8 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         except OSError as error:
             log.warning("output %s of node %s is not kept: %s", output.name, node.spec.name, error)
             draft.unlink(missing_ok=True)
-            return structs.replace(output, name="", sha256="", cut=output.size - len(output.tail))
+            lost = why_lost(error, "the server")
+            return structs.replace(output, name="", sha256="", cut=output.size - len(output.tail), lost=lost)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise

@@ -29,6 +29,9 @@ SETTLE_SECONDS: Final = 2.0
 UNFINISHED: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT"})
 """States of Slurm in which something of a job may still come."""
 
+FORGOTTEN: Final = "FORGOTTEN"
+"""Our word for the state of a job of which Slurm knows nothing any more: if it is killed, it forgets some seconds."""
+
 _NOT_ITS_OWN: Final = {
     "PREEMPTED": "Slurm ended it for another job (preemption)",
     "CANCELLED": "it was cancelled in Slurm, not by Headway",
@@ -173,10 +176,13 @@ class Attempt:
         return now - part.final_at >= SETTLE_SECONDS or (part.cancelled and not part.began)
 
     def is_in_vain(self, part: Part, remains: Remains) -> bool:
-        """Whether a part that is over and told no end has ended before our program had begun, and not by Slurm."""
+        """Whether a part that is over and told no end has ended before our program had begun, and not by Slurm.
+
+        A job that Slurm has forgotten may never have been started.
+        """
         if part.cancelled or part.final is None or remains.claimed or part.left < len(part.ranks):
             return False
-        return part.final.state not in ("TIMEOUT", "OUT_OF_MEMORY", *_NOT_ITS_OWN)
+        return part.final.state not in ("TIMEOUT", "OUT_OF_MEMORY", FORGOTTEN, *_NOT_ITS_OWN)
 
     def whole(self, now: float, partition: Partition, remains: dict[int, Remains]) -> Ended | None:
         """The end of the attempt; None if it is not known yet.
@@ -238,7 +244,7 @@ def untold(part: Part, partition: Partition, remains: Remains) -> Ending:
     what = f"job {part.job} of Slurm on node {part.node!r} {ended} and told no more"
     if remains.printed:
         what = f"{what}; it printed: {remains.printed}"
-    if remains.claimed:
+    if remains.claimed or part.final.state == FORGOTTEN:
         return Ending(Outcome.LOST, detail=what)
     hint = "The node must share the engine's folder, and have the same Python with Headway."
     return Ending(Outcome.REFUSED, detail=f"{what}\n{hint}", outside=True)

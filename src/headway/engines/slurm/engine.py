@@ -58,7 +58,7 @@ from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
-from headway.engines.slurm.attempt import UNFINISHED, Attempt, Part, Remains, untold
+from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Part, Remains, untold
 from headway.engines.slurm.commands import NO_MORE, Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.jobs import Job
@@ -629,7 +629,7 @@ class SlurmEngine(OutputsInFiles):
         """
         answer = await self._commands.ended(self._folder.identity, asked)
         known = {queued.job: queued for some in answer.values() for queued in some}
-        return {job: known.get(job, Queued(job, "FORGOTTEN", "Slurm knows nothing of it any more")) for job in asked}
+        return {job: known.get(job, Queued(job, FORGOTTEN, "Slurm knows nothing of it any more")) for job in asked}
 
     def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
         """Cancel again what should have left the queue; also jobs that belong to no attempt."""
@@ -783,7 +783,7 @@ class SlurmEngine(OutputsInFiles):
             if not some and part.left:
                 return False
             if not some:
-                part.final, part.final_at = Queued(0, "FORGOTTEN", ""), now
+                part.final, part.final_at = Queued(0, FORGOTTEN, ""), now
         return True
 
     def _sweep_fences(self, running: list[AttemptKey]) -> None:

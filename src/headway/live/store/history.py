@@ -22,10 +22,13 @@ from headway.live.store.past import PastJob, past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import connect_to_read
 from headway.live.store.vouching import GUARDED
-from headway.model.events import Event, JobChanged, JobSubmitted
-from headway.model.instant import NEVER, Instant
+from headway.model.actions import Launch
+from headway.model.events import Event, JobChanged, JobSubmitted, TaskEnded
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 from headway.model.schedule import Schedule
+from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource
 
 
@@ -62,6 +65,39 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, until
         )
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
     return told.schedule(until=until)
+
+
+def held(folder: Path, policies: PolicySource) -> dict[tuple[JobId, int], Duration]:
+    """How long each task that succeeded had its slots: from its launch, or from when the last of them was free.
+
+    An attempt has its slots while it is brought to its node and its end is brought back. The schedule (`history`) has
+    the time that it ran, where its engine reports when it started.
+
+    Args:
+        folder: the data directory.
+        policies: finds a policy by its text.
+
+    Raises:
+        HeadwayError: there is no journal.
+    """
+    given: dict[tuple[JobId, int], tuple[Instant, list[int]]] = {}
+    free_since: dict[int, Instant] = {}
+    found = {}
+    with reading(folder) as beginning:
+        core = Scheduler.restore(beginning.state, policies)
+        for kind, body in beginning.rows:
+            event = event_of(kind, body)
+            if isinstance(event, TaskEnded) and (event.job, event.task) in given:
+                since, slots = given.pop((event.job, event.task))
+                if event.outcome is Outcome.SUCCEEDED:
+                    found[event.job, event.task] = event.at - max(
+                        since, *(free_since.get(slot, since) for slot in slots)
+                    )
+                free_since.update(dict.fromkeys(slots, event.at))
+            for action in replay(core, event, body):
+                if isinstance(action, Launch):
+                    given[action.job, action.task] = core.state.now, list(numbers(action.slots))
+    return found
 
 
 def known_since(folder: Path) -> Instant | None:

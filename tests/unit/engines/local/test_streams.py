@@ -101,10 +101,11 @@ def test_where_it_cannot_be_kept_its_last_part_still_comes(tmp_path: Path) -> No
     (tmp_path / "output").write_text("no folder")
     pipe = Pipe(tmp_path / "output")
     written = numbered(3 * BOUND)
-    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX)
+    why = "its node could not keep it: Not a directory"
+    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX, lost=why)
 
 
-def test_a_file_that_the_disk_has_no_room_for_is_removed(
+def test_a_file_that_the_disk_has_no_room_for_is_removed_and_that_is_said(
     pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.write
@@ -116,8 +117,11 @@ def test_a_file_that_the_disk_has_no_room_for_is_removed(
 
     monkeypatch.setattr(os, "write", write)
     written = numbered(3 * BOUND)
-    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX)
+    why = "the disk of its node was full"
+    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX, lost=why)
     assert not (tmp_path / "output" / "7" / "3.1.out").exists()
+    monkeypatch.undo()
+    assert pipe.output(b"little") == Output("", 6, b"little"), "nothing of it is left"
 
 
 def test_a_stream_that_nobody_can_write_to_is_closed(tmp_path: Path) -> None:

@@ -150,6 +150,15 @@ def test_a_runner_that_never_began_says_what_its_node_needs() -> None:
     assert "must share the engine's folder" in ended.ending.detail
 
 
+def test_what_slurm_has_forgotten_before_it_began_is_lost_and_was_not_in_vain() -> None:
+    one = attempt("a")
+    finishes(one.parts[0], "FORGOTTEN")
+    assert not one.is_in_vain(one.parts[0], Remains())
+    ended = end(one, SETTLE_SECONDS, Remains())
+    assert ended is not None
+    assert (ended.ending.outcome, ended.ending.outside) == (Outcome.LOST, False)
+
+
 def test_of_a_gang_the_first_that_failed_counts_and_the_others_were_killed() -> None:
     gang = attempt("a", "a", "b")
     finishes(tells(gang, 1, RAISED), "COMPLETED")

@@ -309,6 +309,19 @@ async def test_what_slurm_has_forgotten_is_lost(played: Played) -> None:
     assert "ended as FORGOTTEN (Slurm knows nothing of it any more)" in ended.ending.detail
 
 
+async def test_jobs_that_slurm_has_forgotten_are_lost_and_say_nothing_of_their_node(played: Played) -> None:
+    """Its controller was killed, and knows nothing of the last seconds: they may never have been started."""
+    await played.trial.start(*TWO)
+    for number in range(1, 2 * nodes.IN_VAIN_MOST):
+        key = played.launches()
+        await becomes(lambda number=number: number in played.slurm.jobs)  # type: ignore[misc]
+        del played.slurm.jobs[number]
+        ending = (await played.trial.ended(key)).ending
+        assert (ending.outcome, ending.outside) == (Outcome.LOST, False)
+    assert played.trial.unread == []
+    assert played.engine.up == {"a", "b"}
+
+
 async def test_a_job_that_goes_on_after_its_end_was_told_is_cancelled(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:

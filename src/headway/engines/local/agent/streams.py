@@ -26,6 +26,8 @@ _PIPE_MAX: Final = 1 << 20
 _MARK_MAX: Final = 256
 """Bytes of the line that says what is left out."""
 
+_PLACE: Final = "its node"
+
 
 class Stream:
     """One stream of the process of a place.
@@ -71,7 +73,7 @@ class Stream:
         self._launch = None
         self._size = self._written = 0
         self._tail.clear()
-        self._lost = self._shown = False
+        self._lost, self._shown = "", False
         self._digest = hashlib.sha256()
 
     @property
@@ -125,10 +127,11 @@ class Stream:
         if self._lost:
             cut = self._size - len(self._tail)
         path = "" if self._lost or self._size <= TAIL_MAX else self._path
+        lost = self._lost if cut else ""
         if self._shown and not path:
             with suppress(OSError):  # there is none, or it has been given up
                 os.unlink(self._path)
-        found = Output(path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path else "")
+        found = Output(path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path else "", lost)
         self._forget()
         return found
 
@@ -159,8 +162,8 @@ class Stream:
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError:
-            self._lost = True
+        except OSError as error:
+            self._lost = output.why_lost(error, _PLACE)
             return
         self._write(bytes(self._tail))
 
@@ -173,13 +176,13 @@ class Stream:
                 self._written += done
                 self._digest.update(left[:done])
                 left = left[done:]
-        except OSError:
-            self._give_up()
+        except OSError as error:
+            self._give_up(output.why_lost(error, _PLACE))
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         os.close(self._file)
         self._file = -1
-        self._lost = True
+        self._lost = why
         with suppress(OSError):  # it stays, and is removed with its job
             os.unlink(self._path)
 

@@ -7,6 +7,7 @@ import stat
 
 from headway.engines.base import TAIL_MAX, Output
 from headway.engines.local.shared.frames import CommandFrame, Launch
+from headway.engines.local.shared.terms import NO_ROOM
 
 SUFFIXES = ("out", "err")
 
@@ -24,6 +25,13 @@ def file_of(folder: str, job: int, task: int, attempt: int, rank: int | None, su
     """The file with the output of an attempt, or of a member of a gang: `JOB/TASK.ATTEMPT[.RANK].out` or `.err`."""
     member = "" if rank is None else f".{rank}"
     return os.path.join(folder, str(job), f"{task}.{attempt}{member}.{suffix}")
+
+
+def why_lost(error: OSError, place: str) -> str:
+    """Why an output is not kept, by what happened when it was written there."""
+    if error.errno in NO_ROOM:
+        return f"the disk of {place} was full"
+    return f"{place} could not keep it: {error.strerror or error}"
 
 
 def named(path: str) -> Output | None:

@@ -206,4 +206,6 @@ def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
 
 def _is_its_own(stream: Output) -> bool:
     """Whether it can describe a file that the task named; files of the engine are reported by the agent."""
-    return stream.name == "" and stream.size >= 0 and stream.cut == 0 and len(stream.tail) <= TAIL_MAX
+    return (
+        stream.name == "" and stream.size >= 0 and stream.cut == 0 and not stream.lost and len(stream.tail) <= TAIL_MAX
+    )
