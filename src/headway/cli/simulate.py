@@ -154,7 +154,7 @@ def simulate(
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
-    from headway.config import read_network, read_renting, read_switching
+    from headway.config import read_network, read_renting, read_switching, read_terms
     from headway.sim.experiment import ServiceLoad, run
     from headway.traces.services import read_services
 
@@ -162,6 +162,7 @@ def simulate(
     network = NO_NETWORK if cluster is None else read_network(cluster)
     switching = () if cluster is None else read_switching(cluster)
     renting = None if cluster is None else read_renting(cluster)
+    sites = () if cluster is None else read_terms(cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -210,6 +211,7 @@ def simulate(
                 network=network,
                 switching=switching,
                 renting=renting,
+                sites=sites,
                 estimates="user" if estimates == "exact" else estimates,
                 services=loads,
             )

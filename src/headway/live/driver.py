@@ -72,6 +72,7 @@ from headway.model.events import (
     NodeDown,
     RentingChosen,
     RulesChosen,
+    SitesChosen,
     SwitchingChosen,
     TaskEnded,
     TasksCancelled,
@@ -84,6 +85,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.power import Switching
 from headway.model.renting import Renting
+from headway.model.site import SiteTerms
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, PolicySource
 from headway.renting.provider import Provider
@@ -295,6 +297,7 @@ class Driver:
         network: Network | None = None,
         switching: Sequence[Switching] | None = None,
         renting: Renting | None = None,
+        sites: Sequence[SiteTerms] | None = None,
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
@@ -306,6 +309,7 @@ class Driver:
             network: the lines between the nodes from now on; None: those that were before.
             switching: how nodes are switched off and on from now on; None: as before.
             renting: what can be rented from now on; None: as before.
+            sites: what is known of sites from now on, the preferred one first; None: as before.
             facts: become durable with all that, for the next start (`Journal.fact`).
 
         Raises:
@@ -364,6 +368,8 @@ class Driver:
             feed(turn, SwitchingChosen(turn.now, tuple(switching)))
         if renting is not None and renting != self.core.state.market.renting:
             feed(turn, RentingChosen(turn.now, renting))
+        if sites is not None and tuple(sites) != tuple(self.core.state.sites.values()):
+            feed(turn, SitesChosen(turn.now, tuple(sites)))
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)

@@ -20,6 +20,7 @@ from headway.model.node import NodeSpec
 from headway.model.power import Switching
 from headway.model.renting import Renting
 from headway.model.schedule import Schedule
+from headway.model.site import SiteTerms
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
@@ -107,6 +108,7 @@ def run(
     network: Network = NO_NETWORK,
     switching: Sequence[Switching] = (),
     renting: Renting | None = None,
+    sites: Sequence[SiteTerms] = (),
     estimates: str = USER,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
@@ -125,6 +127,8 @@ def run(
         network: the lines between the nodes, see `read_network`; default: sending costs nothing.
         switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
         renting: what can be rented, see `read_renting`; default: nothing. Policies that do not rent ignore it.
+        sites: the sites in order of preference, and how long tasks take there before they begin, see `read_terms`;
+            default: in the order of the nodes, and no time.
         estimates: `user`, those of the workload; `last-two` or `predicted`, predictions from the jobs that have ended,
             see `headway.history.predictors`; a job for which there is none has its own estimate.
 
@@ -153,6 +157,7 @@ def run(
             network=network,
             switching=switching,
             renting=renting,
+            sites=sites,
             predictor=predictor(estimates),
         )
         return simulation.run(progress)
