@@ -85,7 +85,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.power import Switching
 from headway.model.renting import Renting
-from headway.model.site import SiteTerms
+from headway.model.site import SiteTerms, check_sites
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, PolicySource
 from headway.renting.provider import Provider
@@ -570,10 +570,14 @@ class Driver:
         """Choose policy, decider or period from now on, see `wire.PolicyChoice`.
 
         Raises:
-            InvalidInput: no such policy, or not with these parameters; the URL is no URL.
+            InvalidInput: no such policy, or not with these parameters; it names a site that is not there; the URL is no
+                URL.
         """
         choice = wire.PolicyChoice(policy, decider, None if period is None else to_seconds(period))
         consultant.check_choice(choice, self._policies)
+        if policy:
+            state = self.core.state
+            check_sites(self._policies(policy), [*state.sites, *(node.spec.site for node in state.nodes.values())])
         async with self._choosing:
             if policy:
                 await self._prepare(policy)

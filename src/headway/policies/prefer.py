@@ -97,8 +97,8 @@ class Prefer:
                 raise InvalidInput("order", self.order, "names of sites, each once, separated by slashes")
 
     @property
-    def sites(self) -> tuple[str, ...]:
-        """The sites that it names; there must be such sites."""
+    def named_sites(self) -> tuple[str, ...]:
+        """The sites that it names; there should be such sites, see `headway.model.site.check_sites`."""
         return tuple(self.order.split("/")) if self.order else ()
 
     @property
@@ -210,7 +210,7 @@ class Round:
     def __init__(self, policy: Prefer, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         usable = view.up | view.off
-        found = {name: Site(name) for name in (*policy.sites, *view.sites)}
+        found = {name: Site(name) for name in (*policy.named_sites, *view.sites)}
         self._of_node: dict[str, tuple[Site, Class]] = {}
         classes = 0
         for name, node in view.nodes.items():
@@ -276,7 +276,7 @@ class Round:
         elif lacking:
             self._place_all(plan, [(job, _without_place(job)) for job in lacking], view.agenda)
         wake = self._follow(plan)
-        plan.wake = self._next_look(wake)
+        plan.wake = self._next_look(plan, wake)
         if view.recording:
             self._explain(plan)
         return plan
@@ -368,8 +368,13 @@ class Round:
                     return True
         return False
 
-    def _next_look(self, wake: Instant) -> Instant | None:
-        """When the next round is wanted even if nothing happens: when inputs arrive, or delays are to be looked for."""
+    def _next_look(self, plan: Plan, wake: Instant) -> Instant | None:
+        """When the next round is wanted even if nothing happens: when inputs arrive, or delays are to be looked for.
+
+        Args:
+            plan: what starts now.
+            wake: when inputs arrive.
+        """
         view, policy = self.view, self.policy
         waits = any(self._agenda.values())
         if waits and policy.adaptive and policy.check:
@@ -385,6 +390,10 @@ class Round:
                 while end + late <= view.now:
                     late *= 2
                 wake = min(wake, end + late)
+            for one in plan.allocations:
+                job, spec = view.jobs[one.job], view.slot_nodes[one.slots.bit_length() - 1].spec
+                lasts = self.lasts(job, one.task or 0, self._of_node[spec.name][1])
+                wake = min(wake, view.now + lasts + max(1, lasts // NOTICED))
         return wake if wake < NEVER else None
 
     # Places

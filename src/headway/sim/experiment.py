@@ -20,7 +20,7 @@ from headway.model.node import NodeSpec
 from headway.model.power import Switching
 from headway.model.renting import Renting
 from headway.model.schedule import Schedule
-from headway.model.site import SiteTerms
+from headway.model.site import SiteTerms, check_sites
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
@@ -140,6 +140,7 @@ def run(
     find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
     if decider and not isinstance(policy, str):
         raise InvalidInput("policy", text, "the name of a policy that the decider has")
+    check_sites(find(text), [*(node.site for node in nodes), *(one.name for one in sites)])
     slots = sum(node.slots for node in nodes)
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
