@@ -112,6 +112,7 @@ PREFERRING = [
     "sites:top=prefer",
     "sites:top=prefer,adaptive=false,order=west",
     "sites:top=prefer,estimate=0.9,check=0.000005",
+    "sites:top=prefer,queue=due",
 ]
 """Sites in order of preference; worlds draw none of them."""
 IN_SITES = [

@@ -10,7 +10,7 @@ Source: Kim12, 4.3 and 5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace, merge, nsmallest
 from statistics import NormalDist
@@ -24,6 +24,7 @@ from headway.model.plan import Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
 from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
 from headway.model.value import value
+from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
@@ -31,6 +32,8 @@ RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
 
 MEAN: Final = "mean"
+RELEASE: Final = "release"
+QUEUES: Final = (RELEASE, "due")
 MEDIAN: Final = 0.5
 
 NOTICED: Final = 16
@@ -72,6 +75,9 @@ class Prefer:
             they are preferred in the order of the cluster file, else in the order in which they have joined.
         check: delays are looked for so often, in seconds of the clock; 0: whenever something happens, and when a task
             runs longer than it was expected to.
+        queue: in which order the tasks of different jobs are placed anew. release: those of the job that came first
+            (Kim12). due: those of the job that is due first; and all is placed anew when a job comes that would be late
+            behind the others.
 
     Source: Kim12, 4.3. Reading: of a task in time nowhere the paper says nothing where no cloud is left.
     """
@@ -80,6 +86,7 @@ class Prefer:
     adaptive: bool = True
     order: str = ""
     check: float = 0.0
+    queue: str = RELEASE
 
     def __post_init__(self) -> None:
         if self.estimate != MEAN:
@@ -91,6 +98,8 @@ class Prefer:
                 raise InvalidInput("estimate", self.estimate, "mean, or a number between 0 and 1")
         if not 0 <= self.check <= 1e9:
             raise InvalidInput("check", self.check, "seconds, 0 to 1e9")
+        if self.queue not in QUEUES:
+            raise InvalidInput("queue", self.queue, " or ".join(QUEUES))
         names = self.order.split("/") if self.order else []
         for place, name in enumerate(names):
             if not name or name in names[:place]:
@@ -253,9 +262,13 @@ class Round:
         return min(max(run_time, 1) + startup, LONGEST)
 
     def _expected(self, job: JobView, spec: NodeSpec) -> Duration:
-        """How long a task of mean size runs: in the mean, or with some deviations more if a quantile is asked for."""
+        """How long a task of mean size runs: in the mean, or with some deviations more if a quantile is asked for.
+
+        Of an estimate that nothing confirms yet half of it counts as the deviation (`RunTimes`). What was predicted is
+        the quantile already.
+        """
         run_time = job.time_on(spec)
-        if self._deviations and job.times:
+        if self._deviations and not job.predicted:
             times = job.times.get(spec.node_class) or job.observed
             if times is not None and times.mean:
                 run_time += round(self._deviations * times.spread * (run_time / times.mean))
@@ -269,17 +282,25 @@ class Round:
         plan = view.plan()
         lacking = self._lacking()
         if view.agenda and self._looks_for_delays and self._is_endangered():
-            jobs = {number: view.jobs[number] for agenda in view.agenda.values() for _, number, _ in agenda}
-            jobs |= {job.id: job for job in lacking}
-            ordered = sorted(jobs.values(), key=_by_order)
-            self._place_all(plan, [(job, list(ready_tasks(job, job.ready))) for job in ordered], {})
+            self._place_anew(plan, lacking)
         elif lacking:
-            self._place_all(plan, [(job, _without_place(job)) for job in lacking], view.agenda)
+            late = self._place_all(plan, [(job, _without_place(job)) for job in lacking], view.agenda)
+            if late and view.agenda and self.policy.adaptive and self.policy.queue == "due":
+                plan.promises.clear()
+                self._place_anew(plan, lacking)
         wake = self._follow(plan)
         plan.wake = self._next_look(plan, wake)
         if view.recording:
             self._explain(plan)
         return plan
+
+    def _place_anew(self, plan: Plan, lacking: Iterable[JobView]) -> None:
+        """Promise all tasks that wait other starts, those of jobs that have none yet among them."""
+        view = self.view
+        jobs = {number: view.jobs[number] for agenda in view.agenda.values() for _, number, _ in agenda}
+        jobs |= {job.id: job for job in lacking}
+        ordered = sorted(jobs.values(), key=by_due if self.policy.queue == "due" else _by_order)
+        self._place_all(plan, [(job, list(ready_tasks(job, job.ready))) for job in ordered], {})
 
     def _lacking(self) -> list[JobView]:
         """The jobs with ready tasks that have no place, or a rigid one whose site is too small now; as submitted."""
@@ -400,13 +421,13 @@ class Round:
 
     def _place_all(
         self, plan: Plan, work: list[tuple[JobView, list[int]]], kept: Mapping[str, Sequence[Entry]]
-    ) -> None:
-        """Promise tasks of some jobs starts, in order.
+    ) -> bool:
+        """Promise tasks of some jobs starts, in order; returns whether one is late.
 
         Args:
             kept: what keeps its place.
         """
-        free = self._free_at()
+        late, free = False, self._free_at()
         for site in self.sites:
             self._lay(site, free, kept)
             site.begin(free)
@@ -422,6 +443,7 @@ class Round:
                 name = of[fit[1].slots[0]].spec.name
                 fit[0].take(fit[1])
                 start = fit[1].start
+                late = late or fit[1].end > job.due
                 agenda.setdefault(name, []).append((start, job.id, task))
                 if job.planned.get(task) != (start, name):
                     plan.promise(job.id, start, len(fit[1].slots), task, name)
@@ -433,6 +455,7 @@ class Round:
         for entries in agenda.values():
             entries.sort()
         self._agenda = agenda
+        return late
 
     def _lay(self, site: Site, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
         """Let what keeps its place at a site take its slots, in order of the promised starts."""

@@ -16,7 +16,7 @@ from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Policy, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, Demand, Site, served_by, why
-from headway.policies.prefer import MEAN, Prefer
+from headway.policies.prefer import MEAN, RELEASE, Prefer
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""
@@ -138,27 +138,30 @@ def sites(
     adaptive: bool = True,
     order: str = "",
     check: float = 0.0,
+    queue: str = RELEASE,
 ) -> Policy:
     """Clusters of several sites: jobs are dealt to pools, or tasks queued at sites in order of preference.
 
     Args:
         top: prefer: tasks are queued at the first site where they end in time, see `Prefer`, whose parameters are
-            `estimate`, `adaptive`, `order` and `check`. Otherwise jobs are dealt, see `Sites`, whose are the others.
+            `estimate`, `adaptive`, `order`, `check` and `queue`. Otherwise jobs are dealt, see `Sites`, whose are the
+            others.
 
     Raises:
         InvalidInput: a value is not allowed, or belongs to the other kind.
     """
     prefers = top == PREFER
-    own = {"each": each, "at": at} if prefers else {"estimate": estimate, "order": order, "check": check}
+    of_prefer = {"estimate": estimate, "order": order, "check": check, "queue": queue}
+    own = {"each": each, "at": at} if prefers else of_prefer
     for field, given in own.items():
         if given != _DEFAULTS[field]:
             allowed = f"nothing, with top={PREFER}: all sites have one queue" if prefers else f"only with top={PREFER}"
             raise InvalidInput(field, given, allowed)
-    return Prefer(estimate, adaptive, order, check) if prefers else Sites(top, each, at, per_instant)
+    return Prefer(estimate, adaptive, order, check, queue) if prefers else Sites(top, each, at, per_instant)
 
 
 PREFER: Final = "prefer"
-_DEFAULTS: Final = {"each": "easy", "at": "", "estimate": MEAN, "order": "", "check": 0.0}
+_DEFAULTS: Final = {"each": "easy", "at": "", "estimate": MEAN, "order": "", "check": 0.0, "queue": RELEASE}
 
 
 def _check(field: str, given: str, text: str) -> None:

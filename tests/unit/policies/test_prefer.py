@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,15 +12,15 @@ from headway import NodeSpec, Schedule, simulate, workload_of
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.metrics.places import site_uses
-from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, SitesChosen, TaskEnded, Woke
+from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, SitesChosen, TaskEnded, TaskStarted, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Bag, JobSpec, Kind, Rigid, TaskSpec, Workflow
-from headway.model.outcome import Outcome as Ended
 from headway.model.site import SiteTerms
 from headway.model.snapshot import RunTimes, quantile_of
 from headway.model.workload import BagTimes, Workload, workload_us
 from headway.policies import registry
 from headway.policies.prefer import Prefer
+from headway.sim.kernel import Simulation
 
 GRID, PRIVATE = NodeSpec("g", slots=2, site="grid"), NodeSpec("p", slots=4, site="private")
 
@@ -74,6 +75,7 @@ def at_sites(scheduler: Scheduler, job: int) -> dict[str, list[int]]:
         ("sites:top=prefer,order=grid/grid", ["order", "each once"]),
         ("sites:top=prefer,check=-1", ["check", "-1", "0 to 1e9"]),
         ("sites:top=prefer,each=heft", ["each", "heft", "with top=prefer: all sites have one queue"]),
+        ("sites:top=prefer,queue=priority", ["queue", "priority", "release or due"]),
         ("sites:top=rr,order=grid", ["order", "grid", "only with top=prefer"]),
         ("sites:top=best", ["top", "best", "rr, lb, fill, prefer"]),
         ("sites:top=prefer,adaptive=maybe", ["adaptive", "true or false"]),
@@ -179,7 +181,7 @@ def test_tasks_of_workflows_are_placed_when_those_before_them_have_ended() -> No
     graph = (TaskSpec(10 * SECOND, 2), TaskSpec(5 * SECOND, 8, after=(0,)))
     submit(scheduler, Workflow(0, graph=graph, due=60 * SECOND))
     assert at_sites(scheduler, 0) == {"grid": [0]}
-    scheduler.handle(TaskEnded(10 * SECOND, 0, 0, 1, Ended.SUCCEEDED))
+    scheduler.handle(TaskEnded(10 * SECOND, 0, 0, 1, Outcome.SUCCEEDED))
     scheduler.handle(Woke(10 * SECOND))
     assert at_sites(scheduler, 0) == {"private": [1]}
     scheduler.check()
@@ -236,6 +238,21 @@ def test_what_waits_behind_a_delay_goes_elsewhere_in_time() -> None:
     assert schedule.kills == 0
 
 
+def test_a_job_that_is_due_sooner_goes_first_if_that_is_asked_for() -> None:
+    """Behind what waits the second job would be late; before it, both are in time."""
+    jobs = workload_of(release=[0, 1], tasks=[8, 2], runtime=[10, 10], estimate=[10, 10], due=[60, 25])
+    nodes = [GRID, NodeSpec("p", site="private", speed=0.25)]
+    late, in_time = (simulate(jobs, nodes, f"sites:top=prefer,queue={queue}") for queue in ("release", "due"))
+    assert list(late.end / SECOND) == [40, 50]
+    assert list(in_time.end / SECOND) == [50, 20]
+
+
+def test_an_estimate_that_nothing_confirms_is_doubted_too() -> None:
+    """With 0.9, a task of 10 s is expected to end by 18 s, so that two rounds are not over at 30 s."""
+    schedule = simulate(bag(4, 10, due=30), [GRID, PRIVATE], "sites:top=prefer,estimate=0.9", record=True)
+    assert ran_at(schedule) == {"grid": 2, "private": 2}
+
+
 def test_delays_are_noticed_at_the_next_check_only() -> None:
     every = late("sites:top=prefer,check=13")
     assert every.start[1] == 13 * SECOND
@@ -286,6 +303,41 @@ def test_a_dumped_state_goes_on_with_the_same_places() -> None:
         one.handle(SitesChosen(SECOND, (SiteTerms("grid"),)))
         one.handle(Woke(SECOND))
     assert again.dump() == scheduler.dump()
+
+
+@pytest.mark.parametrize("at", [5, 12, 31, 50])
+def test_what_is_foreseen_comes_true(at: int) -> None:
+    """Of tasks that run, and of those that still wait for their site to let them begin."""
+    chance = Random(1)
+    run_times = [chance.randint(5, 40) for _ in range(20)]
+    terms = {"runtime": run_times, "estimate": run_times, "due": [chance.randint(40, 160) for _ in run_times]}
+    jobs = workload_of(release=sorted(chance.randint(0, 30) for _ in run_times), tasks=[2] * 20, **terms)
+    sites = (SiteTerms("private", 7 * SECOND), SiteTerms("grid", 3 * SECOND))
+    simulation = Simulation(jobs, [GRID, PRIVATE], registry.find, "sites:top=prefer", sites=sites)
+    simulation.advance(at * SECOND)
+    state = simulation.scheduler.dump()
+    done = simulation.run()
+    there = [job.spec.id for job in state.jobs]
+    future = Simulation.from_state(state, registry.find, left=None).run()
+    come = [int(label) for label in future.label.tolist()]
+    assert sorted(come) == sorted(there)
+    if max(there) == 19:  # all have come
+        assert dict(zip(come, future.end.tolist(), strict=True)) == {job: done.end[job] for job in there}
+
+
+def test_a_task_that_is_known_to_have_begun_does_not_wait_for_its_site_again() -> None:
+    reporting = NodeSpec("c", site="cloud", reports_start=True)
+    scheduler = core(reporting, sites=(SiteTerms("cloud", 20 * SECOND),))
+    submit(scheduler, Bag(0, estimate=10 * SECOND, tasks=1))
+    attempt = scheduler.state.jobs[0].attempts[0]
+    assert attempt.expected_end == 30 * SECOND
+    before = Simulation.from_state(scheduler.dump(), registry.find).run()
+    assert before.end[0] == 30 * SECOND
+    scheduler.handle(TaskStarted(6 * SECOND, 0, 0, 1))
+    assert attempt.expected_end == 16 * SECOND
+    assert Simulation.from_state(scheduler.dump(), registry.find).run().end[0] == 16 * SECOND
+    scheduler.handle(TaskEnded(18 * SECOND, 0, 0, 1, Outcome.SUCCEEDED))
+    scheduler.check()
 
 
 # Cost
