@@ -609,7 +609,7 @@ class Round:
             if job.id in starting:
                 continue
             if job.id in first:
-                plan.pass_over(job.id, Reason.NO_ROOM_NOW, max(view.now, first[job.id]))
+                plan.pass_over(job.id, Reason.SITE_BUSY, max(view.now, first[job.id]))
             else:
                 plan.pass_over(job.id, Reason.NEVER_FITS)
 

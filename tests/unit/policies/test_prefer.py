@@ -288,7 +288,7 @@ def test_why_tasks_are_where_they_are() -> None:
         "and it is due in 23 s. Sites by preference: grid, private"
     )
     explained = scheduler.explain(1)
-    assert explained.reason.name == "NO_ROOM_NOW"
+    assert explained.reason.name == "SITE_BUSY"
     assert explained.start == 11 * SECOND
     scheduler.check()
 
