@@ -39,6 +39,12 @@ MEDIAN: Final = 0.5
 NOTICED: Final = 16
 """A delay is looked at when it is a sixteenth of a run time, and each time that it has doubled."""
 
+FEW: Final = 100
+"""While no more tasks wait, delays are looked for in each round."""
+
+LOOKED_AT: Final = 25
+"""While more wait, so many are looked at for each task that ends."""
+
 PASSED_OVER_MAX: Final = 100
 """So many tasks of a site let later ones go first at most in a round, because a slot is too slow for them."""
 
@@ -74,7 +80,8 @@ class Prefer:
         order: names of sites, separated by slashes, the preferred one first; the others come behind them. Without it
             they are preferred in the order of the cluster file, else in the order in which they have joined.
         check: delays are looked for so often, in seconds of the clock; 0: whenever something happens, and when a task
-            runs longer than it was expected to.
+            runs longer than it was expected to. While more than 100 tasks wait, that is less often, so that for each
+            task that ends no more than about 25 tasks are looked at.
         queue: in which order the tasks of different jobs are placed anew. release: those of the job that came first
             (Kim12). due: those of the job that is due first; and all is placed anew when a job comes that would be late
             behind the others.
@@ -281,7 +288,7 @@ class Round:
         view = self.view
         plan = view.plan()
         lacking = self._lacking()
-        if view.agenda and self._looks_for_delays and self._is_endangered():
+        if view.agenda and self._looks_for_delays() and self._is_endangered():
             self._place_anew(plan, lacking)
         elif lacking:
             late = self._place_all(plan, [(job, _without_place(job)) for job in lacking], view.agenda)
@@ -341,10 +348,23 @@ class Round:
 
     # Delays
 
-    @property
+    def _period(self) -> Duration:
+        """How often delays are looked for: at the multiples of a power of two of microseconds; 0: in each round.
+
+        The number of tasks that wait, over how many may be looked at for each that ends, is how many end meanwhile.
+        """
+        if self.policy.check:
+            return from_seconds(self.policy.check)
+        running, waiting = self.view.running, sum([len(agenda) for agenda in self._agenda.values()])
+        if waiting <= FEW or not running:
+            return 0
+        run_times = sum([end - attempt.start for end, _, _, attempt in running])
+        period: int = waiting * run_times // (LOOKED_AT * len(running) ** 2)
+        return 1 << period.bit_length()
+
     def _looks_for_delays(self) -> bool:
-        policy = self.policy
-        return policy.adaptive and (not policy.check or self.view.now % from_seconds(policy.check) == 0)
+        period = self._period() if self.policy.adaptive else 0
+        return self.policy.adaptive and (not period or self.view.now % period == 0)
 
     def _is_endangered(self) -> bool:
         """Whether something that waits would end too late where it is, and would not if there were no delay."""
@@ -398,9 +418,9 @@ class Round:
         """
         view, policy = self.view, self.policy
         waits = any(self._agenda.values())
-        if waits and policy.adaptive and policy.check:
-            every = from_seconds(policy.check)
-            wake = min(wake, (view.now // every + 1) * every)
+        period = self._period() if waits and policy.adaptive else 0
+        if period:
+            wake = min(wake, (view.now // period + 1) * period)
         elif waits and policy.adaptive:
             for end, _, _, attempt in view.running:
                 late = max(1, (end - attempt.start) // NOTICED)
