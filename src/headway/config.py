@@ -4,6 +4,7 @@
 [[site]]           # a place under one engine; sites of this machine need no table
 name = "cellar"
 engine = "local"   # what runs tasks there: local, dask, slurm, or what a package adds; default "local"
+startup = 0        # how long a task holds its slots there before it begins: seconds, or "2m"; default 0
 
 [[node]]
 name = "big"       # unique in the cluster
@@ -62,6 +63,9 @@ margin = "60s"     # given back so long before more would have to be paid; defau
 Where sites differ, write [[power]] instead, once for each site, with `site = "cellar"`; one without it is for all
 others.
 
+The sites are preferred in the order of their tables, by a policy that prefers sites (`sites:top=prefer`). Those without
+a table come last.
+
 Dask and Slurm find their nodes by themselves: no [[node]] names such a site. What else its table has is said by the
 engine (`headway.engines.registry`); a relative folder counts from the file's own.
 
@@ -104,6 +108,7 @@ from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, No
 from headway.model.power import LIMIT, Switching
 from headway.model.renting import DAY, MACHINES_MAX, MARGIN, MINIMUM, PRICE_MAX, UNIT, Money, Offer, Renting
 from headway.model.renting import LIMIT as RENTING_LIMIT
+from headway.model.site import SiteTerms
 from headway.times import seconds_of, span_of
 
 if TYPE_CHECKING:
@@ -313,6 +318,15 @@ def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
     return _read(path).sites
 
 
+def read_terms(path: str | Path) -> tuple[SiteTerms, ...]:
+    """What policies know of the sites of a cluster file that have a table, the preferred one first.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return _read(path).terms
+
+
 def _text(path: str | Path) -> str:
     """What a cluster file says."""
     try:
@@ -468,6 +482,21 @@ def parse_sites(text: str, *, source: str = "cluster", base: Path = Path()) -> t
     return _parse(text, source, base).sites
 
 
+def parse_terms(text: str, *, source: str = "cluster", base: Path = Path()) -> tuple[SiteTerms, ...]:
+    """The same of the text of a cluster file; `source` is what errors call it.
+
+    Args:
+        base: where relative folders count from.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
+    >>> parse_terms('[[site]]\\nname = "cellar"\\nstartup = "2m"\\n[[node]]\\nname = "a"\\nsite = "cellar"')
+    (SiteTerms(name='cellar', startup=120000000),)
+    """
+    return _parse(text, source, base).terms
+
+
 class _Parsed(NamedTuple):
     """What a cluster file says: None of `renting`: nothing of it."""
 
@@ -476,6 +505,7 @@ class _Parsed(NamedTuple):
     switching: tuple[Switching, ...]
     sites: tuple[SiteSpec, ...]
     renting: Renting | None
+    terms: tuple[SiteTerms, ...]
 
 
 def _read(path: str | Path) -> _Parsed:
@@ -502,7 +532,7 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
         ) from error
     for key in (key for key in content if key not in _KEYS):
         raise InvalidInput("key", key, ", ".join(_KEYS), source=source, hint=did_you_mean(key, _KEYS))
-    sites, finding = _sites(content, text, source, base)
+    sites, finding, terms = _sites(content, text, source, base)
     tables = content.get("node", [] if finding else None)
     if not isinstance(tables, list) or not (tables or finding) or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("node", tables, "one [[node]] table or more", source=source)
@@ -531,21 +561,24 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
             raise InvalidInput("name", name, allowed, source=source, line=line, hint=hint)
     network = _network(content, found, sites, text, source)
     switching = _switching(content, found, finding, text, source)
-    return _Parsed(tuple(found), network, switching, tuple(sites.values()), _renting(content, found, text, source))
+    renting = _renting(content, found, text, source)
+    return _Parsed(tuple(found), network, switching, tuple(sites.values()), renting, terms)
 
 
 def _sites(
     content: Mapping[str, Any], text: str, source: str, base: Path
-) -> tuple[dict[str, SiteSpec], dict[str, SiteSpec]]:
-    """The sites that have a table, by name; and those of them whose engine finds their nodes."""
+) -> tuple[dict[str, SiteSpec], dict[str, SiteSpec], tuple[SiteTerms, ...]]:
+    """The sites that have a table, by name; those of them whose engine finds their nodes; and the terms of all."""
     tables = content.get("site", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("site", tables, "[[site]] tables", source=source)
     sites: dict[str, SiteSpec] = {}
     finding: dict[str, SiteSpec] = {}
+    terms: list[SiteTerms] = []
     for number, table in enumerate(tables):
         try:
             one, finds = _site(table, base, sites)
+            terms.append(SiteTerms(one.name, _startup_of(table)))
             if len(sites) == SITES_MAX:
                 raise InvalidInput("name", one.name, f"no more than {SITES_MAX} sites in all")
             sites[one.name] = one
@@ -554,7 +587,15 @@ def _sites(
         except InvalidInput as flaw:
             line = _line(text, "site", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
-    return sites, finding
+    return sites, finding, tuple(terms)
+
+
+def _startup_of(table: Mapping[str, Any]) -> Duration:
+    """How long a task at a site takes before it begins."""
+    startup = table.get("startup", 0)
+    if not _is_span(startup):
+        raise InvalidInput("startup", startup, _SPAN)
+    return from_seconds(seconds_of(startup, "startup"))
 
 
 def _site(table: Mapping[str, Any], base: Path, others: Mapping[str, SiteSpec]) -> tuple[SiteSpec, bool]:
@@ -566,7 +607,7 @@ def _site(table: Mapping[str, Any], base: Path, others: Mapping[str, SiteSpec]) 
         raise InvalidInput("name", name, _NAME)
     if not isinstance(engine, str):
         raise InvalidInput("engine", engine, f"one of {', '.join(registry.names())}, in quotes")
-    options = {field: value for field, value in table.items() if field not in ("name", "engine")}
+    options = {field: value for field, value in table.items() if field not in ("name", "engine", "startup")}
     found = registry.site(name, engine, options, base)
     if name in others:
         raise InvalidInput("name", name, "a name that no other site has")

@@ -49,6 +49,7 @@ from headway.model.instant import SECOND
 from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.power import Switching
+from headway.model.site import SiteTerms
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
 from headway.web.api import Api
@@ -98,6 +99,7 @@ class Settings:
         network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
+        terms: what policies know of sites, the preferred one first; None: as in the last run, at first nothing.
         quotas: what bounds users.
         alerts: whom to tell before a job is late; None: nobody.
         arrivals: whether forecasts count on jobs that will come, as jobs came lately.
@@ -116,6 +118,7 @@ class Settings:
     network: Network | None = None
     switching: tuple[Switching, ...] | None = None
     sites: tuple[SiteSpec, ...] | None = None
+    terms: tuple[SiteTerms, ...] | None = None
     quotas: Quotas = field(default_factory=Quotas)
     tls: tuple[Path, Path] | tuple[()] | None = None
     alerts: AlertSettings | None = None
@@ -240,6 +243,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 network=settings.network,
                 switching=settings.switching,
                 bounds=settings.quotas.slots(tokens.roles()),
+                sites=settings.terms,
                 facts={CHOSEN_SITES: _text_of(specs)},
             )
             await driver.services.open()

@@ -47,6 +47,31 @@ slots = 2
 """
 
 
+EVERY = """\
+[[site]]
+name = "desk"
+
+[[site]]
+name = "cellar"
+engine = "dask"
+address = "{address}"
+tls = "tls"
+folder = "{folder}"
+
+[[site]]
+name = "hpc"
+engine = "slurm"
+partition = "main"
+folder = "shared"
+poll = 0.5
+startup = 5
+
+[[node]]
+name = "here"
+site = "desk"
+"""
+
+
 def told(up: Up, *words: str) -> Any:
     done = headway(words[0], "--data", up.data, "--json", *words[1:])
     assert done.returncode == 0, done.stderr
@@ -167,5 +192,38 @@ def test_nodes_of_slurm_and_this_machine_are_two_sites_also_after_a_crash(tmp_pa
         until(lambda: "Slurm does not answer" in gone(up).get("slurm", ""))
         slurm.start_controller()
         until(lambda: gone(up) == {})
+    finally:
+        up.stop()
+
+
+def test_tasks_of_one_bag_run_at_three_sites_in_order_of_preference(
+    tmp_path: Path, dask: Processes, slurm: Cluster
+) -> None:
+    """By their estimates two tasks end in time on the slot here and four with Dask, so two go to Slurm.
+
+    The tasks really are short, and nothing is placed anew: so it does not matter how fast this machine is.
+    """
+    (tmp_path / "there").mkdir()
+    up = Up(tmp_path, EVERY.format(address=dask.address, folder=tmp_path / "there"))
+    up.start("--policy", "sites:top=prefer,adaptive=false")
+    every = {"m1": ("cellar", "dask", True, 2), "here": ("desk", "local", True, 1)}
+    every |= dict.fromkeys(NODES, ("hpc", "slurm", True, CPUS))
+    try:
+        until(lambda: nodes(up) == every)
+        words = ["--tasks", "8", "--estimate", "10m", "--due", "25m", "--", "sh", "-c", "sleep 3; echo $HEADWAY_NODE"]
+        job = told(up, "submit", *words)["job"]
+        done = headway("result", "--data", up.data, job, "--wait")
+        assert done.returncode == 0, done.stderr
+        ran = sorted("hpc" if node in NODES else node for node in done.stdout.split())
+        assert ran == ["here"] * 2 + ["hpc"] * 2 + ["m1"] * 4
+        long = told(up, "submit", "--tasks", "8", "--estimate", "10m", "--due", "25m", "--", "sleep", "1000")["job"]
+        why = told(up, "explain", str(long))["why_pool"]
+        assert "1 task runs at site desk; " in why
+        assert "1 task waits at site desk, which comes first; 2 tasks wait at site cellar" in why
+        assert headway("cancel", "--data", up.data, long).returncode == 0
+        wrong = headway("policy", "--data", up.data, "sites:top=prefer,order=cellar/moon")
+        assert wrong.returncode
+        assert "moon" in wrong.stderr
+        assert "desk, cellar, hpc" in wrong.stderr
     finally:
         up.stop()

@@ -48,6 +48,7 @@ from headway.model.events import (
     Outcome,
     PeriodChosen,
     PolicyChosen,
+    SitesChosen,
     SlotsBounded,
     TaskEnded,
     TaskSaved,
@@ -61,6 +62,7 @@ from headway.model.events import (
 from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import Capabilities, NodeSpec, Power, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
+from headway.model.site import SiteTerms
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
 from headway.model.tier import Tier
@@ -107,6 +109,13 @@ ONE_OF_EACH = list({policy.partition(":")[0]: policy for policy in reversed(POLI
 """Each of them once, without its variants."""
 PLANNERS = ["heft:holes=best,order=workflow", "peft"]
 """Variants of heft; they are not among POLICIES, from which worlds draw."""
+PREFERRING = [
+    "sites:top=prefer",
+    "sites:top=prefer,adaptive=false,order=west",
+    "sites:top=prefer,estimate=0.9,check=0.000005",
+    "sites:top=prefer,queue=due",
+]
+"""Sites in order of preference; worlds draw none of them."""
 IN_SITES = [
     "sites:top=rr,each=easy",
     "sites:each=conservative",
@@ -1109,6 +1118,8 @@ def live(
     each = 1 if policy.startswith("chaos") else 3
     world = World(seed, policy, watch, decided=decided, services=services, bounded=bounded, each=each)
     ahead = world.chance.choice([0, 0, 2])  # then a long bag, whose tasks are launched ahead of their turn
+    if policy in PREFERRING:
+        world.feed(SitesChosen(0, (SiteTerms("west"), SiteTerms("east", world.seed % 4))))
     world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead, site=SITES["a"])))
     if ahead:
         world.jobs[0] = Bag(0, tasks=40)
@@ -1233,7 +1244,7 @@ def test_what_must_hold_under_a_top_level_that_is_wrong() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", [*POLICIES, *IN_SITES, *PLANNERS])
+@pytest.mark.parametrize("policy", [*POLICIES, *IN_SITES, *PLANNERS, *PREFERRING])
 def test_what_must_hold_under_every_policy(policy: str) -> None:
     worlds = [attempt(seed, policy, in_calm=policy) for seed in range(4)]
     ends = Counter(status for world in worlds for status in world.concluded.values())
@@ -1391,7 +1402,7 @@ def test_nobody_waits_for_what_will_not_run() -> None:
     attempt(2211, "measy:order=widest,threshold=1", in_calm="measy:order=widest,threshold=1")
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, *PLANNERS, "chaos:5"])
+@pytest.mark.parametrize("policy", [*POLICIES, *PLANNERS, *PREFERRING, "chaos:5"])
 def test_policies_are_pure(policy: str) -> None:
     attempt(1000, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
 

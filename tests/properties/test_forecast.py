@@ -35,7 +35,7 @@ def texts() -> list[str]:
         few = ["steps=50,first=200"] if offer.name == "anneal" else []  # how good its order is does not matter here
         needed = ",".join([*few, *(f"{known.name}=5" for known in offer.parameters if known.required)])
         named.append(f"{offer.name}:{needed}" if needed else offer.name)
-    return [*named, "tempo:kill=false", "deadline:emergency=1", "easy:order=weighted,depth=3"]
+    return [*named, "sites:top=prefer", "tempo:kill=false", "deadline:emergency=1", "easy:order=weighted,depth=3"]
 
 
 POLICIES = [text for text in texts() if not uses_tiers(registry.find(text))]

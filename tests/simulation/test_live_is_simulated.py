@@ -31,6 +31,7 @@ from headway.model.job import Kind, TaskSpec, Workflow
 from headway.model.network import NO_NETWORK, Link, LinkTerms, Network, Routes, place_of
 from headway.model.node import NodeSpec, Power
 from headway.model.plan import PlanRecord
+from headway.model.site import SiteTerms
 from headway.model.slots import of_numbers
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
@@ -112,8 +113,15 @@ def workflows(seed: int, jobs: int) -> Workload:
 class TimedEngine(FakeEngine):
     """Ends each attempt when the workload says, with its progress on two tiers as in the simulator."""
 
-    def __init__(self, workload: Workload, clock: ManualClock, network: Network = NO_NETWORK) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        clock: ManualClock,
+        network: Network = NO_NETWORK,
+        sites: tuple[SiteTerms, ...] = (),
+    ) -> None:
         super().__init__()
+        self._startup = {one.name: one.startup for one in sites}
         world, jobs = World(), len(workload)
         cpu, losses = world.tiers.cpu_use(workload, world.seed).tolist(), world.tiers.losses(jobs, world.seed)
         self._places = Places(cpu, losses, world.tiers.gains(workload.width, world.seed))
@@ -146,6 +154,7 @@ class TimedEngine(FakeEngine):
             for before, size in zip(graph[task].after, graph[task].sends, strict=True):
                 sent = self._routes.time(size, place_of(self._where[job, before]), place_of(here))
                 now = max(now, self._ended[job, before] + sent)
+        now += max(self._startup.get(member.node, 0) for member in assignment.members)  # sites are named as nodes
         running = Running(job - 1, task, attempt, of_numbers(seats), assignment.tier, now, lasts)
         if (job, task) in self._kept:
             left, total = self._kept[job, task]
@@ -227,13 +236,14 @@ async def run_live(
     nodes: tuple[NodeSpec, ...] = CLUSTER,
     network: Network = NO_NETWORK,
     bounds: Mapping[str, int] | None = None,
+    sites: tuple[SiteTerms, ...] = (),
 ) -> list[Event]:
     clock = ManualClock()
-    engine = TimedEngine(workload, clock, network)
+    engine = TimedEngine(workload, clock, network, sites)
     driver = Driver(
         Journal(folder), engine, clock, registry.find, DriverSettings(policy=policy, decider=decider), asking=asked
     )
-    await driver.start(nodes, network=network, bounds=bounds)
+    await driver.start(nodes, network=network, bounds=bounds, sites=sites)
     jobs = list(specs(workload, movable=True))
     while jobs or driver.open:
         wakes = (from_seconds(seconds) for seconds in clock.alarms)
@@ -344,6 +354,21 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
     Simulation(workload, IN_SITES, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=IN_SITES))
     assert told(live, first=1) == told(simulated, first=0)
+
+
+@sizes
+@pytest.mark.parametrize("decider", ["", "http://there"])
+@pytest.mark.parametrize("load", ["mixed", "workflows"])
+@pytest.mark.parametrize("more", ["", ",adaptive=false,order=fast", ",estimate=0.9,check=7"])
+def test_preferred_sites_decide_alike_too(more: str, load: str, decider: str, jobs: int, tmp_path: Path) -> None:
+    """The sites and how long tasks take there before they begin reach the live driver, and deciders."""
+    workload = mixed_workload(9, jobs, widest=3) if load == "mixed" else workflows(4, jobs // 3)
+    sites = (SiteTerms("slow"), SiteTerms("fast", 3 * SECOND))
+    policy, simulated = f"sites:top=prefer{more}", list[Event]()
+    Simulation(workload, IN_SITES, registry.find, policy, journal=simulated, sites=sites).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=IN_SITES, sites=sites))
+    assert told(live, first=1) == told(simulated, first=0)
+    assert len(told(live, first=1)) == int(workload.tasks.sum()) + len(workload)
 
 
 @pytest.mark.thorough

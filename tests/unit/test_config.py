@@ -17,6 +17,7 @@ from headway.config import (
     parse_renting,
     parse_sites,
     parse_switching,
+    parse_terms,
     read_cluster,
     read_network,
     read_renting,
@@ -32,6 +33,7 @@ from headway.model.network import NO_NETWORK, Link, LinkTerms, Network
 from headway.model.node import Capabilities, NodeSpec
 from headway.model.power import Switching
 from headway.model.renting import HOUR, MARGIN, UNIT, Offer, Renting
+from headway.model.site import SiteTerms
 
 LESS = Capabilities(tiers=False, adopts=False)
 
@@ -323,6 +325,36 @@ def test_a_file_may_have_no_nodes_where_an_engine_finds_them() -> None:
     assert parse_network(f'{SLURM}{cellar}[[link]]\nbetween = ["hpc", "cellar"]\nlatency = 1').links == (
         Link("hpc", "cellar", LinkTerms(SECOND)),
     )
+
+
+TWO_SITES = """\
+[[site]]
+name = "cellar"
+startup = "2m"
+
+[[site]]
+name = "attic"
+
+[[node]]
+name = "a"
+site = "attic"
+
+[[node]]
+name = "b"
+site = "cellar"
+"""
+
+
+def test_sites_are_preferred_in_the_order_of_their_tables() -> None:
+    assert parse_terms(TWO_SITES) == (SiteTerms("cellar", 120 * SECOND), SiteTerms("attic"))
+    assert parse_sites(TWO_SITES) == (SiteSpec("cellar"), SiteSpec("attic"))
+    assert parse_terms(NODE) == ()
+
+
+@pytest.mark.parametrize("startup", ["-1", '"soon"', "true", "1e10"])
+def test_the_time_until_a_task_begins_is_a_span(startup: str) -> None:
+    with pytest.raises(InvalidInput, match=r"c:3: startup is .*; allowed: seconds, 0 to 1e9, or a duration"):
+        parse_terms(TWO_SITES.replace('"2m"', startup), source="c")
 
 
 def test_a_file_of_nodes_alone_has_no_sites() -> None:

@@ -49,6 +49,7 @@ ReasonName = Literal[
     "NOT_SERVED",
     "REFUSED",
     "NOT_NEEDED_YET",
+    "SITE_BUSY",
     "SLOTS_KEPT",
     "BEHIND_PRIORITY",
     "TASKS_DEPEND",

@@ -8,7 +8,7 @@ from typing import Final
 
 from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord, blocked, placed
 from headway.errors import Contradiction
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind, Workflow, flaw
 from headway.model.network import BANDWIDTH_RANGE, Network
 from headway.model.node import node_flaw
@@ -111,9 +111,10 @@ def _check_planned(job: JobRecord, path: str, up: Collection[str]) -> None:
     """
     spec, running = job.spec, {attempt.task for attempt in job.attempts}
     tasks = spec.tasks if spec.kind is Kind.WORKFLOW else 0
+    places = 0 if spec.kind is Kind.SERVICE else spec.tasks
     for kept in job.planned:
-        can_wait = 0 <= kept.task < tasks and kept.task not in running and kept.task not in job.dropped
-        _must(can_wait and not job.cancelled, path, "planned", kept.task, "tasks of the workflow that wait")
+        can_wait = 0 <= kept.task < places and kept.task not in running and kept.task not in job.dropped
+        _must(can_wait and not job.cancelled, path, "planned", kept.task, "tasks that wait")
         _must(-NEVER < kept.start < NEVER, path, "planned", kept.start, _TIME)
         _must(kept.node in up, path, "planned", kept.node, "names of nodes of its pool that are up")
     _must(len({kept.task for kept in job.planned}) == len(job.planned), path, "planned", len(job.planned), "one a task")
@@ -260,6 +261,10 @@ def _check_power(snapshot: StateRecord, exist: set[int]) -> set[int]:
         _must(slot in exist, "", "was_taken", slot, "slots that the nodes have")
     for number, one in enumerate(snapshot.switching):
         _check_switching(one, f"switching[{number}].")
+    for number, site in enumerate(snapshot.sites):
+        _must(0 <= site.startup <= LONGEST, f"sites[{number}].", "startup", site.startup, _AMOUNT)
+    names = [site.name for site in snapshot.sites]
+    _must(len({*names}) == len(names), "", "sites", names, "no name twice")
     return dark
 
 

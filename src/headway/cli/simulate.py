@@ -22,6 +22,7 @@ from headway.metrics import penalty_by_service, penalty_by_user, service_measure
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
 from headway.metrics.collect import intervals
 from headway.metrics.energy import energy_of
+from headway.metrics.places import site_uses
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, to_seconds
 from headway.model.network import NO_NETWORK
@@ -162,7 +163,7 @@ def simulate(
     The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
-    from headway.config import read_network, read_renting, read_switching
+    from headway.config import read_network, read_renting, read_switching, read_terms
     from headway.sim.experiment import ServiceLoad, run
     from headway.traces.services import read_services
 
@@ -171,6 +172,7 @@ def simulate(
     switching = () if cluster is None else read_switching(cluster)
     renting = None if cluster is None else read_renting(cluster)
     slots_of = _slots_of(bounds)
+    sites = () if cluster is None else read_terms(cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
@@ -214,12 +216,13 @@ def simulate(
                 text,
                 world=world,
                 decider=decider or "",
-                record=files.by_task or (to is not None and to.records(text)),
+                record=files.by_task or (to is not None and to.records(text)) or len({node.site for node in nodes}) > 1,
                 progress=progress,
                 network=network,
                 switching=switching,
                 renting=renting,
                 slots_of=slots_of,
+                sites=sites,
                 estimates="user" if estimates == "exact" else estimates,
                 services=loads,
             )
@@ -238,6 +241,7 @@ def simulate(
                     | {"penalty_by_user": penalty_by_user(schedules[text]), "energy": energy_told(schedules[text])}
                     | (services_told(schedules[text]) if loads else {})
                     | (renting_told(schedules[text]) if renting is not None else {})
+                    | sites_told(schedules[text])
                     | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
@@ -248,6 +252,7 @@ def simulate(
         print_metrics(metrics, schedules, within)
         if loads:
             print_services(schedules)
+        print_sites(schedules)
         if any(done.alone is not None for done in schedules.values()):
             click.echo(of_cpu_use(workload, world))
         for line in written:
@@ -280,6 +285,27 @@ def renting_told(done: Schedule) -> dict[str, Any]:
         times = {"asked": row.asked, "since": row.since, "until": row.until}
         machines.append(told | {name: None if value >= NEVER else to_seconds(value) for name, value in times.items()})
     return {"money_by_job": by_job, "money_by_user": by_user, "rented": machines}
+
+
+def sites_told(done: Schedule) -> dict[str, Any]:
+    """What ran at each site; nothing if there is only one."""
+    uses = site_uses(done)
+    return {} if uses is None else {"sites": {name: asdict(use) for name, use in uses.items()}}
+
+
+def print_sites(schedules: Mapping[str, Schedule]) -> None:
+    """Print what ran at each site under each policy, if there are several."""
+    rows = []
+    for text, done in schedules.items():
+        uses = site_uses(done) or {}
+        total = sum(use.slot_seconds for use in uses.values()) or 1.0
+        rows += [
+            (text, name, f"{use.jobs:,}", f"{use.tasks:,}", f"{use.slot_seconds / total:.1%}")
+            for name, use in uses.items()
+        ]
+    headings = ("policy", "site", "jobs", "tasks", "of all slot time")
+    if rows:
+        print_table(headings, rows, right=headings[2:], title="Sites")
 
 
 def services_told(done: Schedule) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def check_pools(state: State) -> None:
         assert pool.speeds is state.speeds, f"speeds of pool {pool.name}"
         assert pool.routes is state.routes, f"routes of pool {pool.name}"
         assert pool.market is state.market, f"market of pool {pool.name}"
+        assert pool.sites is state.sites, f"sites of pool {pool.name}"
         assert all(job.pool is pool and state.jobs[number] is job for number, job in pool.jobs.items()), "jobs"
         there = [(name, node) for name, node in state.nodes.items() if node.slots & pool.slots]
         assert list(pool.nodes.items()) == there, f"nodes of pool {pool.name}"
@@ -153,7 +154,7 @@ def check_places(pool: Pool) -> None:
     if pool.unplanned is not None:
         assert all(pool.jobs[number] is job and job.pool is pool for number, job in pool.unplanned.items()), "unplanned"
         seen = [job for job in jobs if job.release <= pool.now and job.goes_to is None and not job.cancelled]
-        lacking = {job.id for job in seen if job.kind is Kind.WORKFLOW and job.may_lack_places}
+        lacking = {job.id for job in seen if job.kind in pool.placed and job.may_lack_places}
         assert lacking <= pool.unplanned.keys(), "unplanned"
     assert not pool.allocated & ~pool.up, "allocated slots that are not up"
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"

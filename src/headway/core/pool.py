@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from headway.core import lifecycle
 from headway.core.views import more, unpredict, without
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
-from headway.model.instant import LONGEST, NEVER, Instant
+from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, Kind
 from headway.model.kept_profile import KeptProfile
 from headway.model.network import place_of
@@ -274,7 +274,7 @@ class Pool(Snapshot):
 
     def look_at_plan(self, job: JobView) -> None:
         """A task of the job may have no place in the plan, or keep one for nothing."""
-        if self.unplanned is not None and job.kind is WORKFLOW and self._sees(job):
+        if self.unplanned is not None and job.kind in self.placed and self._sees(job):
             self.unplanned[job.id] = job
 
     def plan_task(self, job: JobView, task: int, start: Instant, node: str) -> None:
@@ -395,7 +395,7 @@ class Pool(Snapshot):
         """Start an attempt at a task that was taken, on free places."""
         state = self.state
         job.tries[task] = number = job.tries.get(task, 0) + 1
-        plain = job.kind is RIGID and self.uniform and not job.kept
+        plain = job.kind is RIGID and self.uniform and not (job.kept or self.sites)
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
@@ -470,7 +470,7 @@ class Pool(Snapshot):
             self._leave_running(attempt)
         attempt.start = attempt.since = attempt.saved = self.now
         attempt.stepped = False
-        attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
+        attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots, begun=True)
         if attempt.tier is FOREGROUND:
             insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
             self.state.foresee(attempt)
@@ -491,7 +491,7 @@ class Pool(Snapshot):
         for attempt in attempts:
             job, slots = attempt.job, attempt.slots
             attempt.since = self.now
-            attempt.expected_end = self._expected_end(job, attempt.task, slots)
+            attempt.expected_end = self._expected_end(job, attempt.task, slots, begun=True)
             attempt.tier = BACKGROUND if attempt.tier is FOREGROUND else FOREGROUND
             self.take_place(attempt)
             if self.state.touched is not None:
@@ -553,14 +553,23 @@ class Pool(Snapshot):
     def _leave_running(self, attempt: AttemptView) -> None:
         del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
 
-    def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
+    def _startup_on(self, slots: Slots) -> Duration:
+        """How long an attempt holds these slots before it begins its work."""
+        return max([self.startup_at(self.slot_nodes[slot].spec) for slot in numbers(slots)])
+
+    def _expected_end(self, job: JobView, task: int, slots: Slots, *, begun: bool = False) -> Instant:
         """The expected end of an attempt that starts now, from its last checkpoint if it has one.
 
-        It begins its work when all that other tasks send to it has arrived.
+        It begins its work when its site lets it, and all that other tasks send to it has arrived.
+
+        Args:
+            begun: whether it is known that it has begun now.
         """
         alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
         run_time = job.estimate if alike else self.time_of(job, task, slots)
         begin = self.now
+        if self.sites and not begun:
+            begin += self._startup_on(slots)
         if job.outputs:
             begin = max(begin, self.inputs_at(job, task, self.slot_nodes[slots.bit_length() - 1].spec))
         return begin + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
@@ -754,6 +763,8 @@ class Pool(Snapshot):
         assert job.observed is not None
         node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
         took = self.now - attempt.start + job.kept.get(attempt.task, 0)
+        if self.sites and self._runs_from_launch(job, attempt.slots):
+            took = max(0, took - self.startup_at(node))  # its site's time is not its own
         if job.mean_size:
             took = min(round(took * job.mean_size / job.sizes[attempt.task]), LONGEST)
         here = job.times.get(node.node_class)

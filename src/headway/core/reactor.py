@@ -29,6 +29,7 @@ from headway.model.events import (
     RentFailed,
     RentingChosen,
     Returned,
+    SitesChosen,
     SlotsBounded,
     SwitchFailed,
     SwitchingChosen,
@@ -45,6 +46,7 @@ from headway.model.job import PENALTY_MAX, Service, changed
 from headway.model.network import Routes
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, by_site
+from headway.model.site import by_name
 from headway.model.snapshot import WINDOWS_KEPT, AttemptView, NodeView
 
 
@@ -363,6 +365,18 @@ def on_network_chosen(state: State, event: NetworkChosen) -> bool:
     routes = Routes(event.network)
     for pool in state.each():
         pool.routes = routes
+        pool.plan_anew()
+        pool.look_at_everything()
+    return True
+
+
+def on_sites_chosen(state: State, event: SitesChosen) -> bool:
+    """Sites are preferred otherwise than before, or tasks take another time to begin there: they are planned anew."""
+    if event.sites == tuple(state.sites.values()):
+        return False
+    sites = by_name(event.sites)
+    for pool in state.each():
+        pool.sites = sites
         pool.plan_anew()
         pool.look_at_everything()
     return True

@@ -33,6 +33,7 @@ from headway.model.power import (
 )
 from headway.model.ration import Ration, uses_of
 from headway.model.renting import MarketRecord
+from headway.model.site import SiteTerms, by_name
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
@@ -280,6 +281,7 @@ class StateRecord:
     last: str = ""
     measured: bool = False
     network: Network = NO_NETWORK
+    sites: tuple[SiteTerms, ...] = ()
     switching: tuple[Switching, ...] = ()
     was_taken: tuple[int, ...] | None = None
     strayed: bool = False
@@ -451,6 +453,7 @@ def restore_state(record: StateRecord) -> State:
     state = State(record.estimate_default)
     state.now = record.now
     state.routes = Routes(record.network)
+    state.sites = by_name(record.sites)
     state.switching = by_site(record.switching)
     restore_nodes(state, record)
     state.switches = record.switches or bool(state.switching or state.dark)
@@ -501,7 +504,8 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     pool = Pool(record.name)
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
     pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-    pool.routes, pool.switching, pool.market = state.routes, state.switching, state.market
+    pool.routes, pool.switching = state.routes, state.switching
+    pool.market, pool.sites = state.market, state.sites
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots

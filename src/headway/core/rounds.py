@@ -140,16 +140,24 @@ def carry_out(
 def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
     """Keep what a plan promises to tasks on nodes; returns what has changed."""
     changed = []
+    again: dict[JobId, set[int]] = {}
     for kept in plan.promises:
         task, job = kept.task, pool.jobs.get(kept.job)
         if task is None or job is None or job.pool is not pool or not kept.node:
             continue
-        if not 0 <= task < len(job.graph) or task in job.attempts or job.cancelled:
+        if not 0 <= task < job.tasks or job.kind is SERVICE or task in job.attempts or job.cancelled:
             continue
+        if task < job.fresh or job.kind is WORKFLOW:  # it may have ended since a decider was asked
+            if job.id not in again:
+                again[job.id] = {*job.again, *job.apart}
+            waits = task in again[job.id] or (bool(job.missing) and job.missing[task] > 0 and task not in job.dropped)
+            if not waits:
+                continue
         node = pool.nodes.get(kept.node)
         start = kept.start
         if node is None or not node.slots & (pool.up | pool.off):
             start, plan.layout = NEVER, None
+        if start >= NEVER:
             pool.look_at_plan(job)
         if job.planned.get(task, (NEVER,))[0] != start or (start < NEVER and job.planned[task][1] != kept.node):
             pool.plan_task(job, task, start, kept.node)

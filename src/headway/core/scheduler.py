@@ -45,6 +45,7 @@ from headway.model.events import (
     RentingChosen,
     Returned,
     RulesChosen,
+    SitesChosen,
     SlotsBounded,
     SwitchFailed,
     SwitchingChosen,
@@ -100,6 +101,7 @@ _RareEvent = (
     | SlotsBounded
     | NodeMeasured
     | NetworkChosen
+    | SitesChosen
     | PeriodChosen
     | DeciderChosen
     | Advised
@@ -371,7 +373,7 @@ class Scheduler:
             Exception: whatever the policy raises.
         """
         view, says = self.state.jobs[job], getattr(self.state.policy, "why", None)
-        if pool_of(view) is self.state or not callable(says):
+        if not callable(says) or (pool_of(view) is self.state and is_top_level(self.state.policy)):
             return ""
         if self.decider and not self.decider_failed:
             return f"it is at site {view.pool.name}, because the decider at {self.decider} says so"
@@ -513,6 +515,7 @@ class Scheduler:
             departing=record.departing_record(state),
             last=state.last,
             network=state.routes.network,
+            sites=tuple(state.sites.values()),
             switching=tuple(state.switching.values()),
             was_taken=record.taken_record(state),
             strayed=state.strayed,
@@ -631,6 +634,8 @@ class Scheduler:
                 return reactor.on_node_measured(state, event)
             case NetworkChosen():
                 return reactor.on_network_chosen(state, event)
+            case SitesChosen():
+                return reactor.on_sites_chosen(state, event)
             case PeriodChosen():
                 self.period = event.period
                 self._look_everywhere()
@@ -692,7 +697,8 @@ class Scheduler:
         pool = Pool(name)
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
-        pool.routes, pool.switching, pool.market = state.routes, state.switching, state.market
+        pool.routes, pool.switching = state.routes, state.switching
+        pool.market, pool.sites = state.market, state.sites
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:

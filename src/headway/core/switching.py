@@ -642,14 +642,14 @@ def _lacks(state: State) -> dict[str, list[Lack]]:
 
 
 def _need(state: State, job: JobView) -> int:
-    """How many slots a job needs beyond those that it has; of a workflow only what has no promises."""
+    """How many slots a job needs beyond those that it has; what has promises on nodes needs no others."""
     if job.kind is SERVICE or job.apart:
         return EVERYTHING
     if job.cancelled:
         return 0
     if job.kind is WORKFLOW:
         return EVERYTHING if job.unfinished - len(job.attempts) > len(job.planned) else 0
-    return job.ready * job.width
+    return max(0, job.ready - len(job.planned)) * job.width
 
 
 def _over(state: State, job: JobView) -> Instant:

@@ -73,6 +73,7 @@ from headway.model.events import (
     NodeDown,
     RentingChosen,
     RulesChosen,
+    SitesChosen,
     SwitchingChosen,
     TaskEnded,
     TasksCancelled,
@@ -85,6 +86,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.power import Switching
 from headway.model.renting import Renting
+from headway.model.site import SiteTerms, check_sites
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, PolicySource
 from headway.renting.provider import Provider
@@ -300,6 +302,7 @@ class Driver:
         switching: Sequence[Switching] | None = None,
         renting: Renting | None = None,
         bounds: Mapping[str, int] | None = None,
+        sites: Sequence[SiteTerms] | None = None,
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """Load the journal, take nodes into service, and take on or redo what ran before.
@@ -312,6 +315,7 @@ class Driver:
             switching: how nodes are switched off and on from now on; None: as before.
             renting: what can be rented from now on; None: as before.
             bounds: by user, how many slots the tasks of this user may have at once from now on; None: as before.
+            sites: what is known of sites from now on, the preferred one first; None: as before.
             facts: become durable with all that, for the next start (`Journal.fact`).
 
         Raises:
@@ -372,6 +376,8 @@ class Driver:
             feed(turn, SwitchingChosen(turn.now, tuple(switching)))
         if renting is not None and renting != self.core.state.market.renting:
             feed(turn, RentingChosen(turn.now, renting))
+        if sites is not None and tuple(sites) != tuple(self.core.state.sites.values()):
+            feed(turn, SitesChosen(turn.now, tuple(sites)))
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
@@ -572,10 +578,14 @@ class Driver:
         """Choose policy, decider or period from now on, see `wire.PolicyChoice`.
 
         Raises:
-            InvalidInput: no such policy, or not with these parameters; the URL is no URL.
+            InvalidInput: no such policy, or not with these parameters; it names a site that is not there; the URL is no
+                URL.
         """
         choice = wire.PolicyChoice(policy, decider, None if period is None else to_seconds(period))
         consultant.check_choice(choice, self._policies)
+        if policy:
+            state = self.core.state
+            check_sites(self._policies(policy), [*state.sites, *(node.spec.site for node in state.nodes.values())])
         async with self._choosing:
             if policy:
                 await self._prepare(policy)

@@ -16,6 +16,7 @@ from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.power import Switching
 from headway.model.renting import Renting
+from headway.model.site import SiteTerms
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.window import Window
@@ -371,6 +372,14 @@ class NetworkChosen:
 
 
 @value
+class SitesChosen:
+    """From now on these are the sites of the cluster, in order of preference; at first nothing is known of them."""
+
+    at: Instant
+    sites: tuple[SiteTerms, ...]
+
+
+@value
 class NodesHeard:
     """Signs of life of nodes with leases: each lease starts again now."""
 
@@ -516,6 +525,7 @@ Event = (
     | SlotsBounded
     | NodeMeasured
     | NetworkChosen
+    | SitesChosen
     | NodesHeard
     | PolicyChosen
     | PeriodChosen

@@ -159,6 +159,7 @@ class Reason(Enum):
     SLOTS_KEPT = "by its estimates it needs no more slots than it has; the policy keeps idle ones for more urgent jobs"
     BEHIND_PRIORITY = "a job of higher priority has no slot yet, and comes first, also on slots that are idle"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it has"
+    SITE_BUSY = "it waits for slots of the sites where it was placed, by preference of sites and by due date"
     NODES_COME_ON = "it waits for {nodes}, being switched on"
     MACHINE_COMES = "it waits for a machine that is being rented for it"
     NOT_TO_BE_RENTED = "it needs a rented machine to be on time, and none can be had now; `headway rent` says why"

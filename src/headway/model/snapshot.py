@@ -23,6 +23,7 @@ from headway.model.power import AT_ONCE, PowerState, Switching, Trouble, setting
 from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.ration import Ration
 from headway.model.renting import NO_MARKET
+from headway.model.site import NO_SITES, SiteTerms
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -260,7 +261,8 @@ class JobView:
         cost: of a service what all its windows have cost so far.
         sends: workflows: whether a task sends anything to another.
         outputs: of these, where and when each task succeeded: from then on it sends.
-        planned: workflows: per task that is promised a start on a node, that start and the name of the node.
+        planned: per task that is promised a start on a node, that start and the name of the node; of a rigid job, which
+            may need several, one of them.
     """
 
     __slots__ = (
@@ -399,7 +401,7 @@ class JobView:
 
     @property
     def may_lack_places(self) -> bool:
-        """Whether a task of a workflow waits without a promise on a node, or may be promised a start in vain."""
+        """Whether a task waits without a promise on a node, or may be promised a start in vain."""
         waiting = self.unfinished - len(self.attempts) - len(self.apart)
         return len(self.planned) != waiting or self.failed or bool(self.dropped)
 
@@ -569,6 +571,9 @@ FREE_ROUTES: Final = Routes(NO_NETWORK)
 """Where sending costs nothing."""
 
 
+WORKFLOWS: Final = frozenset((Kind.WORKFLOW,))
+"""The kinds of jobs that are planned task by task if nothing else is said."""
+
 NO_SWITCHING: Final[Mapping[str, Switching]] = MappingProxyType({})
 """Nodes stay on."""
 
@@ -597,6 +602,7 @@ class Snapshot:
             promises; None as soon as a task of a plan starts or ends at another time than planned, or places change.
         strayed: whether what ran has ended at another time than expected, or failed, since tasks were last promised
             starts on nodes, and others still are. Unlike `layout` it is part of the state.
+        placed: the kinds of jobs of which `lacking_places` tells.
         unplanned: what `lacking_places` gives; None: it was not asked for since the policy was chosen, or much has
             changed.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
@@ -619,6 +625,7 @@ class Snapshot:
         slot_nodes: node by slot number.
         limits: slots on which not everything can be done; those of all pools.
         routes: the lines between nodes; those of all pools.
+        sites: what is known of sites, by name, the preferred one first; those of all pools.
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
@@ -670,6 +677,7 @@ class Snapshot:
         "off",
         "orders",
         "owners",
+        "placed",
         "pools",
         "profile",
         "promised",
@@ -679,6 +687,7 @@ class Snapshot:
         "running",
         "serves",
         "serves_all",
+        "sites",
         "slot_nodes",
         "slots",
         "spare",
@@ -709,6 +718,7 @@ class Snapshot:
         self.unserved = Queue(by_order)
         self.promised: dict[JobId, JobView] = {}
         self.agenda: dict[str, list[tuple[Instant, JobId, int]]] = {}
+        self.placed: frozenset[Kind] = WORKFLOWS
         self.unplanned: dict[JobId, JobView] | None = None
         self.layout: object | None = None
         self.strayed = False
@@ -732,6 +742,7 @@ class Snapshot:
         self.slot_nodes: list[NodeView] = []
         self.limits = Limits()
         self.routes = FREE_ROUTES
+        self.sites: Mapping[str, SiteTerms] = NO_SITES
         self.uniform = True
         self.arrived: list[JobView] | None = None
         self.orders: dict[Key, Queue] = {}
@@ -782,15 +793,19 @@ class Snapshot:
         self.profile = KeptProfile(self.now, self.room(), self.expected_ends(), places)
         return self.profile
 
-    def lacking_places(self) -> dict[JobId, JobView]:
-        """The workflows of which a task may wait without being promised a start on a node, by id.
+    def lacking_places(self, kinds: frozenset[Kind] = WORKFLOWS) -> dict[JobId, JobView]:
+        """The jobs of which a task may wait without being promised a start on a node, by id.
 
         Like `in_order` it is an index from when it is first asked for: later, jobs of which all tasks have places need
         not be looked at.
+
+        Args:
+            kinds: the kinds of jobs to whose tasks the policy promises starts on nodes.
         """
-        if self.unplanned is None:
-            flows = {number: job for number, job in self.jobs.items() if job.kind is Kind.WORKFLOW}
-            self.unplanned = {number: job for number, job in flows.items() if self._sees(job)}
+        if self.unplanned is None or self.placed != kinds:
+            self.placed = kinds
+            found = {number: job for number, job in self.jobs.items() if job.kind in kinds}
+            self.unplanned = {number: job for number, job in found.items() if self._sees(job)}
         return self.unplanned
 
     def _sees(self, job: JobView) -> bool:
@@ -991,6 +1006,11 @@ class Snapshot:
             return self.run_time(job.estimate_of(task), slots)
         nodes = {id(node): node.spec for node in (self.slot_nodes[slot] for slot in numbers(slots))}
         return job.sized(max(job.time_on(spec) for spec in nodes.values()), task)
+
+    def startup_at(self, node: NodeSpec) -> Duration:
+        """How long a task holds a slot of this node before it begins its work."""
+        terms = self.sites.get(node.site) if self.sites else None
+        return 0 if terms is None else terms.startup
 
     def inputs_at(self, job: JobView, task: int, node: NodeSpec) -> Instant:
         """When what a task gets is on a node: each task before it has sent its part since its own end.

@@ -76,7 +76,7 @@ BUILT_IN: Final = {
     "heft": BuiltIn("heft.Heft"),
     "peft": BuiltIn("heft.Peft"),
     "tempo": BuiltIn("tempo.Tempo"),
-    "sites": BuiltIn("sites.Sites"),
+    "sites": BuiltIn("sites.sites"),
     "services": BuiltIn("services.Services"),
     "instances": BuiltIn("instances.Instances"),
 }

@@ -13,9 +13,10 @@ from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots
-from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.snapshot import JobView, NodeView, Policy, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, Demand, Site, served_by, why
+from headway.policies.prefer import MEAN, RELEASE, Prefer
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""
@@ -46,7 +47,7 @@ class Sites:
 
     def __post_init__(self) -> None:
         if self.top not in RULES:
-            raise InvalidInput("top", self.top, ", ".join(RULES))
+            raise InvalidInput("top", self.top, ", ".join((*RULES, PREFER)))
         if RULES[self.top].sorts:
             object.__setattr__(self, "per_instant", True)
         _check("each", self.each, self.lower(""))
@@ -126,6 +127,41 @@ class Sites:
         for number, slots in runs.items():
             plan.deal(next(site for site, there in going.items() if not slots & ~there), number)
         return [site for site, there in going.items() if there & ~staying]
+
+
+def sites(
+    top: str = "rr",
+    each: str = "easy",
+    at: str = "",
+    per_instant: bool = False,
+    estimate: str = MEAN,
+    adaptive: bool = True,
+    order: str = "",
+    check: float = 0.0,
+    queue: str = RELEASE,
+) -> Policy:
+    """Clusters of several sites: jobs are dealt to pools, or tasks queued at sites in order of preference.
+
+    Args:
+        top: prefer: tasks are queued at the first site where they end in time, see `Prefer`, whose parameters are
+            `estimate`, `adaptive`, `order`, `check` and `queue`. Otherwise jobs are dealt, see `Sites`, whose are the
+            others.
+
+    Raises:
+        InvalidInput: a value is not allowed, or belongs to the other kind.
+    """
+    prefers = top == PREFER
+    of_prefer = {"estimate": estimate, "order": order, "check": check, "queue": queue}
+    own = {"each": each, "at": at} if prefers else of_prefer
+    for field, given in own.items():
+        if given != _DEFAULTS[field]:
+            allowed = f"nothing, with top={PREFER}: all sites have one queue" if prefers else f"only with top={PREFER}"
+            raise InvalidInput(field, given, allowed)
+    return Prefer(estimate, adaptive, order, check, queue) if prefers else Sites(top, each, at, per_instant)
+
+
+PREFER: Final = "prefer"
+_DEFAULTS: Final = {"each": "easy", "at": "", "estimate": MEAN, "order": "", "check": 0.0, "queue": RELEASE}
 
 
 def _check(field: str, given: str, text: str) -> None:

@@ -20,6 +20,7 @@ from headway.model.node import NodeSpec
 from headway.model.power import Switching
 from headway.model.renting import Renting
 from headway.model.schedule import Schedule
+from headway.model.site import SiteTerms, check_sites
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
@@ -111,6 +112,7 @@ def run(
     switching: Sequence[Switching] = (),
     renting: Renting | None = None,
     slots_of: Mapping[str, int] = NOBODY_BOUNDED,
+    sites: Sequence[SiteTerms] = (),
     estimates: str = USER,
 ) -> Schedule:
     """Simulate a workload on a cluster under a policy.
@@ -130,6 +132,8 @@ def run(
         switching: how idle nodes are switched off and on, see `read_switching`; default: they stay on.
         renting: what can be rented, see `read_renting`; default: nothing. Policies that do not rent ignore it.
         slots_of: by user of the workload, how many slots the tasks of this user may have at once; `"*"`: of all others.
+        sites: the sites in order of preference, and how long tasks take there before they begin, see `read_terms`;
+            default: in the order of the nodes, and no time.
         estimates: `user`, those of the workload; `last-two` or `predicted`, predictions from the jobs that have ended,
             see `headway.history.predictors`; a job for which there is none has its own estimate.
 
@@ -141,6 +145,7 @@ def run(
     find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
     if decider and not isinstance(policy, str):
         raise InvalidInput("policy", text, "the name of a policy that the decider has")
+    check_sites(find(text), [*(node.site for node in nodes), *(one.name for one in sites)])
     slots = sum(node.slots for node in nodes)
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
@@ -159,6 +164,7 @@ def run(
             switching=switching,
             renting=renting,
             slots_of=_bounds(workload, slots_of),
+            sites=sites,
             predictor=predictor(estimates),
         )
         return simulation.run(progress)

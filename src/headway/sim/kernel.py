@@ -52,6 +52,7 @@ from headway.model.events import (
     Rented,
     RentingChosen,
     Returned,
+    SitesChosen,
     SlotsBounded,
     SwitchingChosen,
     TaskEnded,
@@ -68,6 +69,7 @@ from headway.model.power import PowerState, Switching
 from headway.model.ration import most_slots_for
 from headway.model.renting import RentalStage, Renting
 from headway.model.schedule import Schedule
+from headway.model.site import SiteTerms
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
@@ -146,6 +148,7 @@ class Simulation:
         switching: how the nodes are switched off and on; default: they stay on.
         renting: what can be rented, and within which bounds; default: nothing.
         slots_of: by user, how many slots the tasks of this user may have at once; default: any number.
+        sites: what is known of sites, the preferred one first; default: nothing.
         predictor: predicts run times when jobs come, and learns them when jobs end; None: users' estimates count alone.
 
     Attributes:
@@ -179,6 +182,7 @@ class Simulation:
         switching: Sequence[Switching] = (),
         renting: Renting | None = None,
         slots_of: Mapping[str, int] = NOBODY_BOUNDED,
+        sites: Sequence[SiteTerms] = (),
         predictor: Predictor | None = None,
     ) -> None:
         quiet_nodes = [quiet_spec(node) for node in nodes]
@@ -198,6 +202,8 @@ class Simulation:
         self._begin = min(first, default=0)
         if not network.is_free:
             self._first.append(NetworkChosen(self._begin, network))
+        if sites:
+            self._first.append(SitesChosen(self._begin, tuple(sites)))
         self._first += [NodeJoined(self._begin, node) for node in quiet_nodes]
         if switching:
             self._first.append(SwitchingChosen(self._begin, tuple(switching)))
@@ -306,7 +312,7 @@ class Simulation:
         made._priority = {job.id: job.priority for job in core.jobs.values()}
         made._endless = frozenset([job.spec.id for job in state.jobs if isinstance(job.spec, Service)])
         made._plan_outages(outages, state.now, {node.spec.name for node in state.nodes if not node.up})
-        made._take_over(dict(left or {}))
+        made._take_over(dict(left or {}), _begun(state) if state.sites else ())
         return made
 
     def _set_up(
@@ -366,10 +372,10 @@ class Simulation:
                 if back > since or (back == since and is_down):
                     self._heap.append((back, NODE, position, 1, 0, NodeUp(back, outage.node)))
 
-    def _take_over(self, left: dict[tuple[JobId, int], Left]) -> None:
+    def _take_over(self, left: dict[tuple[JobId, int], Left], begun: Collection[tuple[JobId, int]]) -> None:
         """Expect the ends of what runs in the state, and the wake that its core has asked for."""
         state, heap = self.scheduler.state, self._heap
-        for running in self._machines.take_over(state, left):
+        for running in self._machines.take_over(state, left, begun):
             if running.job not in self._endless:
                 heap.append((running.end, END, running.job, running.task, running.number, None))
         for attempt in state.attempts():
@@ -634,6 +640,19 @@ class _Future(Simulation):
         journal: list[Event] | None,
     ) -> None:
         self._set_up(workload, world, decider, audit, journal)
+
+
+def _begun(state: StateRecord) -> set[tuple[JobId, int]]:
+    """The tasks that their nodes have reported to run, so that they do not wait for their site any more."""
+    from headway.core.record import placed
+
+    reporting = {slot for node, places in placed(state) if node.spec.reports_start for slot in places}
+    return {
+        (job.spec.id, attempt.task)
+        for job in state.jobs
+        for attempt in job.attempts
+        if attempt.running and not attempt.queued and not reporting.isdisjoint(attempt.slots)
+    }
 
 
 def check_nodes(nodes: Sequence[NodeSpec]) -> None:

@@ -6,7 +6,7 @@ when attempts end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from headway.core.state import State
@@ -92,7 +92,8 @@ class Machines:
         """An attempt begins to run at an instant. Returns it if its end is known; else `changed` says when that is.
 
         Args:
-            start: when it begins. It holds its slots from then on, and works when its inputs have arrived.
+            start: when it begins. It holds its slots from then on, and works when its site lets it begin and its inputs
+                have arrived.
             state: the core's.
         """
         job, task, slots = launch.job, launch.task, launch.slots
@@ -103,6 +104,8 @@ class Machines:
             lasts = self._timing.run_time(job, task, launch.attempt, slots, state.slot_nodes)
             if not state.routes.is_free:
                 start = max(start, self._inputs_at(state.jobs[job], task, slots, state))
+        if state.sites:
+            start += startup_on(slots, state)
         running = Running(job, task, launch.attempt, slots, launch.tier, start, lasts)
         self._running[job, task] = running
         if self._places is None and launch.tier is FOREGROUND and not self._saved and not self._killed:
@@ -176,19 +179,22 @@ class Machines:
             found[place] = Left(max(0, running.left - done), running.total, running.since if running.since > now else 0)
         return found
 
-    def take_over(self, state: State, known: dict[Place, Left]) -> list[Running]:
+    def take_over(self, state: State, known: dict[Place, Left], begun: Collection[Place] = ()) -> list[Running]:
         """Let everything that runs in a state go on. Returns the attempts with the instants at which they end.
 
         Args:
             known: what is left of tasks that run or have saved their work. For others it follows from how long they
                 run, and from the time that they have run in the foreground; progress in the background is not known
                 and counts as none.
+            begun: tasks of which it is known that they have begun since they were launched.
         """
         now = state.now
         for attempt in state.attempts():
             place = attempt.job.id, attempt.task
             left = known.get(place)
-            self._running[place] = self._begun(attempt, now, state) if left is None else _going_on(attempt, now, left)
+            self._running[place] = (
+                self._begun(attempt, now, state, begun) if left is None else _going_on(attempt, now, left)
+            )
             if attempt.saving:
                 self._saving.add(place)
         for job in state.jobs.values():
@@ -203,13 +209,15 @@ class Machines:
             self._open_background(state).changed(now)
         return [running for running in self._running.values() if running.end >= 0]
 
-    def _begun(self, attempt: AttemptView, now: Instant, state: State) -> Running:
+    def _begun(self, attempt: AttemptView, now: Instant, state: State, begun: Collection[Place]) -> Running:
         """How an attempt continues whose progress follows from the time that it has run."""
         job, task, slots = attempt.job, attempt.task, attempt.slots
         lasts = self._timing.run_time(job.id, task, attempt.number, slots, state.slot_nodes)
         left = max(0, lasts - job.kept.get(task, 0))
         if attempt.tier is FOREGROUND:
             begin = max(attempt.since, self._inputs_at(job, task, slots, state))
+            if state.sites and (job.id, task) not in begun and attempt.since == attempt.start:
+                begin += startup_on(slots, state)
             left = max(0, begin + left - now)
         return Running(job.id, task, attempt.number, slots, attempt.tier, now, left)
 
@@ -271,6 +279,11 @@ class Machines:
 
     def _by_job(self, column: list[float]) -> ByJob:
         return column if self._ids is None else dict(zip(self._ids, column, strict=True))
+
+
+def startup_on(slots: Slots, state: State) -> Duration:
+    """How long an attempt holds these slots before it begins its work."""
+    return max([state.startup_at(state.slot_nodes[slot].spec) for slot in numbers(slots)])
 
 
 def _going_on(attempt: AttemptView, now: Instant, left: Left) -> Running:

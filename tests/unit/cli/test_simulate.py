@@ -657,3 +657,24 @@ def test_energy_is_told_by_node_site_and_job_if_all_nodes_say_what_they_draw(hea
     cluster.write_text(POWERED)
     assert json.loads(headway(*run, "--json").out)[0]["energy"] is None
     assert "energy" not in headway(*run).out
+
+
+def test_where_tasks_ran_is_told_if_there_are_several_sites(headway: Any, tmp_path: Path) -> None:
+    """Two tasks end in time at the first site, which takes a second to begin, and one is left for the second."""
+    jobs, cluster = tmp_path / "jobs.csv", tmp_path / "c.toml"
+    jobs.write_text("job,release,runtime,tasks,estimate,due\n1,0,10,3,10,25\n")
+    nodes = "".join(f'[[node]]\nname = "{name}"\nsite = "{name}"\n' for name in ("attic", "cellar"))
+    cluster.write_text(f'[[site]]\nname = "cellar"\nstartup = 1\n[[site]]\nname = "attic"\n{nodes}')
+    run = ("simulate", jobs, "--cluster", cluster, "--policy")
+    told = json.loads(headway(*run, "sites:top=prefer", "--json").out)
+    assert told[0]["sites"] == {
+        "attic": {"tasks": 1, "jobs": 1, "slot_seconds": 10.0},
+        "cellar": {"tasks": 2, "jobs": 1, "slot_seconds": 22.0},
+    }
+    shown = headway(*run, "sites:top=prefer", "--policy", "edf").out
+    assert "of all slot time" in shown
+    assert "68.8%" in shown
+    wrong = headway(*run, "sites:top=prefer,order=celar")
+    assert wrong.status == 2
+    assert "'celar'; allowed: a site of this cluster: attic, cellar" in wrong.err
+    assert "sites" not in json.loads(headway("simulate", jobs, "--slots", 2, "--policy", "edf", "--json").out)[0]

@@ -66,6 +66,7 @@ from headway.model.events import (
     RentingChosen,
     Returned,
     RulesChosen,
+    SitesChosen,
     SlotsBounded,
     SwitchFailed,
     SwitchingChosen,
@@ -83,6 +84,7 @@ from headway.model.network import Link, LinkTerms, Network
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.power import Switching
 from headway.model.renting import HOUR, Offer, Renting
+from headway.model.site import SiteTerms
 from headway.model.tier import Tier
 from headway.model.window import Window
 from headway.policies.registry import find
@@ -137,6 +139,7 @@ ALL_EVENTS: list[Event] = [
     SlotsBounded(16, "ann", 4),
     SlotsBounded(16, "bob", None),
     NetworkChosen(16, Network(LinkTerms(5), LinkTerms(7, 1e6), (Link("n", "m", LinkTerms(0, 0.5)),))),
+    SitesChosen(16, (SiteTerms("grid"), SiteTerms("cloud", 30_000_000))),
     PeriodChosen(17, None),
     DeciderChosen(18, "http://127.0.0.1:1"),
     Advised(19, 7, a_plan()),

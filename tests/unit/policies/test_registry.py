@@ -150,7 +150,10 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
             *(("switching", True), ("warm", 0.0)),
             ("per_instant", True),
         ],
-        "sites": [("top", "rr"), ("each", "easy"), ("at", ""), ("per_instant", False)],
+        "sites": [
+            *(("top", "rr"), ("each", "easy"), ("at", ""), ("per_instant", False)),
+            *(("estimate", "mean"), ("adaptive", True), ("order", ""), ("check", 0.0), ("queue", "release")),
+        ],
         "sjf": [("per_instant", False)],
         "tempo": [
             *(("floor", True), ("strict", True), ("kill", True), ("redo", 1.0), ("lookahead", 0.2)),
