@@ -3,10 +3,10 @@
 Theory. A machine of an offer costs what is billed from when it is asked for until its last task ends, however many of
 its slots are used. So what counts is what a machine costs for each second of work that it takes on. **Greedy**: for
 each offer the next machine is filled in thought, in order of due dates, and the fill is cut where the cost of its work,
-in relation to what that work would cost at least, is lowest; the best of all offers is taken, until nothing is left.
-Where whole hours are billed, fills of one hour, of two, and so on are tried. **Repair**: some machines are emptied, and
-their tasks put where each costs least, in one order or another; what is cheaper is kept. The number of slots that are
-looked at is bounded, not the time, so every computer decides alike.
+in relation to what it would cost on machines of its own, is lowest; the best of all offers is taken, until nothing is
+left. Where whole hours are billed, fills of one hour, of two, and so on are tried. **Repair**: some machines are
+emptied, and their tasks put where each costs least, in one order or another; what is cheaper is kept. The number of
+slots that are looked at is bounded, not the time, so every computer decides alike.
 
 On one slot tasks run in order of their due dates, which is the best order for those that are all there. An offer of
 which another one is never worse is left out at the beginning: machines of two slots, billed alike, are never worse than
@@ -18,6 +18,7 @@ Nothing here knows of jobs or chances: `headway.renting.choosing` asks with the 
 from __future__ import annotations
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from math import ceil, inf
@@ -27,11 +28,14 @@ from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.renting import HOUR, Money, Offer
 from headway.model.value import value
 
-EFFORT: Final = 20_000
+EFFORT: Final = 15_000
 """So many slots the repair looks at, at most."""
 
 AHEAD: Final = 24
 """A fill ends when so many tasks in a row do not fit."""
+
+FILL: Final = (64, 16)
+"""A fill has so many pieces at most, or so many for each slot."""
 
 HOURS: Final = (1, 2, 4, 8)
 """Fills of so many periods are tried, where periods are long."""
@@ -158,7 +162,7 @@ class Packing:
         firm = [offer.price / (offer.slots * offer.speed) for offer in offers if not offer.spot]
         rate = risk * min(firm, default=0.0) / (2 * HOUR * HOUR)
         self._lost = [rate * one.slots * one.speed if one.spot else 0.0 for one in self.offers]
-        self._worth = self._least_costs()
+        self._alone, self._alone_kind = self._costs_alone()
         self._seed = 1
         self.loads: list[Load] = []
         self.missed: list[int] = []
@@ -176,6 +180,7 @@ class Packing:
         ]
         rest = [one for one in self._order if not self._is_put_on_paid(one)]
         self._greedy(rest)
+        self._split()
         self._repair()
         self.loads = [load for load in self.loads if any(load.slots)]
 
@@ -219,16 +224,18 @@ class Packing:
                 least = min(least, dues[piece] - at)
         return least
 
-    def _least_costs(self) -> list[float]:
-        """What each piece costs at least where its due date can be kept: its share of a full machine."""
-        worth = [inf] * len(self._due)
+    def _costs_alone(self) -> tuple[list[float], list[int]]:
+        """What each piece costs on a machine of its own where its due date can be kept, and of which offer that is."""
+        costs, kinds = [inf] * len(self._due), [-1] * len(self._due)
         for kind in self._kinds:
-            offer, lasts, dues = self.offers[kind], self._lasts(kind), self._dues(kind)
-            rate, ready = max(offer.price, 1) / (offer.slots * HOUR), self._now + offer.start_time
+            lasts, dues = self._lasts(kind), self._dues(kind)
+            start = self.offers[kind].start_time
             for one, last in enumerate(lasts):
-                if last * rate < worth[one] and ready + last <= dues[one]:
-                    worth[one] = last * rate
-        return worth
+                if self._now + start + last <= dues[one]:
+                    cost = self._bill(kind, start + last)
+                    if cost < costs[one]:
+                        costs[one], kinds[one] = cost, kind
+        return costs, kinds
 
     # Greedy
 
@@ -249,8 +256,8 @@ class Packing:
 
     def _greedy(self, rest: list[int]) -> None:
         """Rent machines for pieces in order of their due dates."""
-        left = [one for one in rest if self._worth[one] < inf]
-        self.missed = [one for one in rest if self._worth[one] == inf]
+        left = [one for one in rest if self._alone[one] < inf]
+        self.missed = [one for one in rest if self._alone[one] == inf]
         best = [(0.0, kind) for kind in self._kinds if self._left[kind] > 0]
         heapify(best)
         while left and best:
@@ -270,6 +277,23 @@ class Packing:
                 heappush(best, (ratio, kind))
         self.missed += left
 
+    def _split(self) -> None:
+        """Machines that cost more than one for each of their pieces are replaced by these."""
+        loads, self.loads = self.loads, []
+        for load in loads:
+            pieces = load.pieces
+            kinds = Counter(self._alone_kind[one] for one in pieces)
+            if (
+                load.machine is None
+                and load.cost > sum(self._alone[one] for one in pieces)
+                and all(count <= self._left[kind] for kind, count in kinds.items())
+            ):
+                self._left[load.kind] += 1
+                for one in pieces:
+                    self._rent(self._alone_kind[one], [one])
+            else:
+                self.loads.append(load)
+
     def _rent(self, kind: int, taken: Sequence[int]) -> None:
         """One more machine, with pieces in order of due dates, each on the slot that is free first."""
         load = Load(self.offers[kind], kind, self._now, None, NEVER)
@@ -286,7 +310,7 @@ class Packing:
         load.cost = self._cost(load, self.end(load))
 
     def _fill(self, kind: int, left: Sequence[int]) -> tuple[float, list[int]]:
-        """The best fill of one machine: its cost in relation to the least that its pieces could cost, and these."""
+        """The best fill of one machine: its cost in relation to that of a machine for each piece, and these."""
         offer = self.offers[kind]
         best, found, last = self._fill_until(kind, left, NEVER)
         if offer.period >= LONG:
@@ -301,11 +325,12 @@ class Packing:
 
     def _fill_until(self, kind: int, left: Sequence[int], until: Instant) -> tuple[float, list[int], Instant]:
         """The same of a fill that ends by then, and when it ends before it is cut."""
-        offer, lasts, dues, worth = self.offers[kind], self._lasts(kind), self._dues(kind), self._worth
+        offer, lasts, dues, alone = self.offers[kind], self._lasts(kind), self._dues(kind), self._alone
         now = self._now
         free = [now + offer.start_time] * offer.slots
         taken, gained, last, refused = list[int](), 0.0, 0, 0
         best, cut, cost = inf, 0, 0
+        most = max(FILL[0], FILL[1] * offer.slots)
         for one in left:
             end = free[0] + lasts[one]
             if end > until or end > dues[one]:
@@ -316,12 +341,14 @@ class Packing:
             refused = 0
             heapreplace(free, end)
             taken.append(one)
-            gained += worth[one]
+            gained += alone[one]
             if end > last:
                 last = end
                 cost = self._bill(kind, end - now)
             if cost <= best * gained:
                 best, cut = cost / gained if gained else inf, len(taken)
+            if len(taken) >= most:
+                break
         self._effort -= 5 + len(taken) + refused
         return best, taken[:cut], last
 
@@ -379,7 +406,7 @@ class Packing:
         if not kinds:
             return out
         kind = kinds[self._random(len(kinds))]
-        taken = self._fill(kind, [one for one in out if self._worth[one] < inf])[1]
+        taken = self._fill(kind, [one for one in out if self._alone[one] < inf])[1]
         if not taken:
             return out
         self._rent(kind, taken)

@@ -58,7 +58,7 @@ def test_what_is_paid_is_used_before_anything_is_rented() -> None:
 
 def test_own_machines_are_waited_for_while_there_is_slack() -> None:
     own = Machine(Offer("here", "own", 1, 0), 0, 0, (30 * MINUTE,), NEVER)
-    choice = cheapest([task(0, 10, 40), task(1, 10, 39, job=2)], [SMALL], [own], now=0)
+    choice = cheapest([task(0, 10, 40), task(1, 55, 70, job=2)], [SMALL], [own], now=0)
     assert [use.tasks for use in choice.uses] == [((1, 0),)]
     assert [hire.tasks for hire in choice.hires] == [((2, 1),)]
 
