@@ -14,10 +14,10 @@ from tests.effort import seeds
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.renting import HOUR, Money, Offer
 from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
-from headway.renting.packing import Machine, Packing, Piece
+from headway.renting.packing import AtHand, Packing, Piece
 
 MINUTE = 60 * SECOND
-Case = tuple[list[Piece], list[Offer], list[int], list[Machine]]
+Case = tuple[list[Piece], list[Offer], list[int], list[AtHand]]
 
 
 def case(seed: int) -> Case:
@@ -35,7 +35,7 @@ def case(seed: int) -> Case:
         offer, since = draw.choice(offers), -draw.randint(0, 50) * MINUTE
         paid = since + offer.billed(-since + draw.randint(1, 30) * MINUTE)
         free = tuple(draw.choice([0, 0, draw.randint(1, 30) * MINUTE]) for _ in range(offer.slots))
-        machines.append(Machine(offer, since, paid, free, draw.choice([NEVER, paid])))
+        machines.append(AtHand(offer, since, paid, free, draw.choice([NEVER, paid])))
     pieces = []
     for _ in range(draw.randint(1, 7)):
         time = draw.randint(1, 90) * MINUTE
@@ -43,7 +43,7 @@ def case(seed: int) -> Case:
     return pieces, offers, [draw.choice([1, 2, 9]) for _ in offers], machines
 
 
-def exact(pieces: Sequence[Piece], offers: Sequence[Offer], left: Sequence[int], machines: Sequence[Machine]) -> tuple[int, Money]:  # fmt: skip  # noqa: E501
+def exact(pieces: Sequence[Piece], offers: Sequence[Offer], left: Sequence[int], machines: Sequence[AtHand]) -> tuple[int, Money]:  # fmt: skip  # noqa: E501
     """How many pieces must miss their due dates, and what the others cost at least: every way is tried."""
     whole = (1 << len(pieces)) - 1
 
@@ -98,7 +98,7 @@ def _latest(way: Sequence[Instant], free: Sequence[Instant]) -> Instant:
     return max(changed, default=0)
 
 
-def packed(pieces: list[Piece], offers: list[Offer], left: list[int], machines: list[Machine]) -> Packing:
+def packed(pieces: list[Piece], offers: list[Offer], left: list[int], machines: list[AtHand]) -> Packing:
     packing = Packing(pieces, offers, left, machines, 0)
     packing.run()
     return packing
@@ -144,9 +144,9 @@ def test_the_twin_shares_an_hour_and_uses_what_is_paid() -> None:
     hourly = Offer("cloud", "a", 1, 600, period=HOUR)
     half = [Piece(NEVER, HOUR // 2)] * 2
     assert exact(half, [hourly], [9], []) == (0, 600)
-    assert exact(half, [hourly], [9], [Machine(hourly, 0, HOUR, (HOUR // 2,), NEVER)]) == (0, 600)
-    assert exact(half, [hourly], [0], [Machine(hourly, 0, HOUR, (0,), HOUR)]) == (0, 0)
-    assert exact([*half, *half], [hourly], [1], [Machine(hourly, 0, HOUR, (0,), HOUR)]) == (0, 600)
+    assert exact(half, [hourly], [9], [AtHand(hourly, 0, HOUR, (HOUR // 2,), NEVER)]) == (0, 600)
+    assert exact(half, [hourly], [0], [AtHand(hourly, 0, HOUR, (0,), HOUR)]) == (0, 0)
+    assert exact([*half, *half], [hourly], [1], [AtHand(hourly, 0, HOUR, (0,), HOUR)]) == (0, 600)
     assert exact([Piece(HOUR, HOUR)] * 2, [hourly], [1], []) == (1, 600)
 
 

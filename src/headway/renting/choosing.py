@@ -33,7 +33,7 @@ from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.renting import UNIT, Money, Offer
 from headway.model.value import value
-from headway.renting.packing import EFFORT, Load, Machine, Packing, Piece
+from headway.renting.packing import EFFORT, AtHand, Load, Packing, Piece
 from headway.times import span_text
 
 SURE: Final = 0.9
@@ -134,7 +134,7 @@ class Choice:
         return [hire for hire in self.hires if hire.at <= now]
 
 
-def left_of(offers: Sequence[Offer], machines: Sequence[Machine]) -> list[int]:
+def left_of(offers: Sequence[Offer], machines: Sequence[AtHand]) -> list[int]:
     """How many more of each offer can be rented, with these there."""
     taken = Counter((machine.offer.site, machine.offer.type) for machine in machines)
     return [max(0, offer.limit - taken[offer.site, offer.type]) for offer in offers]
@@ -143,7 +143,7 @@ def left_of(offers: Sequence[Offer], machines: Sequence[Machine]) -> list[int]:
 def cheapest(
     tasks: Sequence[OpenTask],
     offers: Sequence[Offer],
-    machines: Sequence[Machine] = (),
+    machines: Sequence[AtHand] = (),
     *,
     now: Instant,
     sure: float = SURE,
@@ -206,7 +206,7 @@ def cheapest(
 def cheapest_each(
     tasks: Sequence[OpenTask],
     offers: Sequence[Offer],
-    machines: Sequence[Machine] = (),
+    machines: Sequence[AtHand] = (),
     *,
     now: Instant,
     left: Sequence[int] | None = None,

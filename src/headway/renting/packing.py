@@ -61,8 +61,8 @@ class Piece:
 
 
 @value
-class Machine:
-    """One that there is: rented, or one's own at the price 0.
+class AtHand:
+    """A machine that there is: rented, or one's own at the price 0.
 
     Attributes:
         since: from when on it is billed.
@@ -90,7 +90,7 @@ class Load:
 
     __slots__ = ("cost", "ends", "free", "kind", "machine", "offer", "since", "slots", "sunk", "until")
 
-    def __init__(self, offer: Offer, kind: int, now: Instant, machine: Machine | None, until: Instant) -> None:
+    def __init__(self, offer: Offer, kind: int, now: Instant, machine: AtHand | None, until: Instant) -> None:
         self.offer = offer
         self.kind = kind
         self.machine = machine
@@ -139,7 +139,7 @@ class Packing:
         pieces: Sequence[Piece],
         offers: Sequence[Offer],
         left: Sequence[int],
-        machines: Sequence[Machine],
+        machines: Sequence[AtHand],
         now: Instant,
         *,
         risk: float = 0.05,

@@ -8,7 +8,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.renting import HOUR, UNIT, Offer
 from headway.renting.choosing import OpenTask, cheapest, cheapest_each, left_of
-from headway.renting.packing import Machine
+from headway.renting.packing import AtHand
 
 MINUTE = 60 * SECOND
 SMALL = Offer("cloud", "small", 1, UNIT, period=HOUR, limit=9)
@@ -47,7 +47,7 @@ def test_the_rule_of_the_paper_takes_the_cheapest_that_is_fast_enough() -> None:
 
 
 def test_what_is_paid_is_used_before_anything_is_rented() -> None:
-    rented = Machine(SMALL, since=-10 * MINUTE, paid=50 * MINUTE, free=(10 * MINUTE,), until=NEVER)
+    rented = AtHand(SMALL, since=-10 * MINUTE, paid=50 * MINUTE, free=(10 * MINUTE,), until=NEVER)
     for rule in (cheapest, cheapest_each):
         choice = rule([task(0, 40, 60)], [SMALL], [rented], now=0)
         assert choice.hires == ()
@@ -57,7 +57,7 @@ def test_what_is_paid_is_used_before_anything_is_rented() -> None:
 
 
 def test_own_machines_are_waited_for_while_there_is_slack() -> None:
-    own = Machine(Offer("here", "own", 1, 0), 0, 0, (30 * MINUTE,), NEVER)
+    own = AtHand(Offer("here", "own", 1, 0), 0, 0, (30 * MINUTE,), NEVER)
     choice = cheapest([task(0, 10, 40), task(1, 55, 70, job=2)], [SMALL], [own], now=0)
     assert [use.tasks for use in choice.uses] == [((1, 0),)]
     assert [hire.tasks for hire in choice.hires] == [((2, 1),)]
@@ -98,7 +98,7 @@ def test_what_cannot_be_in_time_is_said_and_not_paid_for() -> None:
 
 
 def test_limits_count_what_is_rented() -> None:
-    rented = Machine(SMALL, 0, HOUR, (0,), NEVER)
+    rented = AtHand(SMALL, 0, HOUR, (0,), NEVER)
     assert left_of([SMALL], [rented, rented]) == [7]
     assert cheapest([task(0, 20, 20)] * 3, [SMALL], now=0, left=[2]).missed == ((1, 0),)
 
