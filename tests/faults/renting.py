@@ -21,7 +21,7 @@ from headway.model.instant import SECOND
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
-from headway.model.renting import HOUR, UNIT, Money, Offer, Renting
+from headway.model.renting import UNIT, Money, Offer, Renting
 from headway.model.snapshot import BATCH, Policy, Snapshot
 from headway.policies import registry
 from headway.policies.backfill import Easy
@@ -31,11 +31,10 @@ from .engine import SimEngine
 from .virtual import BASE
 from .world import World
 
-HOURLY = Offer("cloud", "hourly", 2, 6 * UNIT, period=HOUR, minimum=HOUR, start_time=5 * SECOND, limit=2)
+PERIOD = 600 * SECOND
+LONG = Offer("cloud", "long", 2, 36 * UNIT, period=PERIOD, minimum=PERIOD, start_time=5 * SECOND, limit=2)
 SECONDLY = Offer("cloud", "secondly", 1, 36 * UNIT, 2.0, minimum=20 * SECOND, start_time=SECOND, limit=3, spot=True)
-OFFERS = {offer.type: offer for offer in (HOURLY, SECONDLY)}
-LOST_AT_MOST = 120.0
-"""Seconds from the crash of a driver until another one has asked again what was under way, at most, in the calm."""
+OFFERS = {offer.type: offer for offer in (LONG, SECONDLY)}
 
 
 class Renter:
@@ -195,6 +194,7 @@ class RentingWorld(World):
     """
 
     find = staticmethod(find)
+    cloud_type: type[Cloud] = Cloud
 
     def __init__(self, seed: int, **terms: Any) -> None:
         random = Random(f"headway {seed} renting")
@@ -209,8 +209,7 @@ class RentingWorld(World):
         self.renting = Renting(
             tuple(OFFERS.values()), self.budget, random.choice((None, 7 * UNIT)), limit=60 * SECOND, margin=10 * SECOND
         )
-        self.cloud = Cloud(self, Random(f"headway {seed} cloud"))
-        self.engine = Engine
+        self.cloud = self.cloud_type(self, Random(f"headway {seed} cloud"))
 
     def _more(self) -> dict[str, Any]:
         return {"providers": {"cloud": self.cloud}}
@@ -244,9 +243,8 @@ class RentingWorld(World):
             self._must(most is None or paid <= most, f"{paid} of {most} is spent for job {job}")
 
     async def _calm(self, faulty: list[asyncio.Task[None]]) -> None:
-        self.engine.share = self.engine.share if not self.calm else 0.0
         await super()._calm(faulty)
-        end = self.loop.time() + 2 * 3600 + 600
+        end = self.loop.time() + 3 * PERIOD / SECOND
         while self.driver is None or self.driver.core.state.market.rentals or self.cloud.alive:
             if self.loop.time() > end:
                 assert self.driver is not None

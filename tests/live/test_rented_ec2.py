@@ -168,7 +168,17 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
     def driver(journal: Journal, run: int) -> Driver:
         settings = DaskSettings(dask.address, site="cloud", folder=str(tmp_path / "there"), period=0.1, gone_after=1.0)
         engine = DaskEngine(tmp_path / f"engine{run}", settings)
-        cloud = {"cloud": provider(moto, cluster, script)}
+        ec2 = provider(moto, cluster, script)
+        if dies and run == 1:
+            rents = ec2.start
+
+            async def unanswered(*words: str) -> Machine:
+                await rents(*words)
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            monkeypatch.setattr(ec2, "start", unanswered)
+        cloud = {"cloud": ec2}
         return Driver(
             journal, engine, SystemClock(), find, DriverSettings(policy="one"), sites=Cloud(), providers=cloud
         )
