@@ -45,7 +45,7 @@ help:
 	@echo "make schemathesis   check for three minutes that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
-	@echo "make faults         crash a simulated server thousands of times: SEEDS=1000 FIRST=1; a failure prints its seed"
+	@echo "make faults         crash a simulated server thousands of times: SEEDS=1000 FIRST=1 RENTING=; a failure prints its seed"
 	@echo "make check          formatting, lint, types"
 	@echo "make mutants        make small changes to the sources and list those that no test notices (COUNT=200 SEED=1)"
 	@echo "make peers          install other implementations (large) and run the tests against them"
@@ -107,13 +107,13 @@ chaos: LOOP ?= uvloop
 chaos: venv
 	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED) --loop $(LOOP)
 
-# How many seeds, from which one on, and in how many processes.
+# How many seeds, from which one on, and in how many processes; with RENTING=1 machines are rented, too.
 faults: SEEDS ?= 1000
 faults: FIRST ?= 1
 faults: PROCESSES ?= $(shell nproc)
 
 faults: venv
-	$(BIN)/python -m tests.faults.run --seeds $(SEEDS) --first $(FIRST) --jobs $(PROCESSES)
+	$(BIN)/python -m tests.faults.run --seeds $(SEEDS) --first $(FIRST) --jobs $(PROCESSES) $(if $(RENTING),--renting)
 
 COUNT ?= 200
 SEED ?= 1

@@ -28,6 +28,7 @@ SECTIONS = (
     "size",
     "batch",
     "foresight",
+    "renting",
     "workflows",
     "services",
     "decider",

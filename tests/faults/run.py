@@ -1,6 +1,6 @@
 """Run many seeds of `tests/faults/world.py`, several at a time (`make faults`).
 
-    python -m tests.faults.run [--seeds 1000] [--first 1] [--jobs 2]
+    python -m tests.faults.run [--seeds 1000] [--first 1] [--jobs 2] [--renting]
 
 A failure prints its seed; that seed alone gives the same run again. The exit status is 0 only if all runs were right.
 """
@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .renting import RentingWorld
 from .world import Told, World
 
 SHOWN = 4_000
@@ -57,10 +58,15 @@ class Sum:
         return "\n".join(f"{count:>12,}  {name}" for name, count in rows)
 
 
-def one(seed: int) -> tuple[int, Told | None, str]:
+def one_that_rents(seed: int) -> tuple[int, Told | None, str]:
+    """The same where machines are rented."""
+    return one(seed, RentingWorld)
+
+
+def one(seed: int, world: type[World] = World) -> tuple[int, Told | None, str]:
     """Run a seed; what it did, or what went wrong."""
     try:
-        return seed, World(seed).run(), ""
+        return seed, world(seed).run(), ""
     except Exception as error:  # noqa: BLE001  # whatever it is, the seed is to be printed
         said = "".join(traceback.format_exception(error))
         return seed, None, f"{str(error)[:SHOWN]}\n{said[-SHOWN:]}"
@@ -72,15 +78,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--renting", action="store_true", help="machines are rented, too")
     asked = parser.parse_args()
+    again = "make faults SEEDS=1" + (" RENTING=1" if asked.renting else "")
     whole, began, shown = Sum(), time.monotonic(), time.monotonic()
     seeds = range(asked.first, asked.first + asked.seeds)
     with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
-        for seed, told, wrong in pool.imap_unordered(one, seeds):
+        for seed, told, wrong in pool.imap_unordered(one_that_rents if asked.renting else one, seeds):
             whole.seeds += 1
             if told is None:
                 whole.failed.append(seed)
-                print(f"seed {seed} FAILED: {wrong}\nagain: make faults SEEDS=1 FIRST={seed}\n", flush=True)
+                print(f"seed {seed} FAILED: {wrong}\nagain: {again} FIRST={seed}\n", flush=True)
             else:
                 whole.add(told)
             if time.monotonic() - shown >= 5:
@@ -91,7 +99,7 @@ def main() -> int:
     print(whole)
     print(f"{whole.seeds:,} seeds in {minutes:.1f} minutes, {crashes:,} crashes, {crashes / minutes:,.0f} a minute")
     for seed in whole.failed:
-        print(f"seed {seed} failed; again: make faults SEEDS=1 FIRST={seed}")
+        print(f"seed {seed} failed; again: {again} FIRST={seed}")
     if not whole.failed:
         print("nothing accepted was lost, no result came twice, every state equals its replay, everything ended")
     return 1 if whole.failed else 0

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -36,6 +36,8 @@ from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
+from headway.model.renting import Renting
+from headway.model.snapshot import PolicySource
 from headway.policies import registry
 from headway.testing import hear
 from headway.web.decider import decide
@@ -153,7 +155,14 @@ class World:
         seed: fixes it.
         faulty_seconds: how long faults happen.
         disk_type, engine_type, driver_type: for tests of the checks: one that breaks a promise.
+
+    Attributes:
+        find: finds a policy by its text.
+        renting: what can be rented; None: nothing.
     """
+
+    find: PolicySource = staticmethod(registry.find)
+    renting: Renting | None = None
 
     def __init__(
         self,
@@ -240,7 +249,7 @@ class World:
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         keeper = loop.create_task(self._keep_up())
-        others = [loop.create_task(step) for step in (self._crash(), self._harm_nodes(), self._operate(), self._step())]
+        others = [loop.create_task(step) for step in self._troubles()]
         clients = [loop.create_task(self._submit(client, number)) for number, client in enumerate(self.clients)]
         listeners = [loop.create_task(self._listen(client)) for client in self.clients]
         everything = [keeper, *others, *clients, *listeners]
@@ -256,6 +265,10 @@ class World:
                 task.cancel()
             await asyncio.gather(calm, *everything, return_exceptions=True)
         await self._end()
+
+    def _troubles(self) -> list[Coroutine[Any, Any, None]]:
+        """What happens until the calm."""
+        return [self._crash(), self._harm_nodes(), self._operate(), self._step()]
 
     async def _keep_up(self) -> None:
         """Start the driver whenever it is down."""
@@ -289,7 +302,7 @@ class World:
             journal,
             engine,
             self.clock,
-            registry.find,
+            self.find,
             DriverSettings(
                 policy=self.rates.policy if journal.is_new else None,
                 snapshot_every=self.rates.snapshot_every,
@@ -297,14 +310,19 @@ class World:
                 estimates=self.rates.estimates,
             ),
             asking=self._ask,
+            **self._more(),
         )
         self.driver.broken.add_done_callback(lambda broken: self._broke(life, broken))
-        await self.driver.start(first=NODES, bounds=self._bounds())
+        await self.driver.start(first=NODES, bounds=self._bounds(), renting=self.renting)
 
     def _bounds(self) -> dict[str, int] | None:
         """Those of a start: as before, none, or another one; enough for every job that is submitted."""
         most = Random(f"headway {self.seed} bounds {self._starts}").choice((None, 0, 3, 4, 6))
         return None if most is None else {"owner": most} if most else {}
+
+    def _more(self) -> dict[str, Any]:
+        """What else a driver is told."""
+        return {}
 
     def _broke(self, life: Life, broken: asyncio.Future[None]) -> None:
         error = broken.exception()
@@ -354,7 +372,7 @@ class World:
         assert self.driver is not None
         self.driver.core.check()
         live = msgspec.json.encode(self.driver.core.dump())
-        replayed = msgspec.json.encode(replay(self.driver.journal))
+        replayed = msgspec.json.encode(replay(self.driver.journal, self.find))
         self._must(live == replayed, f"the state differs from a replay:\n{live!r}\n{replayed!r}")
         self.told.done["states compared"] += 1
 
@@ -379,7 +397,7 @@ class World:
         self.driver.core.check()
         live = msgspec.json.encode(self.driver.core.dump())
         if self._is_quiet_now():
-            replayed = msgspec.json.encode(replay(journal))
+            replayed = msgspec.json.encode(replay(journal, self.find))
             self._must(live == replayed, f"after a start the state differs from a replay:\n{live!r}\n{replayed!r}")
             self.told.done["states compared"] += 1
         self._note("started", hashlib.sha256(live).hexdigest())
@@ -646,7 +664,7 @@ class World:
         if not self.calm and self._chances.random() < 0.2:
             raise NoAdvice("no answer")
         question = read_question(write_question(snapshot, policy=snapshot.policy, explain=explain))
-        text = msgspec.json.encode(plan_text(decide(question, registry.find, ""), snapshot.now))
+        text = msgspec.json.encode(plan_text(decide(question, self.find, ""), snapshot.now))
         return read_plan(text, snapshot)
 
     # Calm, and the end
@@ -731,11 +749,11 @@ class World:
         self._note("stopped", hashlib.sha256(msgspec.json.encode(driver.core.dump())).hexdigest())
 
 
-def replay(journal: Journal) -> StateRecord:
+def replay(journal: Journal, find: PolicySource) -> StateRecord:
     """The state after all events of a journal, from its first snapshot."""
     stored = journal.snapshot(first=True)
     assert stored is not None
-    core = Scheduler.restore(stored[1], registry.find)
+    core = Scheduler.restore(stored[1], find)
     for _ in journal.replay(core, stored[0]):
         pass
     core.check()

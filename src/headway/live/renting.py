@@ -178,8 +178,8 @@ class Renter:
         if self._rental(number) is None or not rental.comes:
             await self._engine.leave(node.name)
             return
-        self._served((node,))
         await record(self._recorder, lambda now: [NodeJoined(now, node)])
+        self._served((node,))  # not before: what is served and not in the core is ended
 
     async def _begun(self, number: int, machine: Machine) -> None:
         """Record that there is a machine, if that is not known."""
@@ -227,18 +227,30 @@ class Renter:
         """Again and again: give back what nobody knows, note what is gone, and what is about to be taken back."""
         while True:
             self._returned.clear()
+            rentals = self._recorder.core.state.market.rentals.values()
+            known = {one.number for one in rentals if one.machine}
             try:
                 machines = await self._surely(site, provider.machines)
                 reclaimed = await self._surely(site, provider.reclaimed)
-                await self._compare(site, provider, machines, reclaimed)
+                await self._compare(site, provider, machines, reclaimed, known)
             except Exception as error:
                 log.exception("site %s: what is rented there is not known", site)
                 self._recorder.incident("rental_failed", site, f"{said(error)}, which was not foreseen")
             await asyncio.sleep(LOOK)
 
     async def _compare(
-        self, site: str, provider: Provider, machines: Sequence[Machine], reclaimed: Mapping[str, float]
+        self,
+        site: str,
+        provider: Provider,
+        machines: Sequence[Machine],
+        reclaimed: Mapping[str, float],
+        known: Collection[int],
     ) -> None:
+        """Hold what the provider has against what is known.
+
+        Args:
+            known: the rentals that had a machine before it was asked what there is: those of others may be missing.
+        """
         market = self._recorder.core.state.market
         rentals = {self.token(number): rental for number, rental in market.rentals.items()}
         alive = {machine.token: machine for machine in machines if not machine.ended}
@@ -250,7 +262,7 @@ class Renter:
             await self._surely(site, partial(provider.end, token))
         for token, rental in rentals.items():
             there = rental.offer.site == site and rental.number not in self._under_way
-            if there and rental.machine and token not in alive and rental.stage is not RentalStage.RETURNS:
+            if there and rental.number in known and token not in alive and rental.stage is not RentalStage.RETURNS:
                 await self._is_gone(rental)
             elif there and token in reclaimed and rental.reclaimed > from_seconds(reclaimed[token]):
                 await record(self._recorder, partial(_reclaimed, rental.number, from_seconds(reclaimed[token])))
