@@ -60,6 +60,16 @@ limit = "10m"      # a machine that has not joined so long after it should have 
 margin = "60s"     # given back so long before more would have to be paid; default 60 s
 ```
 
+Who rents machines out on a server (a simulation needs none), once for each site with offers:
+
+```toml
+[[provider]]
+site = "public"
+provider = "aws"   # processes or aws; what else its table has is said by the provider (`headway.renting.registry`)
+region = "eu-west-1"
+image = "ami-0123456789abcdef0"
+```
+
 Where sites differ, write [[power]] instead, once for each site, with `site = "cellar"`; one without it is for all
 others.
 
@@ -113,6 +123,7 @@ from headway.times import seconds_of, span_of
 
 if TYPE_CHECKING:
     from headway.engines.registry import SiteSpec
+    from headway.renting.registry import ProviderSpec
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
@@ -205,7 +216,7 @@ _LINE: Final[_Fields] = {
 }
 _DEFAULTS: Final = ("within", "between")
 _HERE: Final = "local"  # the site of nodes that name none
-_KEYS: Final = ("site", "node", "power", "network", "link", "offer", "renting")
+_KEYS: Final = ("site", "node", "power", "network", "link", "offer", "renting", "provider")
 
 
 def _is_joules(value: object) -> bool:
@@ -368,6 +379,15 @@ def read_renting(path: str | Path) -> Renting | None:
     return _read(path).renting
 
 
+def read_providers(path: str | Path) -> tuple[ProviderSpec, ...]:
+    """Who rents machines out, by a cluster file.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    return _read(path).providers
+
+
 def write_cluster(nodes: Sequence[NodeSpec], path: str | Path, *, about: str = "") -> None:
     """Write a cluster file that declares these nodes; alike ones that are numbered from 1 stand in one table.
 
@@ -506,6 +526,7 @@ class _Parsed(NamedTuple):
     sites: tuple[SiteSpec, ...]
     renting: Renting | None
     terms: tuple[SiteTerms, ...]
+    providers: tuple[ProviderSpec, ...]
 
 
 def _read(path: str | Path) -> _Parsed:
@@ -562,7 +583,8 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
     network = _network(content, found, sites, text, source)
     switching = _switching(content, found, finding, text, source)
     renting = _renting(content, found, text, source)
-    return _Parsed(tuple(found), network, switching, tuple(sites.values()), renting, terms)
+    lenders = _providers(content, renting, text, source, base)
+    return _Parsed(tuple(found), network, switching, tuple(sites.values()), renting, terms, lenders)
 
 
 def _sites(
@@ -758,6 +780,39 @@ def _renting(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, s
         span("limit", RENTING_LIMIT),
         span("margin", MARGIN),
     )
+
+
+def _providers(
+    content: Mapping[str, Any], renting: Renting | None, text: str, source: str, base: Path
+) -> tuple[ProviderSpec, ...]:
+    """Who rents machines out at sites with offers."""
+    tables = content.get("provider", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("provider", tables, "[[provider]] tables", source=source)
+    if not tables:
+        return ()
+    from headway.renting import registry  # few files have such tables
+
+    offered = list(dict.fromkeys(offer.site for offer in renting.offers)) if renting is not None else []
+    found: dict[str, ProviderSpec] = {}
+    for number, table in enumerate(tables):
+        try:
+            site, kind = table.get("site"), table.get("provider")
+            if site not in offered:
+                allowed = f"a site with [[offer]]: {', '.join(offered) or 'there is none'}"
+                raise InvalidInput("site", site, allowed, hint=did_you_mean(str(site), offered))
+            if site in found:
+                raise InvalidInput("site", site, "a site that no other [[provider]] names")
+            options = {field: value for field, value in table.items() if field not in ("site", "provider")}
+            registry.check(str(kind), options)
+            for field in registry.FOLDERS:
+                if field in options:
+                    options[field] = str(base.absolute() / options[field])
+            found[site] = registry.ProviderSpec(site, str(kind), options)
+        except InvalidInput as flaw:
+            line = _line(text, "provider", number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    return tuple(found.values())
 
 
 def _offer(table: Mapping[str, Any]) -> Offer:

@@ -49,9 +49,13 @@ from headway.model.instant import SECOND
 from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.power import Switching
+from headway.model.renting import Renting
 from headway.model.site import SiteTerms
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
+from headway.renting import registry
+from headway.renting.provider import Provider
+from headway.renting.registry import ProviderSpec
 from headway.web.api import Api
 from headway.web.bodies import BODY_MAX
 from headway.web.epochs import Epochs
@@ -71,6 +75,9 @@ SERVICES = "services"
 
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
+
+CHOSEN_PROVIDERS: Final = "providers"
+"""The fact of the journal that has the providers of the last run, as JSON."""
 
 CHOSEN_SITES: Final = "sites"
 """The fact of the journal that has the sites of the last run, as JSON."""
@@ -98,6 +105,8 @@ class Settings:
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         network: the lines between the nodes; None: those of the last run, at first sending costs nothing.
         switching: how nodes are switched off and on; None: as in the last run, at first they stay on.
+        renting: what can be rented; None: as in the last run, at first nothing.
+        providers: who rents machines out; None: as in the last run, at first nobody.
         sites: those that are not only of this machine, and perhaps others; None: those of the last run, at first none.
         terms: what policies know of sites, the preferred one first; None: as in the last run, at first nothing.
         quotas: what bounds users.
@@ -117,6 +126,8 @@ class Settings:
     accept_loss: bool = False
     network: Network | None = None
     switching: tuple[Switching, ...] | None = None
+    renting: Renting | None = None
+    providers: tuple[ProviderSpec, ...] | None = None
     sites: tuple[SiteSpec, ...] | None = None
     terms: tuple[SiteTerms, ...] | None = None
     quotas: Quotas = field(default_factory=Quotas)
@@ -199,6 +210,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             settings.engine,
             patient=settings.sites is None,
         )
+        lenders = _lenders(settings, journal)
         tokens = Tokens(token, account(), settings.data / TOKENS)
         owned = settings.engine.run_as_owner
         if tokens.reports() and not settings.engine.keeps_apart:
@@ -225,6 +237,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             door=NO_SERVICES if sites.own is None else _door(sites.own, token),
             sites=sites,
             account_of=accounts.of if owned else lambda _: "",
+            providers=partial(_providers, lenders),
         )
         driver.broken.add_done_callback(lambda _: end.set())
         meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)
@@ -243,8 +256,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 network=settings.network,
                 switching=settings.switching,
                 bounds=settings.quotas.slots(tokens.roles()),
+                renting=settings.renting,
                 sites=settings.terms,
-                facts={CHOSEN_SITES: _text_of(specs)},
+                facts={CHOSEN_SITES: _text_of(specs), CHOSEN_PROVIDERS: _text_of_lenders(lenders)},
             )
             await driver.services.open()
             api = Api(
@@ -398,6 +412,24 @@ def _sites_of(settings: Settings, journal: Journal) -> tuple[SiteSpec, ...]:
         return ()
     own = dict.fromkeys(node.site for node in settings.nodes or () if node.site not in names)
     return (*settings.sites, *map(SiteSpec, own))
+
+
+def _lenders(settings: Settings, journal: Journal) -> tuple[ProviderSpec, ...]:
+    """Who rents machines out in this run."""
+    if settings.providers is not None:
+        return settings.providers
+    text = journal.fact(CHOSEN_PROVIDERS)
+    return () if text is None else tuple(ProviderSpec(*one) for one in _sites.decode(text))
+
+
+def _providers(specs: Iterable[ProviderSpec], cluster: str) -> dict[str, Provider]:
+    """The providers, by site."""
+    return {spec.site: registry.make(spec.kind, spec.site, spec.options, cluster) for spec in specs}
+
+
+def _text_of_lenders(specs: Iterable[ProviderSpec]) -> str:
+    """Who rents machines out, as the journal has it."""
+    return msgspec.json.encode([(spec.site, spec.kind, spec.options) for spec in specs]).decode()
 
 
 def _text_of(sites: Iterable[SiteSpec]) -> str:

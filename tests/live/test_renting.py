@@ -130,7 +130,9 @@ class Site:
         with closing(Journal(self.data)) as journal:
             self.engine = FakeEngine()
             settings = DriverSettings(policy="one-for-all")
-            self.driver = Driver(journal, self.engine, self.clock, find, settings, providers={"cloud": self.cloud})
+            self.driver = Driver(
+                journal, self.engine, self.clock, find, settings, providers=lambda _: {"cloud": self.cloud}
+            )
             await self.driver.start(NODES, renting=renting)
             yield
             self.driver.core.check()

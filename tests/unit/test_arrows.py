@@ -32,10 +32,10 @@ ARROWS: dict[str, set[str]] = {
     "certificates": {"errors", "private"},
     "model": {"errors"},
     "wire": {"given", "model", "errors", "services"},
-    "config": {"engines", "model", "errors", "times"},
+    "config": {"engines", "model", "errors", "renting", "times"},
     "core": {"model", "errors"},
     "advice": {"core", "model", "errors", "wire"},
-    "policies": LEAF,
+    "policies": LEAF | {"renting"},
     "policy_files": LEAF | {"policies"},
     "engines": LEAF | {"checkpoints", "files", "given", "sockets"},
     "collectors": LEAF,
@@ -53,7 +53,8 @@ ARROWS: dict[str, set[str]] = {
     "live": {"advice", "core", "files", "history", "given", "model", "errors", "renting", "services", "times", "wire"},
     "web": {"access", "advice", "live", "core", "model", "errors", "services", "times", "wire"},
     "server": LEAF
-    | {"access", "advice", "certificates", "collectors", "config", "engines", "live", "policies", "private", "web"},
+    | {"access", "advice", "certificates", "collectors", "config", "engines", "live", "policies", "private", "renting"}
+    | {"web"},
     "restate": {"core", "live", "policies"},
     "energies": {"live", "metrics", "model", "policies", "wire"},
     "forecaster": {"errors", "foresight", "live", "model", "policies", "wire"},

@@ -113,7 +113,7 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
         (
             "[[nodes]]\nname = 'a'",
-            r"cluster: key is 'nodes'; allowed: site, node, power, network, link, offer, renting\nDid you mean node\?",
+            r"cluster: key is 'nodes'; allowed: site, node, .*, offer, renting, provider\nDid you mean node\?",
         ),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),

@@ -277,9 +277,19 @@ def up(
     """
     from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
     from headway.client.address import data_directory
-    from headway.config import read_cluster, read_network, read_sites, read_switching, read_terms, uniform_cluster
+    from headway.config import (
+        read_cluster,
+        read_network,
+        read_providers,
+        read_renting,
+        read_sites,
+        read_switching,
+        read_terms,
+        uniform_cluster,
+    )
     from headway.model.instant import from_seconds
     from headway.model.network import NO_NETWORK
+    from headway.model.renting import Renting
     from headway.model.site import SiteTerms
 
     of_dask = {"start" if dask == "local" else "address": dask, "tls": dask_tls}
@@ -295,6 +305,8 @@ def up(
     switching = read_switching(cluster) if cluster else ()
     sites = read_sites(cluster) if cluster else sites
     terms = read_terms(cluster) if cluster else tuple(SiteTerms(site.name) for site in sites)
+    renting = (read_renting(cluster) if cluster else None) or Renting()
+    providers = read_providers(cluster) if cluster else ()
     rounds, call = period_in(period), span_in(call_lease, "--call-lease")
     answer = duration_in(answer_time, "--answer-time")
     silence, saving = seconds_in(lease, "--lease"), seconds_in(grace, "--grace")
@@ -368,6 +380,8 @@ def up(
         accept_loss=accept_loss,
         network=network if chosen else None,
         switching=switching if chosen else None,
+        renting=renting if chosen else None,
+        providers=providers if chosen else None,
         sites=sites if chosen else None,
         terms=terms if chosen else None,
         quotas=read_quotas(Path(quotas)) if quotas else Quotas(),

@@ -108,7 +108,6 @@ MANY_BUSY: Final = 1000
 CLUSTER: Final = "cluster"
 """Under this name the journal has what the tokens of this cluster's machines begin with."""
 
-NO_PROVIDERS: Final[Mapping[str, Provider]] = {}
 NO_FACTS: Final[Mapping[str, str]] = {}
 
 STOPPED: Final = "stopped"
@@ -116,6 +115,11 @@ STOPPED: Final = "stopped"
 
 FIRST_POLICY: Final = "tempo:strict=false"
 """The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
+
+
+def no_providers(cluster: str) -> Mapping[str, Provider]:
+    """Nobody rents machines out."""
+    return {}
 
 
 class Driver:
@@ -163,7 +167,7 @@ class Driver:
         advise: Advise | None = None,
         door: Door | str = NO_DOOR,
         sites: Sites = HERE,
-        providers: Mapping[str, Provider] = NO_PROVIDERS,
+        providers: Callable[[str], Mapping[str, Provider]] = no_providers,
         account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.journal = journal
@@ -245,7 +249,7 @@ class Driver:
         self._renter = Renter(
             self,
             engine,
-            providers,
+            providers(self._cluster),
             self._cluster,
             finds=sites.finds,
             served=self.nodes.serve,

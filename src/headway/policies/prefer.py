@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from heapq import heapify, heappop, heappush, heapreplace, merge, nsmallest
 from statistics import NormalDist
 from typing import Final, NamedTuple
@@ -21,11 +22,14 @@ from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant, fro
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
+from headway.model.renting import Offer
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
 from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
+from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
+from headway.renting.packing import AtHand
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 RIGID: Final = Kind.RIGID
@@ -51,6 +55,23 @@ PASSED_OVER_MAX: Final = 100
 DEVIATIONS: Final = 1.2533
 """Standard deviations in a mean absolute deviation of a normal distribution, the square root of pi over 2."""
 
+EACH: Final = "each"
+CHEAPEST: Final = "cheapest"
+RENTS: Final = (EACH, CHEAPEST, "no")
+"""How machines are chosen that are rented."""
+
+PRIOR: Final = 0.2
+"""The mean relative deviation of run times of a job of which none is known yet."""
+
+SPARE: Final = 0.25
+"""So much longer than expected a task may take, as a share of that, before a machine that comes late is too late."""
+
+RESERVE: Final = (SECOND, 60 * SECOND)
+"""A machine is asked for so long before it must be: a quarter of the shortest run time, within these."""
+
+EFFORT: Final = 1000
+"""Bounds what is tried in a round to find the cheapest machines, see `headway.renting.packing`: rounds are many."""
+
 Entry = tuple[Instant, JobId, int]
 """A promised start, a job and a task, as in `Snapshot.agenda`."""
 
@@ -72,6 +93,9 @@ class Prefer:
     slot that becomes free takes the next task that waits there. A rigid job has all its slots at one site, a task of a
     workflow on one node; it is placed when the tasks before it have ended.
 
+    What can be rented counts as the last site. A task of a bag that is in time at no other waits for a machine, if one
+    lets it end by its due date within the budgets.
+
     Args:
         estimate: how long a task is expected to run. mean: as long as those before it in the mean. A number between 0
             and 1: the quantile of what is known of run times, so that a task takes longer only with the rest of the
@@ -85,6 +109,11 @@ class Prefer:
         queue: in which order the tasks of different jobs are placed anew. release: those of the job that came first
             (Kim12). due: those of the job that is due first; and all is placed anew when a job comes that would be late
             behind the others.
+        rent: how machines are chosen that are rented. each: for each task the cheapest one on which it ends in time, at
+            once, as in the paper. cheapest: the cheapest set for all tasks, shared between them, and as late as due
+            dates allow. no: none is rented.
+        spare: with rent=cheapest, tasks may take so much longer than expected, as a share of that: machines are asked
+            for early enough.
 
     Source: Kim12, 4.3. Reading: of a task in time nowhere the paper says nothing where no cloud is left.
     """
@@ -94,6 +123,8 @@ class Prefer:
     order: str = ""
     check: float = 0.0
     queue: str = RELEASE
+    rent: str = CHEAPEST
+    spare: float = SPARE
 
     def __post_init__(self) -> None:
         if self.estimate != MEAN:
@@ -107,6 +138,10 @@ class Prefer:
             raise InvalidInput("check", self.check, "seconds, 0 to 1e9")
         if self.queue not in QUEUES:
             raise InvalidInput("queue", self.queue, " or ".join(QUEUES))
+        if not 0 <= self.spare <= 10:
+            raise InvalidInput("spare", self.spare, "0 to 10")
+        if self.rent not in RENTS:
+            raise InvalidInput("rent", self.rent, ", ".join(RENTS))
         names = self.order.split("/") if self.order else []
         for place, name in enumerate(names):
             if not name or name in names[:place]:
@@ -250,6 +285,10 @@ class Round:
         self._deviations = 0.0 if mean else DEVIATIONS * NormalDist().inv_cdf(policy.quantile)
         self._known: list[dict[JobId, Duration]] = [{} for _ in range(classes)]
         self._agenda: Mapping[str, Sequence[Entry]] = view.agenda
+        self._rents = policy.rent != "no" and bool(view.market.renting.offers or view.market.rentals)
+        self._held: dict[JobId, Instant] = {}  # jobs with tasks that wait for a machine, and when the first one comes
+        self._denied = set[JobId]()  # jobs with tasks for which a machine cannot be rented now
+        self._rent_at: Instant = NEVER
 
     # What tasks take
 
@@ -279,6 +318,8 @@ class Round:
             times = job.times.get(spec.node_class) or job.observed
             if times is not None and times.mean:
                 run_time += round(self._deviations * times.spread * (run_time / times.mean))
+        elif self._deviations:
+            run_time += round(self._deviations * PRIOR * run_time)
         return max(run_time, 1)
 
     # The plan
@@ -296,7 +337,7 @@ class Round:
                 plan.promises.clear()
                 self._place_anew(plan, lacking)
         wake = self._follow(plan)
-        plan.wake = self._next_look(plan, wake)
+        plan.wake = self._next_look(plan, min(wake, self._rent_at))
         if view.recording:
             self._explain(plan)
         return plan
@@ -452,21 +493,23 @@ class Round:
             self._lay(site, free, kept)
             site.begin(free)
         agenda: dict[str, list[Entry]] = {}
-        of = self.view.slot_nodes
+        beyond = list[tuple[JobView, int]]()
         for job, tasks in work:
+            may_rent = self._rents and job.kind is BAG and job.due < NEVER
             for task in _by_falling_estimate(job, tasks):
                 fit = self._fit(job, task)
-                if fit is None:
-                    if task in job.planned:
-                        plan.promise(job.id, NEVER, 0, task, job.planned[task][1])
+                if may_rent and (fit is None or fit[1].end > job.due):
+                    beyond.append((job, task))
                     continue
-                name = of[fit[1].slots[0]].spec.name
-                fit[0].take(fit[1])
-                start = fit[1].start
-                late = late or fit[1].end > job.due
-                agenda.setdefault(name, []).append((start, job.id, task))
-                if job.planned.get(task) != (start, name):
-                    plan.promise(job.id, start, len(fit[1].slots), task, name)
+                late = late or (fit is not None and fit[1].end > job.due)
+                self._promise(plan, job, task, fit, agenda)
+        if beyond:
+            covered = self._rent(plan, beyond)
+            for job, task in beyond:
+                held = (job.id, task) in covered
+                fit = None if held else self._fit(job, task)
+                late = late or not held
+                self._promise(plan, job, task, fit, agenda, is_kept=job.id not in self._denied)
         if kept:
             gone = {(job.id, task) for job, tasks in work if job.planned for task in tasks}
             for name, before in kept.items():
@@ -476,6 +519,98 @@ class Round:
             entries.sort()
         self._agenda = agenda
         return late
+
+    def _promise(
+        self,
+        plan: Plan,
+        job: JobView,
+        task: int,
+        fit: tuple[Site, Fit] | None,
+        agenda: dict[str, list[Entry]],
+        *,
+        is_kept: bool = True,
+    ) -> None:
+        """Promise a task its start; None: it has no place any more.
+
+        Args:
+            is_kept: whether it keeps its place; else it is looked for again in the next round.
+        """
+        if (fit is None or not is_kept) and task in job.planned:
+            plan.promise(job.id, NEVER, 0, task, job.planned[task][1])
+        if fit is None:
+            return
+        site, (start, _, slots) = fit
+        name = self.view.slot_nodes[slots[0]].spec.name
+        site.take(fit[1])
+        agenda.setdefault(name, []).append((start, job.id, task))
+        if is_kept and job.planned.get(task) != (start, name):
+            plan.promise(job.id, start, len(slots), task, name)
+
+    def _rent(self, plan: Plan, late: Sequence[tuple[JobView, int]]) -> set[tuple[JobId, int]]:
+        """Rent machines on which these tasks end in time; returns the tasks that wait for one."""
+        market, now = self.view.market, self.view.now
+        plain = NodeSpec("rented")
+        expected: dict[JobId, Duration] = {}
+        tasks = list[OpenTask]()
+        for job, task in late:
+            if job.id not in expected:
+                expected[job.id] = self._expected(job, plain)
+            time = job.sized(expected[job.id], task) if job.mean_size else expected[job.id]
+            tasks.append(OpenTask(job.id, task, job.due, (max(1, time - job.kept.get(task, 0)),)))
+        offers = [offer for offer in market.renting.offers if market.can_be_had(offer, now)]
+        rentals = list(market.coming())
+        machines = [
+            AtHand(one.offer, one.since, one.paid, (max(now, one.ready_at),) * one.offer.slots, one.reclaimed)
+            for one in rentals
+        ]
+        left = [market.left(offer) for offer in offers]
+        choice = self._choice(tasks, offers, machines, left)
+        covered = set[tuple[JobId, int]]()
+        for use in choice.uses:
+            self._hold(use.tasks, rentals[use.machine].ready_at, covered)
+        paid, paid_for = 0, Counter[JobId]()
+        for hire in choice.hires:
+            if hire.at > now:
+                self._rent_at = min(self._rent_at, hire.at)
+            else:
+                cost, room = hire.offer.bill(hire.offer.step), market.room(hire.job, now)
+                if room is not None and cost > room - max(paid, 0 if hire.job is None else paid_for[hire.job]):
+                    self._denied.update(job for job, _ in hire.tasks)
+                    continue
+                paid += cost
+                if hire.job is not None:
+                    paid_for[hire.job] += cost
+                plan.rent(hire.offer.site, hire.offer.type, hire.job, hire.why)
+            self._hold(hire.tasks, max(now, hire.at) + hire.offer.start_time, covered)
+        if len(offers) < len(market.renting.offers):
+            self._denied.update(job for job, _ in choice.missed)
+        if len(covered) < len(late):
+            self._rent_at = min(self._rent_at, market.next_again(now))
+        return covered
+
+    def _choice(
+        self, tasks: list[OpenTask], offers: Sequence[Offer], machines: Sequence[AtHand], left: Sequence[int]
+    ) -> Choice:
+        """What to rent. Tasks that are in time nowhere with time to spare are to be so without."""
+        now, spare = self.view.now, self.policy.spare
+        if self.policy.rent == EACH:
+            return cheapest_each(tasks, offers, machines, now=now, left=left)
+        reserve = max(RESERVE[0], min(RESERVE[1], min([task.times[0] for task in tasks]) // 4))
+        spared = [replace(task, times=(round(task.times[0] * (1 + spare)),)) for task in tasks]
+        choose = partial(cheapest, offers=offers, machines=machines, now=now, left=left, reserve=reserve, effort=EFFORT)
+        choice = choose(spared)
+        if not choice.missed:
+            return choice
+        missed = set(choice.missed)
+        return choose(
+            [task if (task.job, task.task) in missed else longer for task, longer in zip(tasks, spared, strict=True)]
+        )
+
+    def _hold(self, tasks: Sequence[tuple[JobId, int]], until: Instant, covered: set[tuple[JobId, int]]) -> None:
+        """These tasks wait for a machine that comes then."""
+        covered.update(tasks)
+        for number, _ in tasks:
+            self._held[number] = min(until, self._held.get(number, NEVER))
 
     def _lay(self, site: Site, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
         """Let what keeps its place at a site take its slots, in order of the promised starts."""
@@ -628,7 +763,11 @@ class Round:
         for job in view.asked(view.waiting):
             if job.id in starting:
                 continue
-            if job.id in first:
+            if job.id in self._held and self._held[job.id] < first.get(job.id, NEVER):
+                plan.pass_over(job.id, Reason.MACHINE_COMES, self._held[job.id])
+            elif job.id in self._denied:
+                plan.pass_over(job.id, Reason.NOT_TO_BE_RENTED, first.get(job.id))
+            elif job.id in first:
                 plan.pass_over(job.id, Reason.SITE_BUSY, max(view.now, first[job.id]))
             else:
                 plan.pass_over(job.id, Reason.NEVER_FITS)

@@ -16,7 +16,7 @@ from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Policy, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, Demand, Site, served_by, why
-from headway.policies.prefer import MEAN, RELEASE, Prefer
+from headway.policies.prefer import CHEAPEST, MEAN, RELEASE, SPARE, Prefer
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""
@@ -139,29 +139,49 @@ def sites(
     order: str = "",
     check: float = 0.0,
     queue: str = RELEASE,
+    rent: str = CHEAPEST,
+    spare: float = SPARE,
 ) -> Policy:
     """Clusters of several sites: jobs are dealt to pools, or tasks queued at sites in order of preference.
 
     Args:
         top: prefer: tasks are queued at the first site where they end in time, see `Prefer`, whose parameters are
-            `estimate`, `adaptive`, `order`, `check` and `queue`. Otherwise jobs are dealt, see `Sites`, whose are the
-            others.
+            `estimate`, `adaptive`, `order`, `check`, `queue`, `rent` and `spare`. Otherwise jobs are dealt, see
+            `Sites`, whose are the others.
 
     Raises:
         InvalidInput: a value is not allowed, or belongs to the other kind.
     """
     prefers = top == PREFER
-    of_prefer = {"estimate": estimate, "order": order, "check": check, "queue": queue}
+    of_prefer = {
+        "estimate": estimate,
+        "order": order,
+        "check": check,
+        "queue": queue,
+        "rent": rent,
+        "spare": spare,
+    }
     own = {"each": each, "at": at} if prefers else of_prefer
     for field, given in own.items():
         if given != _DEFAULTS[field]:
             allowed = f"nothing, with top={PREFER}: all sites have one queue" if prefers else f"only with top={PREFER}"
             raise InvalidInput(field, given, allowed)
-    return Prefer(estimate, adaptive, order, check, queue) if prefers else Sites(top, each, at, per_instant)
+    if prefers:
+        return Prefer(estimate, adaptive, order, check, queue, rent, spare)
+    return Sites(top, each, at, per_instant)
 
 
 PREFER: Final = "prefer"
-_DEFAULTS: Final = {"each": "easy", "at": "", "estimate": MEAN, "order": "", "check": 0.0, "queue": RELEASE}
+_DEFAULTS: Final = {
+    "each": "easy",
+    "at": "",
+    "estimate": MEAN,
+    "order": "",
+    "check": 0.0,
+    "queue": RELEASE,
+    "rent": CHEAPEST,
+    "spare": SPARE,
+}
 
 
 def _check(field: str, given: str, text: str) -> None:

@@ -9,11 +9,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.renting.provider import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSpec:
+    """Who rents machines out at a site, as a cluster file declares it.
+
+    Attributes:
+        site: where.
+        kind: the name of the kind of provider.
+        options: what it is told, with full paths.
+    """
+
+    site: str
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FOLDERS: Final = ("folder",)
+"""Options that are folders; a relative one counts from the file that names it."""
 
 USER_DATA_MAX: Final = 16 << 10
 """Bytes of user data that EC2 takes."""

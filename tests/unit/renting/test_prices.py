@@ -222,6 +222,6 @@ def test_amounts_are_exact_or_rounded_up(amount: Decimal) -> None:
 )
 def test_a_bill_is_what_exact_fractions_give(price: int, period: int, minimum: int, time: int) -> None:
     offer = Offer("cloud", "a", 1, price, period=period, minimum=minimum)
-    billed = max(Fraction(minimum), -(Fraction(-time) // period) * period)
+    billed = max(Fraction(minimum), -(Fraction(-max(1, time)) // period) * period)
     assert offer.bill(time) == -(-price * billed // HOUR)
     assert offer.billed(offer.billed(time)) == offer.billed(time) or minimum % period
