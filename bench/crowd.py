@@ -237,7 +237,9 @@ def main() -> None:
         program is a job of Slurm that starts a runner, a Python that takes most of the time. The {CLOUD:,} nodes are
         known to Slurm and off: {WORKERS} jobs wait for them for five seconds. The loop's delay is the bound that 99 of
         100 looks keep; memory is the server's own (PSS). Wanted: 25 jobs of Slurm a second, and
-        500 calls in allocations. A cancel, until the end of the job of Slurm is told, takes {cancelled} ms in the
+        500 calls in allocations. Headway gives a slot its next job when the last one has ended, and Slurm starts it up
+        to a second later. So with 16 slots there can be about 16 a second. A cancel,
+        until the end of the job of Slurm is told, takes {cancelled} ms in the
         median of ten on four nodes (wanted: 100).""",
         measure.table(head, rows),
     )

@@ -131,10 +131,9 @@ class Rig:
     def __init__(self, root: Path) -> None:
         folder = root / "nodes" / "n"
         folder.mkdir(parents=True)
-        (root / "secret").write_bytes(SECRET)
         terms = Terms("n", str(folder), str(root / "output"), str(root), 2, 60.0, 1 << 20)
         self.door = MemoryDoor()
-        self.agent = Agent(terms, self.door, os.open(root / "lock", os.O_CREAT | os.O_RDWR))
+        self.agent = Agent(terms, self.door, os.open(root / "lock", os.O_CREAT | os.O_RDWR), SECRET)
 
     def connect(self, secret: bytes = SECRET) -> MemoryLine:
         """A driver that says hello."""
