@@ -92,10 +92,10 @@ def needs_due_dates(text: str) -> bool:
 
     >>> needs_due_dates("edf"), needs_due_dates("easy:order=due"), needs_due_dates("easy")
     (True, True, False)
-    >>> needs_due_dates("sites:each=heft,at=east/easy:order=due|west/easy")
-    True
+    >>> needs_due_dates("sites:each=heft,at=east/easy:order=due|west/easy"), needs_due_dates("sites:top=prefer")
+    (True, True)
     """
-    return any(word in BY_DUE_DATE or word == "due" for word in _words(text))
+    return any(word in BY_DUE_DATE or word in ("due", "prefer") for word in _words(text))
 
 
 BY_PRIORITY: Final = frozenset({"priority", "proportion", "workload", "deadline", "tempo"})
@@ -124,7 +124,10 @@ def by_priority_instead(text: str) -> str:
     ('easy:order=priority', 'tempo')
     """
     name = _words(text)[0]
-    has_order = name != "heft" and any(one.name == "order" for one in parameters_of(BUILT_IN[name].factory()))
+    orders_others = ("heft", "sites")  # tasks, and sites
+    has_order = name not in orders_others and any(
+        one.name == "order" for one in parameters_of(BUILT_IN[name].factory())
+    )
     return f"{name}:order=priority" if has_order else "tempo"
 
 
