@@ -120,7 +120,9 @@ def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: 
 
 def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def simulated_instead(workload: Workload, policy: str, cluster: None) -> Any:
-        return run(workload, machines(), policy), machines()
+        rows = zip(workload.label.tolist(), workload.tasks.tolist(), workload.runtime.tolist(), strict=True)
+        times = {(job, task): runtime for job, count, runtime in rows for task in range(count)}
+        return run(workload, machines(), policy), times, machines()
 
     monkeypatch.setattr(live, "_replayed", simulated_instead)
     ran = headway("reproduce", "lin14", "live")
@@ -129,6 +131,7 @@ def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) ->
     for policy in REPLAYED:
         assert f"{policy}: mean response +0.0% live, within the 3 % aimed at; +0.0% to the simulation\n" in ran.out
     assert ran.out.count("with launches 0.0 ms late") == 3
+    assert ran.out.count("+0.0% to the simulation in which each task has its slot as long as live.") == 3
 
 
 def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
