@@ -119,8 +119,8 @@ def test_what_an_attempt_wrote_is_here_when_its_end_is_told(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("there", [b"something else", None])
-def test_an_output_that_is_not_as_it_was_is_not_kept(tmp_path: Path, there: bytes | None) -> None:
+@pytest.mark.parametrize(("there", "why"), [(b"something else", "it was changed on its node"), (None, "there is none")])
+def test_an_output_that_is_not_as_it_was_is_not_kept(tmp_path: Path, there: bytes | None, why: str) -> None:
     async def scenario() -> None:
         engine, node, told = engine_in(tmp_path)
         if there is not None:
@@ -129,7 +129,8 @@ def test_an_output_that_is_not_as_it_was_is_not_kept(tmp_path: Path, there: byte
         await settled(engine)
         (report,) = told
         assert isinstance(report, Ended)
-        assert report.ending.stdout == Output("", 24, b" all of it", 14, "")
+        lost = f"the server could not keep it: {why}"
+        assert report.ending.stdout == Output("", 24, b" all of it", 14, lost=lost)
         assert not list((tmp_path / "engine" / "output" / "1").iterdir())
 
     asyncio.run(scenario())
