@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pytest
 
@@ -15,6 +18,31 @@ from ..conftest import Up
 from ..dying import survived
 
 pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def administered(slurm: Cluster) -> Iterator[None]:
+    """An administrator resumes the nodes that Slurm drains while the context lasts.
+
+    A controller that was killed numbers jobs again that it has forgotten. A node that still knows one of that number is
+    drained ("Duplicate jobid"), for good.
+    """
+    over = Event()
+
+    def resume() -> None:
+        while not over.wait(1.0):
+            for name in NODES:
+                shown = slurm.tried("scontrol", "show", "node", name, "--oneliner")
+                if shown is not None and "Reason=Duplicate jobid" in shown.stdout:
+                    slurm.tried("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
+    with ThreadPoolExecutor(1) as pool:
+        resuming = pool.submit(resume)
+        try:
+            yield
+        finally:
+            over.set()
+        resuming.result()
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
@@ -55,7 +83,8 @@ def test_whatever_dies_each_result_comes_once(slurm: Cluster, tmp_path: Path, se
     chance.shuffle(faults)
     try:
         up.start("--slurm", "main", cluster=False)
-        again = survived(up.data, faults, log, 0.3, up.stop)
+        with administered(slurm):
+            again = survived(up.data, faults, log, 0.3, up.stop)
     finally:
         up.kill()
         slurm.mend()
