@@ -8,6 +8,9 @@ later one is terminated.
 The user data are run by the instance when it starts, and let it join: as a worker of Dask, or a node of Slurm, with the
 name that is asked for. Instances terminate when they shut down by themselves.
 
+A new instance may not be listed for a while. Until then it is remembered here, so that it does not seem gone. A request
+goes on when the server does not wait for it any more; to give a machine back waits for that.
+
 What EC2 refuses is told in its own words. Whether a request was carried out that got no answer, or an error of the
 server, is not known: it is asked again.
 """
@@ -15,6 +18,9 @@ server, is not known: it is asked again.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -48,6 +54,9 @@ AGAIN: Final = (
     *("ServiceUnavailable", "IdempotentParameterMismatch", "ConcurrentTagAccess"),
 )
 """Errors after which it is not known, or may be otherwise later."""
+
+LISTED: Final = 120.0
+"""Seconds after which a new instance is listed, if there is one."""
 
 SECONDS: Final = 20.0
 """A request that has no answer after this has none."""
@@ -83,6 +92,8 @@ class EC2:
         from botocore.config import Config
 
         self._cluster = cluster
+        self._new: dict[str, tuple[Machine, float]] = {}  # by token, and since when
+        self._one: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._user_data = user_data
         self._fixed: dict[str, Any] = {"ImageId": image}
         if subnet:
@@ -110,7 +121,7 @@ class EC2:
 
     async def machines(self) -> list[Machine]:
         """All of this cluster; see `Provider`."""
-        return await _surely(lambda: [_machine(one) for one in self._one_each(self._found(CLUSTER, self._cluster))])
+        return await _surely(self._machines)
 
     async def reclaimed(self) -> dict[str, float]:
         """Spot instances that are about to be taken back; see `Provider`."""
@@ -123,9 +134,15 @@ class EC2:
     # In a thread
 
     def _start(self, token: str, type: str, node: str) -> Machine:
-        there = self._one_each(self._found(TOKEN, token))
-        if there:
-            return _machine(there[0])
+        with self._one[token]:
+            there = self._one_each(self._found(TOKEN, token))
+            if there:
+                return _machine(there[0])
+            made = self._run(token, type, node)
+            self._new[token] = made, time.monotonic()
+            return made
+
+    def _run(self, token: str, type: str, node: str) -> Machine:
         kind, spot = type_of(type)
         tags = {"Name": node, TOKEN: token, CLUSTER: self._cluster, "headway-type": type}
         market: dict[str, Any] = {"InstanceInitiatedShutdownBehavior": "terminate"}
@@ -153,12 +170,28 @@ class EC2:
                          **{key: answer["Instances"][0][key] for key in ("InstanceId", "State")}})  # fmt: skip
 
     def _end(self, token: str) -> bool:
-        found = self._found(TOKEN, token)
-        alive = [one["InstanceId"] for one in found if one["State"]["Name"] not in OVER]
-        if alive:
-            self._client.terminate_instances(InstanceIds=alive)
-            return False  # until it is seen to be so
+        with self._one[token]:
+            found = self._found(TOKEN, token)
+            alive = [one["InstanceId"] for one in found if one["State"]["Name"] not in OVER]
+            if not found and (new := self._not_listed(token)) is not None:
+                alive = [new.name]
+            if alive:
+                self._client.terminate_instances(InstanceIds=alive)
+                return False  # until it is seen to be so
+            self._new.pop(token, None)
+        self._one.pop(token, None)
         return True
+
+    def _machines(self) -> list[Machine]:
+        made = [_machine(one) for one in self._one_each(self._found(CLUSTER, self._cluster))]
+        listed = {machine.token for machine in made}
+        new = [self._not_listed(token) for token in sorted(self._new.keys() - listed)]
+        return made + [machine for machine in new if machine is not None]
+
+    def _not_listed(self, token: str) -> Machine | None:
+        """A machine that is so new that it need not be listed yet."""
+        machine, since = self._new.get(token, (None, 0.0))
+        return machine if time.monotonic() < since + LISTED else None
 
     def _found(self, tag: str, text: str) -> list[dict[str, Any]]:
         """Instances with this tag; the first that were started first."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +15,7 @@ pytest.importorskip("boto3")
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from botocore.stub import ANY, Stubber
 
+from headway.renting import ec2 as module
 from headway.renting.ec2 import EC2
 from headway.renting.provider import Machine, NotRented, Unsure
 
@@ -79,6 +82,54 @@ async def test_an_instance_is_asked_for_with_all_that_was_declared(ec2: EC2, sai
         },
     )
     assert await ec2.start("c-1", "small/spot", "cloud-r1") == Machine("i-1", "c-1", "small/spot")
+    said.assert_no_pending_responses()
+
+
+async def rented(ec2: EC2, said: Stubber) -> None:
+    lists(said)
+    said.add_response("run_instances", {"Instances": [instance("i-1", state="pending")]})
+    await ec2.start("c-1", "small", "cloud-r1")
+
+
+async def test_one_that_is_not_listed_yet_does_not_seem_gone(
+    ec2: EC2, said: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rented(ec2, said)
+    lists(said)
+    assert await ec2.machines() == [Machine("i-1", "c-1", "small")]
+    lists(said)
+    said.add_response("terminate_instances", {}, {"InstanceIds": ["i-1"]})
+    assert not await ec2.end("c-1")
+    monkeypatch.setattr(module, "LISTED", 0.0)
+    for _ in range(2):
+        lists(said)
+    assert await ec2.machines() == []
+    assert await ec2.end("c-1")
+    said.assert_no_pending_responses()
+
+
+async def test_to_give_back_waits_for_a_request_that_nobody_waits_for_any_more(ec2: EC2, said: Stubber) -> None:
+    """A server cancels a request whose machine is not wanted any more; it may be under way already."""
+    run, may, runs = ec2._client.run_instances, threading.Event(), threading.Event()
+
+    def slowly(**terms: Any) -> Any:
+        runs.set()
+        assert may.wait(20)
+        return run(**terms)
+
+    lists(said)
+    said.add_response("run_instances", {"Instances": [instance("i-1", state="pending")]})
+    lists(said, instance("i-1"))
+    said.add_response("terminate_instances", {}, {"InstanceIds": ["i-1"]})
+    ec2._client.run_instances = slowly
+    request = asyncio.create_task(ec2.start("c-1", "small", "cloud-r1"))
+    await asyncio.to_thread(runs.wait, 20)
+    request.cancel()
+    ending = asyncio.create_task(ec2.end("c-1"))
+    await asyncio.sleep(0.05)
+    assert not ending.done()
+    may.set()
+    assert not await ending
     said.assert_no_pending_responses()
 
 
