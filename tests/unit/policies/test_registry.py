@@ -153,6 +153,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "sites": [
             *(("top", "rr"), ("each", "easy"), ("at", ""), ("per_instant", False)),
             *(("estimate", "mean"), ("adaptive", True), ("order", ""), ("check", 0.0), ("queue", "release")),
+            *(("rent", "cheapest"), ("spare", 0.25)),
         ],
         "sjf": [("per_instant", False)],
         "tempo": [
