@@ -212,7 +212,7 @@ class RentingWorld(World):
         self.cloud = self.cloud_type(self, Random(f"headway {seed} cloud"))
 
     def _more(self) -> dict[str, Any]:
-        return {"providers": {"cloud": self.cloud}}
+        return {"providers": lambda _: {"cloud": self.cloud}}
 
     def _troubles(self) -> list[Coroutine[Any, Any, None]]:
         return [*super()._troubles(), self.cloud.harm()]

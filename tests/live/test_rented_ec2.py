@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,6 @@ pytest.importorskip("moto.server", reason="it is not installed (pip install 'mot
 
 from headway.engines.dask.engine import DaskEngine
 from headway.engines.dask.settings import DaskSettings
-from headway.live import driver as driving
 from headway.live import renting as module
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
@@ -162,26 +160,27 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
     worker = f"-m dask worker {dask.address} --name {{node}} --nthreads 1 --host 127.0.0.1 --no-dashboard --no-nanny"
     script = f"exec {sys.executable} {worker} --memory-limit 0 --local-directory {tmp_path}/{{node}}"
     offer = Offer("cloud", "t3.micro", 1, 36 * UNIT, minimum=15 * SECOND, start_time=20 * SECOND, limit=2)
-    before, cluster = set(moto.instances()), f"dask{dies:d}"
-    monkeypatch.setattr(driving, "secrets", SimpleNamespace(token_hex=lambda _: cluster))
+    before = set(moto.instances())
 
     def driver(journal: Journal, run: int) -> Driver:
         settings = DaskSettings(dask.address, site="cloud", folder=str(tmp_path / "there"), period=0.1, gone_after=1.0)
         engine = DaskEngine(tmp_path / f"engine{run}", settings)
-        ec2 = provider(moto, cluster, script)
-        if dies and run == 1:
-            rents = ec2.start
 
-            async def unanswered(*words: str) -> Machine:
-                await rents(*words)
-                await asyncio.Event().wait()
-                raise AssertionError
+        def providers(cluster: str) -> dict[str, Provider]:
+            ec2 = provider(moto, cluster, script)
+            if dies and run == 1:
+                rents = ec2.start
 
-            monkeypatch.setattr(ec2, "start", unanswered)
-        cloud = {"cloud": ec2}
-        return Driver(
-            journal, engine, SystemClock(), find, DriverSettings(policy="one"), sites=Cloud(), providers=cloud
-        )
+                async def unanswered(*words: str) -> Machine:
+                    await rents(*words)
+                    await asyncio.Event().wait()
+                    raise AssertionError
+
+                monkeypatch.setattr(ec2, "start", unanswered)
+            return {"cloud": ec2}
+
+        settled = DriverSettings(policy="one")
+        return Driver(journal, engine, SystemClock(), find, settled, sites=Cloud(), providers=providers)
 
     with closing(Journal(tmp_path / "data")) as journal:
         first = driver(journal, 1)
