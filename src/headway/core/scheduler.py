@@ -846,7 +846,7 @@ class Scheduler:
             switching.note_idle(state)
         if state.switches or state.rents:
             self._rule(decision.ruled, decision.ruled_rentals, decision.look)
-        if (state.round_due or state.due) and not isinstance(event, Woke):
+        if state.round_due or state.due:
             self._ask_to_wake(state.now)
 
     def _forget_held(self) -> None:
