@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
+from headway.client.address import data_directory
 from headway.client.client import Client
 
 Command = Callable[..., Any]
@@ -26,7 +28,7 @@ def asks_server(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_options(url: str | None, data: str | None, tls_ca: str | None, **rest: Any) -> Any:
-        return command(reach=functools.partial(reached, url, data, tls_ca), **rest)
+        return command(reach=_Reached(url, data, tls_ca), **rest)
 
     return with_options
 
@@ -44,8 +46,28 @@ def reached(url: str | None, data: str | None, tls_ca: str | None = None, patien
         yield client
 
 
+class _Reached:
+    """The server that the options of a command name."""
+
+    def __init__(self, url: str | None, data: str | None, tls_ca: str | None) -> None:
+        self._url, self._data, self._tls_ca = url, data, tls_ca
+
+    @property
+    def folder(self) -> Path:
+        """See `Reach`."""
+        return Path(data_directory(self._data))
+
+    def __call__(self, *, patience: float = 0.0) -> AbstractContextManager[Client]:
+        return reached(self._url, self._data, self._tls_ca, patience)
+
+
 class Reach(Protocol):
     """The type of `reach` in commands that `asks_server`."""
+
+    @property
+    def folder(self) -> Path:
+        """The data directory of the server, also where none runs."""
+        ...
 
     def __call__(self, *, patience: float = 0.0) -> AbstractContextManager[Client]:
         """See `reached`."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
 import click
 
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, print_json, print_table, span
+from headway.errors import HeadwayError
+from headway.metrics import to_json
+from headway.model.instant import SECOND, to_seconds
+from headway.model.renting import UNIT
 from headway.wire import OfferReport, RentingReport
 
 
@@ -31,13 +39,24 @@ def sites(reach: Reach, as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--dry-run", is_flag=True, help="Show what would be rented for the open jobs, and why; nothing is.")
+@click.option("--cluster", type=click.Path(dir_okay=False), help="With --dry-run: what this cluster file offers.")
+@click.option("--policy", help="With --dry-run: under this policy, such as sites:top=prefer.")
 @as_json
 @asks_server
-def rent(reach: Reach, as_json: bool) -> None:
+def rent(reach: Reach, dry_run: bool, cluster: str | None, policy: str | None, as_json: bool) -> None:
     """Show what is rented, since when, for whom and what it costs; and what can be rented.
 
     `headway node drain NODE` gives a machine back as soon as nothing runs there.
+
+    With --dry-run the journal of the data directory is read, and the future of its open jobs is simulated, as if each
+    task ran as long as it is expected to.
     """
+    if dry_run:
+        _try(reach.folder, cluster, policy, as_json=as_json)
+        return
+    if cluster is not None or policy is not None:
+        raise click.UsageError("--cluster and --policy are for --dry-run.")
     with reach() as client:
         found = client.rentals()
     if as_json:
@@ -70,6 +89,60 @@ def rent(reach: Reach, as_json: bool) -> None:
         columns = ("site", "type", "slots", "speed", "an hour", "billed", "starts in", "left", "", "trouble", "again")
         print_table(columns, rows, right=columns[2:5], fold=("trouble",), title="Offers")
     click.echo(_paid(found))
+
+
+def _try(folder: Path, cluster: str | None, policy: str | None, *, as_json: bool) -> None:
+    """Show what would be rented."""
+    from headway.config import read_renting
+    from headway.foresight.present import present
+    from headway.foresight.renting import would_rent
+    from headway.policy_files import find
+
+    renting = None if cluster is None else read_renting(cluster)
+    if cluster is not None and renting is None:
+        raise HeadwayError(
+            f"{cluster} offers nothing to rent", "Write [[offer]] tables, see docs/how-to/rent-machines.md."
+        )
+    if policy is not None:
+        find(policy)
+    state = present(folder, find, round(time.time() * SECOND)).state
+    found = would_rent(state, find, renting=renting, policy=policy)
+    cost = sum(row.cost for row in found.machines) / UNIT
+    if as_json:
+        machines = [
+            {
+                "site": row.site,
+                "type": row.type,
+                "job": job,
+                "at": to_seconds(row.asked),
+                "until": to_seconds(row.until),
+            }
+            | {"cost": row.cost / UNIT, "why": row.why}
+            for row, job in zip(found.machines, found.jobs, strict=True)
+        ]
+        told = {"machines": machines, "cost": cost, "late": found.late, "late_without": found.late_without}
+        click.echo(to_json(told), nl=False)
+        return
+    if not found.machines:
+        offers = renting is not None or (state.market is not None and state.market.renting.offers)
+        click.echo("Nothing would be rented." if offers else "Nothing would be rented: nothing is offered.")
+    else:
+        rows = [
+            (
+                *(row.site, row.type, "" if job is None else str(job), clock(to_seconds(row.asked))),
+                *(span(to_seconds(row.until - row.asked)), _money(row.cost / UNIT), row.why),
+            )
+            for row, job in zip(found.machines, found.jobs, strict=True)
+        ]
+        headings = ("site", "type", "job", "from", "for", "cost", "why")
+        print_table(headings, rows, right=("job", "cost"), fold=("why",), title="What would be rented")
+        click.echo(f"That would cost {_money(cost)}.")
+    click.echo(f"Late: {_jobs(found.late)}; if nothing could be rented: {_jobs(found.late_without)}.")
+
+
+def _jobs(jobs: Sequence[int]) -> str:
+    named = ", ".join(map(str, jobs[:5])) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+    return f"job{'s' * (len(jobs) != 1)} {named}" if jobs else "no job"
 
 
 def _billed(offer: OfferReport) -> str:

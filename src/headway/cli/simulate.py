@@ -281,7 +281,15 @@ def renting_told(done: Schedule) -> dict[str, Any]:
         by_user[row.user] = by_user.get(row.user, 0.0) + cost
         if job is not None:
             by_job[job] = by_job.get(job, 0.0) + cost
-        told = {"rental": row.number, "node": row.node, "site": row.site, "type": row.type, "job": job, "cost": cost}
+        told = {
+            "rental": row.number,
+            "node": row.node,
+            "site": row.site,
+            "type": row.type,
+            "job": job,
+            "cost": cost,
+            "why": row.why,
+        }
         times = {"asked": row.asked, "since": row.since, "until": row.until}
         machines.append(told | {name: None if value >= NEVER else to_seconds(value) for name, value in times.items()})
     return {"money_by_job": by_job, "money_by_user": by_user, "rented": machines}

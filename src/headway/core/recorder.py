@@ -372,7 +372,7 @@ class Recorder:
             found.append(
                 RentalRow(
                     *(rental.number, rental.node, offer.site, offer.type, job, rental.user, rental.asked),
-                    *(since, over, cost),
+                    *(since, over, cost, rental.why),
                 )
             )
         return tuple(found)

@@ -113,6 +113,7 @@ class RentalRow:
         asked: microseconds, when it was asked for.
         since, until: when there was a machine, and when it was gone; `NEVER`: it was not yet. Equal: there was none.
         cost: what was billed, in millionths; what is not over costs what it would if it were given back.
+        why: the policy's words.
     """
 
     number: int
@@ -125,6 +126,7 @@ class RentalRow:
     since: int
     until: int
     cost: Money
+    why: str
 
 
 PowerChange = tuple[int, int, PowerState]

@@ -102,7 +102,7 @@ METHODS: Final[Mapping[str, tuple[str, bool, bool]]] = {
     "grid and private": ("sites:top=prefer,rent=no", True, False),
     "the paper's, initial": ("sites:top=prefer,rent=each,adaptive=false", True, True),
     "the paper's, adaptive": ("sites:top=prefer,rent=each", True, True),
-    "ours": ("sites:top=prefer,estimate=0.9,rent=cheapest", True, True),
+    "ours": ("sites:top=prefer,estimate=0.9,queue=due,rent=cheapest", True, True),
 }
 """By name: the policy, whether there is the private cloud, and whether machines can be rented."""
 
