@@ -60,9 +60,6 @@ CHEAPEST: Final = "cheapest"
 RENTS: Final = (EACH, CHEAPEST, "no")
 """How machines are chosen that are rented."""
 
-PRIOR: Final = 0.2
-"""The mean relative deviation of run times of a job of which none is known yet."""
-
 SPARE: Final = 0.25
 """So much longer than expected a task may take, as a share of that, before a machine that comes late is too late."""
 
@@ -318,8 +315,6 @@ class Round:
             times = job.times.get(spec.node_class) or job.observed
             if times is not None and times.mean:
                 run_time += round(self._deviations * times.spread * (run_time / times.mean))
-        elif self._deviations:
-            run_time += round(self._deviations * PRIOR * run_time)
         return max(run_time, 1)
 
     # The plan
