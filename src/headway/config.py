@@ -65,7 +65,7 @@ Who rents machines out on a server (a simulation needs none), once for each site
 ```toml
 [[provider]]
 site = "public"
-provider = "aws"   # processes or aws; what else its table has is said by the provider (`headway.renting.registry`)
+provider = "aws"   # aws, slurm or processes; what else its table has is said in `headway.renting.registry`
 region = "eu-west-1"
 image = "ami-0123456789abcdef0"
 ```

@@ -269,7 +269,8 @@ def check_market(state: State) -> None:
         assert rental.stage is not RentalStage.ENDS or state.nodes[rental.node].draining, f"rental {rental.number} ends"
     for offer in market.renting.offers:
         assert market.left(offer) >= 0, f"limit of {offer.type}"
-    assert market.by_job.keys() <= state.jobs.keys(), "what machines cost by job"
+    paying = {rental.job for rental in market.rentals.values()}
+    assert market.by_job.keys() <= state.jobs.keys() | paying, "what machines cost by job"
 
 
 def check_rations(state: State) -> None:

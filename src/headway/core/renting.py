@@ -133,13 +133,14 @@ def has_joined(state: State, node: NodeView) -> None:
 
 
 def has_begun(state: State, number: int, machine: str) -> bool:
-    """There is a machine, billed from now on. Returns whether that was not known."""
+    """There is a machine. Returns whether that was not known.
+
+    It was begun at some time since it was asked for; it counts as billed since then, so that no bill is greater.
+    """
     rental = state.market.rentals.get(number)
     if rental is None or rental.machine:
         return False
     rental.machine = machine
-    rental.paid += state.now - rental.since
-    rental.since = state.now
     if rental.stage is ASKED:
         rental.stage = STARTS
     return True
@@ -185,6 +186,8 @@ def _is_over(state: State, rental: Rental) -> None:
     rental.stage = RETURNS
     market.settle(rental, billed)
     del market.rentals[rental.number], market.nodes[rental.node]
+    if rental.job is not None and rental.job not in state.jobs:
+        market.forget(rental.job)
     node = state.nodes.get(rental.node)
     if node is not None:
         node.draining = state.draining = True

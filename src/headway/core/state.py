@@ -298,7 +298,7 @@ class State(Pool):
                     del self.successors[number]
                     self.heads.pop(number, None)
             if self.rents:
-                self.market.by_job.pop(one.id, None)
+                self.market.forget(one.id)
             self.actions.append(Conclude(one.id, status))
             for successor in self.go_without(one.id) if one.id in self.successors else ():
                 if status is not JobStatus.SUCCEEDED:

@@ -307,7 +307,7 @@ class RentingChosen:
 
 @value
 class Rented:
-    """There is a machine that was asked for; it is billed from now on.
+    """There is a machine that was asked for; it counts as billed since it was asked for.
 
     Attributes:
         rental: the number of `RentMachine`.

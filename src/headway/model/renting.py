@@ -173,7 +173,7 @@ class Rental:
         user: whose job that is; empty: of nobody.
         why: the policy's words.
         asked: when.
-        since: from when on it is billed: when there was a machine, or, until that is known, when it was asked for.
+        since: from when on it counts as billed: since it was asked for.
         paid: until when its cost is counted in the budgets.
         stage: how far it is.
         machine: its name at the site that rents it out; empty: not known.
@@ -275,7 +275,7 @@ class Market:
         nodes: the same by the name of the node.
         count: how many were asked for: the number of the last one.
         spent: what is paid or committed, by day since the epoch, by UTC; days before yesterday are dropped.
-        by_job: the same by job in the system that machines were rented for.
+        by_job: the same by job that machines were rented for, as long as it is in the system, or one of them is rented.
         by_user: the same by its user; of no job: the empty name.
         troubles: by site and type, what has not come lately.
         never_joined: how many machines were given back because they never joined.
@@ -331,6 +331,11 @@ class Market:
     def settle(self, rental: Rental, billed: Money) -> None:
         """Count what a rental has cost in the end, instead of what was committed."""
         self._count(rental, billed - rental.committed)
+
+    def forget(self, job: JobId) -> None:
+        """A job is not in the system; what it has paid is forgotten when nothing more is."""
+        if job in self.by_job and not any(rental.job == job for rental in self.rentals.values()):
+            del self.by_job[job]
 
     def _count(self, rental: Rental, amount: Money) -> None:
         self.spent[rental.day] = self.spent.get(rental.day, 0) + amount

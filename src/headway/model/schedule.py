@@ -111,7 +111,7 @@ class RentalRow:
         job: the position in the schedule of the job that it was rented for; None: for no one job.
         user: whose job that was; empty: of nobody.
         asked: microseconds, when it was asked for.
-        since, until: when there was a machine, and when it was gone; `NEVER`: it was not yet. Equal: there was none.
+        since, until: from when on it counted as billed, and when it was gone; `NEVER`: not yet. Equal: there was none.
         cost: what was billed, in millionths; what is not over costs what it would if it were given back.
         why: the policy's words.
     """

@@ -3,6 +3,7 @@
 | kind | options |
 | --- | --- |
 | `processes` | `folder`, `command` |
+| `slurm` | `partition`, `command`; maybe `options` |
 | `aws` | `region`, `image`; maybe `user_data`, `subnet`, `security_groups`, `key`, `role`, `endpoint`, `profile` |
 """
 
@@ -63,6 +64,14 @@ KINDS: Final[Mapping[str, tuple[frozenset[str], _Options]]] = {
         frozenset({"folder", "command"}),
         {"folder": _TEXT, "command": (_is_list, "a list of words in quotes: a program and its arguments")},
     ),
+    "slurm": (
+        frozenset({"partition", "command"}),
+        {
+            "partition": _TEXT,
+            "command": (_is_list, "a list of words in quotes: a program and its arguments"),
+            "options": (_is_list, "a list of words in quotes, for sbatch"),
+        },
+    ),
     "aws": (
         frozenset({"region", "image"}),
         {
@@ -114,6 +123,10 @@ def make(kind: str, site: str, options: Mapping[str, Any], cluster: str) -> Prov
         from headway.renting.processes import Processes
 
         return Processes(options["folder"], options["command"], cluster)
+    if kind == "slurm":
+        from headway.renting.slurm import Allocations
+
+        return Allocations(cluster, **options)
     if find_spec("boto3") is None:
         raise HeadwayError(
             f"site {site!r} rents machines of AWS, which needs boto3", "Install it: pip install 'headway[aws]'."

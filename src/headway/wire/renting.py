@@ -71,7 +71,7 @@ class RentalReport(Answer, frozen=True):
         why: the policy's words.
         stage: asked; starts: there is a machine; serves: it is a node; ends: it goes when nothing runs there; returns.
         asked: when.
-        since: from when on it is billed; None: it is not known yet whether there is a machine.
+        since: from when on it counts as billed; None: it is not known yet whether there is a machine.
         paid_until: until when its cost counts in the budgets.
         cost: what it costs if it is given back now.
         machine: its name at the site that rents it out; empty: not known.

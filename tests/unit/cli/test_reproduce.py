@@ -14,6 +14,7 @@ from headway.metrics import summarise
 from headway.model.workload import Workload
 from headway.reproduce import live
 from headway.reproduce.failure import simulated
+from headway.reproduce.kim12 import sites as kim12_sites
 from headway.reproduce.live import REPLAYED, machines, sample
 from headway.reproduce.samples import Log
 from headway.reproduce.standin import standin
@@ -315,6 +316,24 @@ def test_kim12_prints_tables_and_writes_files(headway: Any, tmp_path: Path) -> N
     assert ran.status == 0
     assert "How much each parameter is found to matter" in ran.out
     assert {path.name for path in tmp_path.iterdir()} == {"influence.png", "estimates.csv", "tables.md"}
-    told = json.loads(headway("reproduce", "kim12", "--samples", 1, "--seed", 3, "--json").out)
+    told = json.loads(headway("reproduce", "kim12", "estimates", "--samples", 1, "--seed", 3, "--json").out)
     (run,) = told["estimates"]["runs"]
-    assert (told["paper"], told["samples"], run["seed"]) == ("kim12", 1, 3)
+    assert (told["paper"], told["samples"], run["seed"]) == ("kim12", {"estimates": 1}, 3)
+
+
+def test_kim12_holds_what_the_paper_expects_against_what_comes(
+    headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first setting only, and in this process."""
+    monkeypatch.setattr(kim12_sites, "SETTINGS", (kim12_sites.BASE,))
+    words = ("reproduce", "kim12", "sites", "--samples", 1, "--processes", 1)
+    ran = headway(*words, "--out", tmp_path)
+    assert "What the paper expects, and our aim" in ran.out
+    assert {path.name for path in tmp_path.iterdir()} == {"sites.png", "sites.csv", "tables.md"}
+    runs = json.loads(headway(*words, "--json").out)["sites"]["runs"]
+    assert len(runs) == 2 * len(kim12_sites.METHODS)
+    by_method = {run["method"]: run for run in runs if run["source"] == "e-AIRS"}
+    assert {name for name, run in by_method.items() if run["money"]} <= {
+        name for name, (_, _, rents) in kim12_sites.METHODS.items() if rents
+    }
+    assert by_method["ours"]["missed"] <= by_method["grid"]["missed"]

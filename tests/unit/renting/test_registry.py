@@ -17,7 +17,7 @@ AWS = {"region": "eu-west-1", "image": "ami-12345678"}
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        ("azure", {}, "provider is 'azure'; allowed: processes or aws"),
+        ("azure", {}, "provider is 'azure'; allowed: processes or slurm or aws"),
         ("process", {}, r"provider is 'process'; .*\nDid you mean processes"),
         ("processes", {"folder": "/x"}, "command is None; allowed: a list of words"),
         ("processes", {"folder": "", "command": ["a"]}, "folder is ''; allowed: a text"),
