@@ -41,7 +41,7 @@ class Empty:
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Empty]:
+    def reached(url: str | None, data: str | None, tls_ca: str | None, patience: float = 0.0) -> Iterator[Empty]:
         yield Empty()
 
     monkeypatch.setattr(reach, "reached", reached)

@@ -171,7 +171,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> list[JobReport]:
             return explained(pool=pool, why_pool=why)
 
     @contextmanager
-    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:
+    def reached(url: str | None, data: str | None, tls_ca: str | None, patience: float = 0.0) -> Iterator[Server]:
         yield Server()
 
     monkeypatch.setattr(reach, "reached", reached)
@@ -290,7 +290,7 @@ def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatc
             return explained(outlook="not computed", lack="the forecast is still being made; ask again in a moment")
 
     @contextmanager
-    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:
+    def reached(url: str | None, data: str | None, tls_ca: str | None, patience: float = 0.0) -> Iterator[Server]:
         yield Server()
 
     monkeypatch.setattr(reach, "reached", reached)
