@@ -20,6 +20,7 @@ from headway.config import (
     parse_terms,
     read_cluster,
     read_network,
+    read_providers,
     read_renting,
     read_sites,
     read_switching,
@@ -34,6 +35,7 @@ from headway.model.node import Capabilities, NodeSpec
 from headway.model.power import Switching
 from headway.model.renting import HOUR, MARGIN, UNIT, Offer, Renting
 from headway.model.site import SiteTerms
+from headway.renting.registry import ProviderSpec
 
 LESS = Capabilities(tiers=False, adopts=False)
 
@@ -486,3 +488,35 @@ def test_offers_that_make_no_sense_are_refused_with_their_line(said: str, messag
     text = f"{said}\n{NODE}" if said.startswith("offer") else NODE + said
     with pytest.raises(InvalidInput, match=message):
         parse_renting(text, source="c")
+
+
+PROVIDER = "[[provider]]\nsite = 'public'\nprovider = 'processes'\nfolder = 'machines'\ncommand = ['sleep', '{node}']\n"
+
+
+def test_a_provider_rents_machines_out_at_a_site_with_offers(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(NODE + OFFER + PROVIDER)
+    folder = str(tmp_path / "machines")
+    options = {"folder": folder, "command": ["sleep", "{node}"]}
+    assert read_providers(file) == (ProviderSpec("public", "processes", options),)
+    file.write_text(NODE + OFFER)
+    assert read_providers(file) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (PROVIDER.replace("public", "privat"), "c.toml:10: site is 'privat'; allowed: a site with .*: public"),
+        (PROVIDER.replace("processes", "proceses"), "c.toml:11: provider is 'proceses'; allowed: processes or slurm"),
+        (PROVIDER + PROVIDER, "c.toml:15: site is 'public'; allowed: a site that no other"),
+        (PROVIDER + "color = 1\n", "c.toml:14: color is 1; allowed: an option of provider processes: folder, command"),
+        (PROVIDER.replace("folder = 'machines'\n", ""), "folder is None"),
+        (PROVIDER.replace("'machines'", "3"), "c.toml:12: folder is 3"),
+        (PROVIDER.replace("['sleep', '{node}']", "'sleep'"), "c.toml:13: command is 'sleep'; allowed: a list of words"),
+    ],
+)
+def test_a_provider_that_makes_no_sense_is_refused_with_its_line(tmp_path: Path, said: str, message: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(NODE + OFFER + said)
+    with pytest.raises(InvalidInput, match=message):
+        read_providers(file)
