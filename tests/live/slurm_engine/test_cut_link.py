@@ -58,7 +58,7 @@ def cut_until_given_up(up: Up, slurm: Cluster, apart: Apart) -> None:
     """Cut the link until Slurm and the server have given the node up; it is back some seconds after that."""
     apart.cut()
     until(lambda: not is_up(up, FAR))
-    assert "down" in slurm.state(FAR)
+    until(lambda: "down" in slurm.state(FAR))
     apart.mend()
     until(lambda: is_up(up, FAR))
 
