@@ -82,8 +82,10 @@ def _forker() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """The process that forks, one for this process, and how it is asked. It ends with this one."""
     _FIRST.append(_surroundings())
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    plain = {name: value for name, value in os.environ.items() if name != "SLURM_CONF"}  # it is of no one cluster
     with its:
-        process = subprocess.Popen([sys.executable, "-P", __file__, str(its.fileno())], pass_fds=[its.fileno()])
+        command = [sys.executable, "-P", __file__, str(its.fileno())]
+        process = subprocess.Popen(command, pass_fds=[its.fileno()], env=plain)
     return ours, process
 
 
