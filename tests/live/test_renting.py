@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from headway.errors import EngineError
 from headway.live import renting as module
 from headway.live.driver import Driver
 from headway.live.rented import renting_report, site_list
@@ -70,6 +71,7 @@ class Cloud:
     Attributes:
         alive: the machines there are, by token; `ever` all there ever were.
         refuses: why nothing can be rented; empty: it can.
+        forgotten: tokens of machines that are there, and that it does not list.
     """
 
     def __init__(self, seed: int = 0, unsure: float = 0.0) -> None:
@@ -79,6 +81,7 @@ class Cloud:
         self.ever: list[str] = []
         self.back: dict[str, float] = {}
         self.refuses = ""
+        self.forgotten: set[str] = set()
 
     def _may_fail(self) -> None:
         if self.chance.random() < self.unsure:
@@ -106,7 +109,7 @@ class Cloud:
     async def machines(self) -> list[Machine]:
         await asyncio.sleep(0)
         self._may_fail()
-        return list(self.alive.values())
+        return [one for token, one in self.alive.items() if token not in self.forgotten]
 
     async def reclaimed(self) -> dict[str, float]:
         return dict(self.back)
@@ -254,6 +257,28 @@ async def test_a_machine_that_ends_by_itself_is_paid_no_longer_and_its_tasks_run
         await becomes(lambda: len(site.engine.running) == 2)
         assert len(site.driver.core.state.market.rentals) == 1
     assert "rental_failed" in site.incidents
+
+
+async def test_a_machine_whose_node_does_not_start_is_given_back_at_once(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        site.engine.unwilling["cloud-r1"] = EngineError("no room")
+        await site.submit(2)
+        await becomes(lambda: bool(site.driver.core.state.market.troubles))
+        (offer,) = renting_report(site.driver).offers
+        assert offer.trouble == "its node does not start: no room"
+        assert not site.cloud.alive
+        assert not site.driver.core.state.market.rentals
+
+
+async def test_a_machine_that_its_provider_has_forgotten_is_ended_too(site: Site) -> None:
+    """Its list is gone, as if somebody had deleted its folder; the machine runs."""
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+        (token,) = site.cloud.alive
+        site.cloud.forgotten.add(token)
+        await becomes(lambda: token not in site.cloud.alive)
+        await becomes(lambda: "cloud-r2" in site.driver.core.state.nodes)
 
 
 async def test_a_machine_that_the_provider_takes_back_gets_no_more_tasks(site: Site) -> None:

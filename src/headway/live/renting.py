@@ -173,8 +173,11 @@ class Renter:
         try:
             await self._engine.join(node)
         except HeadwayError as error:
-            self._recorder.incident("rental_failed", action.node, f"its node does not start: {error.args[0]}")
-            return  # it is given back when it should have joined long ago
+            detail = f"its node does not start: {error.args[0]}"
+            self._recorder.incident("rental_failed", action.node, detail)
+            await self._end(provider, action.site, self.token(number))
+            await record(self._recorder, lambda now: [RentFailed(now, number, in_short(detail))])
+            return
         if self._rental(number) is None or not rental.comes:
             await self._engine.leave(node.name)
             return
@@ -213,12 +216,8 @@ class Renter:
             for machine in await self._surely(action.site, provider.machines):
                 if machine.token == token:
                     await self._begun(number, machine)
-        wait = AGAIN[0]
-        while not await self._surely(action.site, lambda: provider.end(token)):
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, AGAIN[1])
+        await self._end(provider, action.site, token)
         log.info("rental %d: its machine is given back", number)
-        self._returned.add(token)
         await record(self._recorder, lambda now: [Returned(now, number)])
 
     # What the providers have
@@ -263,22 +262,31 @@ class Renter:
         for token, rental in rentals.items():
             there = rental.offer.site == site and rental.number not in self._under_way
             if there and rental.number in known and token not in alive and rental.stage is not RentalStage.RETURNS:
-                await self._is_gone(rental)
+                await self._is_gone(provider, rental)
             elif there and token in reclaimed and rental.reclaimed > from_seconds(reclaimed[token]):
                 await record(self._recorder, partial(_reclaimed, rental.number, from_seconds(reclaimed[token])))
 
-    async def _is_gone(self, rental: Rental) -> None:
-        """A machine is gone that was not given back."""
+    async def _is_gone(self, provider: Provider, rental: Rental) -> None:
+        """A machine is gone that was not given back, or its provider does not know it any more: so it is ended, too."""
         number, comes = rental.number, rental.comes
         detail = f"machine {rental.machine} has ended{' before it was a node' if comes else ''}"
         self._recorder.incident("rental_failed", rental.node, detail)
         if not self._finds(rental.offer.site):
             await self._engine.leave(rental.node)
+        await self._end(provider, rental.offer.site, self.token(number))
         await record(
             self._recorder, lambda now: [RentFailed(now, number, in_short(detail)) if comes else Returned(now, number)]
         )
 
     # How
+
+    async def _end(self, provider: Provider, site: str, token: str) -> None:
+        """Give a machine back, and wait until it is gone."""
+        wait = AGAIN[0]
+        while not await self._surely(site, partial(provider.end, token)):
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, AGAIN[1])
+        self._returned.add(token)
 
     def _rental(self, number: int) -> Rental | None:
         return self._recorder.core.state.market.rentals.get(number)
