@@ -792,6 +792,7 @@ def _providers(
     if not tables:
         return ()
     from headway.renting import registry  # few files have such tables
+    from headway.renting.prices import type_of
 
     offered = list(dict.fromkeys(offer.site for offer in renting.offers)) if renting is not None else []
     found: dict[str, ProviderSpec] = {}
@@ -805,6 +806,11 @@ def _providers(
                 raise InvalidInput("site", site, "a site that no other [[provider]] names")
             options = {field: value for field, value in table.items() if field not in ("site", "provider")}
             registry.check(str(kind), options)
+            if kind == "aws":  # there the name of a type says whether it can be taken back
+                for one in renting.offers if renting is not None else ():
+                    if one.site == site and one.spot != type_of(one.type)[1]:
+                        allowed = "of offers of AWS, a type that ends in /spot if spot = true, and only then"
+                        raise InvalidInput("type", one.type, allowed)
             for field in registry.FOLDERS:
                 if field in options:
                     options[field] = str(base.absolute() / options[field])
@@ -817,6 +823,8 @@ def _providers(
 
 def _offer(table: Mapping[str, Any]) -> Offer:
     """One [[offer]] table."""
+    from headway.renting.prices import money_of
+
     _check_fields(table, _OFFER)
     for field in ("site", "type", "slots", "price"):
         if field not in table:
@@ -829,7 +837,7 @@ def _offer(table: Mapping[str, Any]) -> Offer:
         table["site"],
         table["type"],
         table["slots"],
-        round(table["price"] * UNIT),
+        money_of(table["price"]),
         float(table.get("speed", 1)),
         table.get("cores"),
         table.get("kind", ""),

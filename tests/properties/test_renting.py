@@ -124,7 +124,7 @@ class Cloud:
             assert taken <= offer.limit
 
     def perform(self, action: object, now: Instant) -> None:
-        chance, core = self.chance, self.core
+        chance = self.chance
         match action:
             case Wake():
                 self.expect(max(now, action.at), Woke(action.at))
@@ -143,7 +143,6 @@ class Cloud:
                 self.expect(at, Returned(at, action.rental))
             case _:
                 pass
-        assert core is self.core
 
     def ask(self, action: RentMachine, now: Instant) -> None:
         """The answers may come late, twice or never; the machine may be taken back before it joins."""

@@ -493,6 +493,9 @@ def test_offers_that_make_no_sense_are_refused_with_their_line(said: str, messag
 PROVIDER = "[[provider]]\nsite = 'public'\nprovider = 'processes'\nfolder = 'machines'\ncommand = ['sleep', '{node}']\n"
 
 
+AWS = "[[provider]]\nsite = 'public'\nprovider = 'aws'\nregion = 'eu-west-1'\nimage = 'ami-1'\n"
+
+
 def test_a_provider_rents_machines_out_at_a_site_with_offers(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(NODE + OFFER + PROVIDER)
@@ -512,6 +515,7 @@ def test_a_provider_rents_machines_out_at_a_site_with_offers(tmp_path: Path) -> 
         (PROVIDER + "color = 1\n", "c.toml:14: color is 1; allowed: an option of provider processes: folder, command"),
         (PROVIDER.replace("folder = 'machines'\n", ""), "folder is None"),
         (PROVIDER.replace("'machines'", "3"), "c.toml:12: folder is 3"),
+        (f"spot = true\n{AWS}", "type is 'large'; allowed: of offers of AWS, a type that ends in /spot"),
         (PROVIDER.replace("['sleep', '{node}']", "'sleep'"), "c.toml:13: command is 'sleep'; allowed: a list of words"),
     ],
 )

@@ -274,7 +274,7 @@ def check_market(state: State) -> None:
 
 
 def check_rations(state: State) -> None:
-    """The same for the bounds of users, and that nobody has more slots than allowed."""
+    """The same for the bounds of users: the slots of each user are within the bound."""
     assert not state.stale, "bounds that were not looked at"
     for user, ration in state.rations.items():
         jobs = [job for job in state.jobs.values() if job.spec.user == user]

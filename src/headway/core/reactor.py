@@ -365,8 +365,7 @@ def on_network_chosen(state: State, event: NetworkChosen) -> bool:
     routes = Routes(event.network)
     for pool in state.each():
         pool.routes = routes
-        pool.plan_anew()
-        pool.look_at_everything()
+    _plan_all_anew(state)
     return True
 
 
@@ -377,9 +376,15 @@ def on_sites_chosen(state: State, event: SitesChosen) -> bool:
     sites = by_name(event.sites)
     for pool in state.each():
         pool.sites = sites
+    _plan_all_anew(state)
+    return True
+
+
+def _plan_all_anew(state: State) -> None:
+    """What is planned in any pool is planned anew."""
+    for pool in state.each():
         pool.plan_anew()
         pool.look_at_everything()
-    return True
 
 
 def on_node_left(state: State, event: NodeLeft) -> bool:

@@ -8,7 +8,7 @@ from headway import wire
 from headway.live.sites import LOCAL
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.power import PowerState
-from headway.model.renting import DAY, UNIT, Offer, Rental
+from headway.model.renting import DAY, STAGE_WORDS, UNIT, Offer, Rental
 
 if TYPE_CHECKING:
     from headway.live.driver import Driver
@@ -75,7 +75,7 @@ def _rental(rental: Rental, now: Instant) -> wire.RentalReport:
     is_there = bool(rental.machine)
     return wire.RentalReport(
         *(rental.number, rental.node, rental.offer.site, rental.offer.type, rental.job, rental.user, rental.why),
-        rental.stage.name.lower(),
+        STAGE_WORDS[rental.stage],
         to_seconds(rental.asked),
         to_seconds(rental.since) if is_there else None,
         to_seconds(rental.paid),

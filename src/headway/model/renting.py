@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, Literal
 
@@ -443,8 +442,3 @@ def renting_flaw(renting: Renting) -> str | None:
             return f"offers[{position}].{wrong}"
         seen.add((offer.site, offer.type))
     return None
-
-
-def priced(offers: Sequence[Offer], prices: dict[tuple[str, str], Money]) -> tuple[Offer, ...]:
-    """The offers at other prices, by site and type; those that are not named stay as they are."""
-    return tuple([replace(one, price=prices.get((one.site, one.type), one.price)) for one in offers])

@@ -112,7 +112,7 @@ IDLE_WAKES_MAX: Final = 10_000
 """After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
 
 NOBODY_BOUNDED: Final[Mapping[str, int]] = {}
-"""By user the bound on slots: nobody has one."""
+"""No user has a bound on slots."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with the number of jobs that have ended, and of all jobs."""
