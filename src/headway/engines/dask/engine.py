@@ -48,7 +48,7 @@ _AT_ONCE: Final = 8
 """So many workers are attached at the same time."""
 
 _BACKLOG: Final = 4 << 20
-_MESSAGE_MAX: Final = 1 << 18
+_MESSAGE_MAX: Final = 1 << 21
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 
 
@@ -492,9 +492,10 @@ class _CommTransport(asyncio.Transport):
             while not self._closed:
                 await self._more.wait()
                 self._more.clear()
-                data, self._queue, self._size = b"".join(self._queue), [], 0
+                queue, self._queue, self._size = self._queue, [], 0
+                data = memoryview(queue[0] if len(queue) == 1 else b"".join(queue))
                 for at in range(0, len(data), _MESSAGE_MAX):
-                    await self._comm.write(data[at : at + _MESSAGE_MAX])
+                    await self._comm.write(data[at : at + _MESSAGE_MAX])  # a view: what is large is not copied
                 self._less.set()
         except OSError:
             self.abort()
