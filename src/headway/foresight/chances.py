@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.foresight.calibration import LEVELS, Calibration
+from headway.foresight.calibration import LEVELS, Calibration, horizon_of
 from headway.foresight.futures import Floats, Futures
 from headway.model.forecast import Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Instant
@@ -18,6 +17,10 @@ from headway.model.job import JobId
 
 EVERY: Final = 30 * SECOND
 """Bounds that are given sooner after others are not held against what comes: they would tell the same."""
+
+SPREAD: Final = 0.1
+"""Nor those that are given within this share of the time in which half of the jobs will be through: or else the same
+jobs would count again and again, the more often somebody asks."""
 
 REMEMBERED: Final = 200
 """So many forecasts wait at most for what comes of them."""
@@ -28,22 +31,34 @@ RESOLVED: Final = 0.95
 
 @dataclass(slots=True)
 class _Told:
-    """Bounds that were given: a row for each job, a column for each level; seconds ahead. It may be known already for
-    how many jobs they held, and not yet what came."""
+    """Bounds that were given: a row for each job, a column for each level; seconds ahead.
+
+    Attributes:
+        came: what came of each, in seconds ahead; nan: nothing yet.
+        is_judged: of which it was taken in whether its bounds held.
+        is_learnt: whether it was taken in what came.
+    """
 
     at: Instant
     jobs: tuple[JobId, ...]
     bounds: Floats
     corrected: Floats
-    is_judged: bool = False
+    came: Floats
+    is_judged: NDArray[np.bool_]
+    is_learnt: bool = False
 
-    def without(self, jobs: Collection[JobId]) -> _Told:
-        """The same for all jobs but these."""
-        if not jobs:
-            return self
-        kept = [row for row, job in enumerate(self.jobs) if job not in jobs]
-        jobs = tuple(self.jobs[row] for row in kept)
-        return _Told(self.at, jobs, self.bounds[kept], self.corrected[kept], self.is_judged)
+    def take(self, came: Mapping[JobId, Instant], void: Collection[JobId]) -> None:
+        """What has come until now; jobs that are void, and to which it has not come, are left out."""
+        for row in np.flatnonzero(np.isnan(self.came)).tolist():
+            at = came.get(self.jobs[row])
+            if at is not None:
+                self.came[row] = max(0.0, (at - self.at) / SECOND)
+        if void and any(job in void for job in self.jobs):
+            has_come = ~np.isnan(self.came)
+            rows = [row for row, job in enumerate(self.jobs) if has_come[row] or job not in void]
+            self.jobs = tuple(self.jobs[row] for row in rows)
+            self.bounds, self.corrected = self.bounds[rows], self.corrected[rows]
+            self.came, self.is_judged = self.came[rows], self.is_judged[rows]
 
 
 class Record:
@@ -51,7 +66,8 @@ class Record:
 
     def __init__(self) -> None:
         self._calibration = Calibration()
-        self._told: deque[_Told] = deque(maxlen=REMEMBERED)
+        self._told: list[_Told] = []
+        self._next: Instant | None = None
 
     def corrected(self, at: Instant, jobs: tuple[JobId, ...], drawn: Floats) -> Floats:
         """For each job what futures gave, as quantiles at levels that are spread evenly, corrected and in order.
@@ -64,10 +80,9 @@ class Record:
         if not known.any():
             return ordered
         found = self.moved(ordered)
-        if not self._told or at >= self._told[-1].at + EVERY:
-            rows = np.flatnonzero(known)
-            told, moved = (_quantiles(table[rows]) for table in (ordered, found))
-            self._told.append(_Told(at, tuple(jobs[row] for row in rows.tolist()), told, moved))
+        rows = np.flatnonzero(known)
+        told, moved = (_quantiles(table[rows]) for table in (ordered, found))
+        self._tell(at, tuple(jobs[row] for row in rows.tolist()), told, moved)
         return found
 
     def moved(self, ordered: Floats) -> Floats:
@@ -78,32 +93,49 @@ class Record:
         found[known] = self._calibration.correct(ordered[known], levels)
         return found
 
+    def told(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats) -> Floats:
+        """Bounds of jobs at `LEVELS`, corrected; they will be held against what comes."""
+        corrected = self._calibration.correct(bounds)
+        self._tell(at, jobs, bounds, corrected)
+        return corrected
+
+    def _tell(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, corrected: Floats) -> None:
+        if self._next is not None and at < self._next:
+            return
+        self._next = at + max(EVERY, round(SPREAD * float(np.median(bounds[:, 2])) * SECOND))
+        none, no = np.full(len(jobs), np.nan), np.zeros(len(jobs), dtype=bool)
+        self._told.append(_Told(at, jobs, bounds, corrected, none, no))
+        self._calibration.tell(len(jobs))
+        del self._told[:-REMEMBERED]
+
     def learn(self, came: Mapping[JobId, Instant], void: Collection[JobId], now: Instant) -> None:
         """What has come until now of earlier bounds.
 
         Args:
             void: jobs to which it will not come any more.
         """
-        waiting = list(self._told)
-        self._told.clear()
-        for told in (one.without({job for job in one.jobs if job in void and job not in came}) for one in waiting):
-            if not told.jobs:
-                continue
-            has_come = np.array([job in came for job in told.jobs])
-            ahead = np.maximum([(came.get(job, now) - told.at) / SECOND for job in told.jobs], 0.0)
-            settled = has_come | (ahead > told.corrected[:, -1])
-            if not told.is_judged and np.mean(settled) >= RESOLVED:
-                self._calibration.judge(told.corrected[settled], np.where(has_come, ahead, np.inf)[settled])
-                told.is_judged = True
-            if np.mean(has_come) < RESOLVED:
-                self._told.append(told)
-            else:
-                self._calibration.learn(told.bounds, ahead)
+        judged: list[tuple[NDArray[np.intp], Floats, Floats]] = []
+        for told in self._told:
+            told.take(came, void)
+            until = (now - told.at) / SECOND
+            has_come = ~np.isnan(told.came)
+            passed = (told.corrected[:, -1] < until) & ~told.is_judged
+            if passed.any():
+                where, ahead = horizon_of(told.bounds[passed, 2]), np.where(has_come, told.came, np.inf)[passed]
+                judged.append((where, told.corrected[passed], ahead))
+                told.is_judged |= passed
+            if told.jobs and not told.is_learnt and np.mean(has_come) >= RESOLVED:
+                self._calibration.learn(told.bounds, np.where(has_come, told.came, max(0.0, until)))
+                told.is_learnt = True
+        if judged:
+            where, corrected, ahead = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+            self._calibration.judge(where, corrected, ahead)
+        self._told = [told for told in self._told if told.jobs and not (told.is_learnt and told.is_judged.all())]
 
     @property
     def open_jobs(self) -> set[JobId]:
         """Of which it must still be told what came."""
-        return {job for told in self._told for job in told.jobs}
+        return {told.jobs[row] for told in self._told for row in np.flatnonzero(np.isnan(told.came)).tolist()}
 
 
 def _quantiles(ordered: Floats) -> Floats:

@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from heapq import heappop, heappush
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
 from multiprocessing import get_context
 from typing import Final, Protocol
 
@@ -19,8 +17,8 @@ from numpy.typing import NDArray
 from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
-from headway.foresight.calibration import AHEAD, LEVELS, SAME, Calibration, horizon_of
-from headway.foresight.chances import RESOLVED
+from headway.foresight.calibration import AHEAD, LEVELS, SAME, horizon_of
+from headway.foresight.chances import Record
 from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
 from headway.model.instant import NEVER, SECOND, Instant
@@ -283,26 +281,26 @@ def _judged(made: Sequence[_Foretold]) -> Trial:
 
 def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
     """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
-    calibration, number = Calibration(), count()
-    known: list[tuple[Instant, int, Callable[[], None]]] = []
+    record, number = Record(), 0
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    all_came = {
+        job: one.at + int(ahead * SECOND)
+        for one, _, came, _ in made
+        for job, ahead in zip(one.jobs, came.tolist(), strict=True)
+    }
+    coming, known = sorted(all_came.items(), key=lambda job: job[1]), dict[JobId, Instant]()
     for asked, bounds, came, others in made:
-        while known and known[0][0] <= asked.at:
-            heappop(known)[-1]()
+        while number < len(coming) and coming[number][1] <= asked.at:
+            known.update([coming[number]])
+            number += 1
+        record.learn(known, (), asked.at)
         there = ~np.isnan(bounds).any(axis=1) & (came < NEVER / SECOND / 2)
         if not there.any():
             continue
-        bounds, came = bounds[there], came[there]
-        corrected = calibration.correct(bounds)
-        passed = float(np.quantile(np.minimum(came, corrected[:, -1]), RESOLVED))
-        settled = (came <= passed) | (corrected[:, -1] <= passed)
-        by_then = np.where(came <= passed, came, np.inf)
-        judge: Callable[[], None] = partial(calibration.judge, corrected[settled], by_then[settled])
-        learn: Callable[[], None] = partial(calibration.learn, bounds, came)
-        for after, take_in in ((passed, judge), (float(np.quantile(came, RESOLVED)), learn)):
-            heappush(known, (asked.at + int(after * SECOND), next(number), take_in))
+        jobs = tuple(asked.jobs[row] for row in np.flatnonzero(there).tolist())
+        corrected = record.told(asked.at, jobs, bounds[there])
         if asked.is_asked:
-            rows.append((bounds, corrected, came, others[there]))
+            rows.append((bounds[there], corrected, came[there], others[there]))
     raw, corrected, outcomes, compared = (
         (np.concatenate(parts) for parts in zip(*rows, strict=True)) if rows else _nothing()
     )

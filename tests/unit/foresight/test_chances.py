@@ -1,0 +1,76 @@
+"""What came of bounds teaches the next ones, however often somebody asks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headway.foresight.chances import REMEMBERED, Record
+from headway.model.instant import SECOND, Instant
+
+HOUR = 3600.0
+BOUNDS = np.array([0.5, 0.8, 1.0, 1.2, 1.5]) * HOUR
+
+
+def after(hours: float) -> Instant:
+    return round(hours * HOUR * SECOND)
+
+
+def told_every(record: Record, seconds: float, *, takes: float, jobs: int) -> np.ndarray:
+    """One job after the other is expected to take an hour and takes longer; meanwhile somebody asks again and again.
+
+    Returns the bounds that are told at the end of a job that is expected to take an hour.
+    """
+    came: dict[int, Instant] = {}
+    for job in range(jobs):
+        begin = after(takes) * job
+        for at in range(begin, begin + after(takes), round(seconds * SECOND)):
+            record.learn(came, (), at)
+            left = np.maximum(BOUNDS - (at - begin) / SECOND, 1.0)
+            record.told(at, (job,), left[None, :])
+        came[job] = begin + after(takes)
+    record.learn(came, (), after(takes) * jobs)
+    return record.told(after(takes) * (jobs + 100), (jobs,), BOUNDS[None, :])[0]
+
+
+def test_jobs_that_take_longer_than_all_bounds_move_them_until_they_hold() -> None:
+    corrected = told_every(Record(), 2 * HOUR, takes=2.0, jobs=100)
+    assert np.allclose(corrected, 2 * HOUR, rtol=0.01)
+
+
+def test_who_asks_all_the_time_is_told_about_the_same_as_who_asks_seldom() -> None:
+    seldom = told_every(Record(), 1200, takes=1.2, jobs=40)
+    often = told_every(Record(), 60, takes=1.2, jobs=40)
+    assert np.allclose(np.log(often), np.log(seldom), atol=0.35)
+
+
+def test_a_job_that_ends_early_counts_when_its_bounds_have_passed() -> None:
+    """Those of its forecast that take long would come later, and until then the short ones would count alone."""
+    record = Record()
+    for job in range(40):
+        at = after(job)
+        record.told(at, (job,), BOUNDS[None, :])
+        record.learn({job: at + after(0.6 + 0.02 * job)}, (), at + after(1.5))
+    at, early = after(1000), after(1000.1)
+    record.told(at, (100, 101), np.array([BOUNDS, 20 * BOUNDS]))
+    before = record.moved(BOUNDS[None, :])
+    record.learn({100: early}, (), after(1001))
+    assert (record.moved(BOUNDS[None, :]) == before).all()
+    record.learn({100: early}, (), after(1003))
+    assert (record.moved(BOUNDS[None, :]) < before).any()
+
+
+def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None:
+    record = Record()
+    record.told(0, (1, 2), np.tile(BOUNDS, (2, 1)))
+    assert record.open_jobs == {1, 2}
+    record.learn({}, {1}, after(0.1))
+    assert record.open_jobs == {2}
+    record.learn({2: after(1)}, (), after(1))
+    assert record.open_jobs == set()
+
+
+def test_what_is_never_resolved_is_forgotten() -> None:
+    record = Record()
+    for number in range(REMEMBERED + 50):
+        record.told(after(number), (number,), BOUNDS[None, :])
+    assert len(record.open_jobs) == REMEMBERED
