@@ -238,9 +238,14 @@ def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, in
     return replace(workload, bags=bags)
 
 
-def of_server(folder: Path) -> Schedule:
-    """What a server ran that has ended, from its data directory."""
-    return history(folder, registry.find)
+def of_server(folder: Path, *, record: bool = False) -> Schedule:
+    """What a server ran that has ended, from its data directory; `record`: and which attempt ran on which slots."""
+    return history(folder, registry.find, record=record)
+
+
+def held_on_server(folder: Path) -> dict[tuple[int, int], Duration]:
+    """How long each task of a server had its slot, by job and task, from its data directory."""
+    return held(folder, registry.find)
 
 
 def machines() -> tuple[NodeSpec, ...]:
@@ -260,7 +265,7 @@ def _replayed(
             replay = Replay(client, workload)
             replay.submit()
             _check_ended(replay, Event())
-        return of_server(folder), held(folder, registry.find), nodes
+        return of_server(folder), held_on_server(folder), nodes
 
 
 def _found(client: Client) -> tuple[NodeSpec, ...]:
