@@ -56,8 +56,9 @@ class Children:
 
     def close(self) -> None:
         """Kill all of them, and wait until they are gone."""
+        kill_below(self.folder)
         assert self._guard.stdin is not None
-        self._guard.stdin.close()
+        self._guard.stdin.close()  # it finds nothing more, unless this process was interrupted
         self._guard.wait()
         for process in self._started.values():
             process.wait()

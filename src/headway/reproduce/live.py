@@ -224,7 +224,7 @@ def twice(workload: Workload, policy: str, cluster: Path | None = None) -> Twice
 
 
 def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, int], Duration]) -> Workload:
-    """The same bags, each task of which takes as long as it had its slot; estimates are as before.
+    """The same bags, each task of which takes as long as it had its slot; what is known of them is as before.
 
     Args:
         schedule: what became of the workload: its jobs by their ids, in the same order.
@@ -232,8 +232,10 @@ def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, in
     """
     counts = workload.tasks.tolist()
     jobs = zip(schedule.label.tolist(), counts, strict=True)
+    known = (workload.bags.get(place, BagTimes()) for place in range(len(counts)))
     bags = {
-        place: BagTimes(tuple(times[job, task] for task in range(count))) for place, (job, count) in enumerate(jobs)
+        place: BagTimes(tuple(times[job, task] for task in range(count)), sizes=bag.sizes, profile=bag.profile)
+        for place, ((job, count), bag) in enumerate(zip(jobs, known, strict=True))
     }
     return replace(workload, bags=bags)
 
