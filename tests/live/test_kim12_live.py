@@ -115,7 +115,9 @@ def below(folder: Path) -> list[int]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["ctrl-c", "term", "kill"])
-def test_no_process_is_left_when_the_experiment_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_process_and_no_file_is_left_when_the_experiment_is_interrupted(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     pytest.importorskip("moto.server", reason="it is not installed (pip install 'moto[ec2,server]')")
     words = ["-m", "headway", "reproduce", "kim12", "live", "--tasks", "20"]
     experiment = subprocess.Popen(
@@ -133,7 +135,7 @@ def test_no_process_is_left_when_the_experiment_is_interrupted(tmp_path: Path, n
         else:
             experiment.send_signal(number)
         assert experiment.wait(60) in (130, -number)
-        until(lambda: below(tmp_path) == [])
+        until(lambda: below(tmp_path) == [] == list(tmp_path.iterdir()))
     finally:
         kill_below(tmp_path)
 

@@ -1,15 +1,18 @@
 """Processes for an experiment that end with it, with all that they have started, however it ends.
 
-    python -m headway.reproduce.children FOLDER
+    python -m headway.reproduce.children FOLDER [WHOLE]
 
 is their guard: it waits until its standard input ends, because the experiment closes it or is gone, and then kills what
-belongs to the folder. Each process has a folder of its own below that for its temporary files. Whatever it starts has
-that in its environment (`TMPDIR`), also an agent of Headway in a session of its own; so all of it is found.
+belongs to the folder. If the experiment is gone, it removes the folder WHOLE, too.
+
+Each process has a folder of its own below FOLDER for its temporary files. Whatever it starts has that in its
+environment (`TMPDIR`), also an agent of Headway in a session of its own; so all of it is found.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +26,9 @@ from headway.engines.local.shared.processes import kill_trees, processes
 PLACE: Final = "TMPDIR"
 """The variable that all processes below one have."""
 
+CLOSED: Final = b"closed"
+"""What the guard is told by an experiment that goes on without these processes."""
+
 AGAIN_SECONDS: Final = 0.02
 LOG_LAST: Final = 4000
 
@@ -32,17 +38,18 @@ class Children:
 
     Args:
         folder: made if it is not there; each process gets a folder below it, and a file for what it prints.
+        whole: a folder that is removed if this process is killed before the context ends; None: none is.
 
     Attributes:
         folder: the same, without links.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, whole: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._guard = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.folder)],
+            [sys.executable, "-m", __name__, *map(str, (self.folder, whole) if whole else (self.folder,))],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # what interrupts the experiment does not interrupt it
@@ -57,9 +64,7 @@ class Children:
     def close(self) -> None:
         """Kill all of them, and wait until they are gone."""
         kill_below(self.folder)
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()  # it finds nothing more, unless this process was interrupted
-        self._guard.wait()
+        self._guard.communicate(CLOSED)  # it finds nothing more
         for process in self._started.values():
             process.wait()
 
@@ -137,8 +142,11 @@ def _below(folder: bytes) -> list[int]:
 
 def main() -> None:
     """Be the guard."""
-    sys.stdin.buffer.read()
-    kill_below(Path(sys.argv[1]))
+    said = sys.stdin.buffer.read()
+    folder, *whole = map(Path, sys.argv[1:])
+    kill_below(folder)
+    for one in whole if said != CLOSED else ():
+        shutil.rmtree(one, ignore_errors=True)  # somebody else may remove it, too
 
 
 if __name__ == "__main__":

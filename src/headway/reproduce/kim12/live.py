@@ -350,7 +350,7 @@ def twice(method: str, jobs: Workload, ended: Progress = lambda tasks: None) -> 
     policy = METHODS[method][0]
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         data = Path(name) / "data"
-        with Children(Path(name) / "machines") as children, Moto(children) as moto:
+        with Children(Path(name) / "machines", Path(name)) as children, Moto(children) as moto:
             addresses = {PRIVATE: dask.started(children, PRIVATE, WORKERS), PUBLIC: dask.started(children, PUBLIC)}
             file = Path(name) / "cluster.toml"
             file.write_text(cluster_text(addresses, moto, children.place("agents")), "utf-8")
