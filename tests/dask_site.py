@@ -18,18 +18,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.reproduce.kim12.dask import QUIET, scheduler_words, worker_words
+
 if TYPE_CHECKING:  # this file is also a program, without its package
     from .apart import Apart
 
 PATIENCE = 60.0
-
-QUIET = {
-    "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
-    "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
-    "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
-    "PYTHONWARNINGS": "ignore",
-}
 
 
 def certificates(folder: Path, *, days: int = 1, host: str = "127.0.0.1") -> Path:
@@ -125,8 +119,8 @@ class Processes:
     def scheduler(self, port: int = 0) -> Processes:
         """A scheduler by itself."""
         (self.folder / "scheduler.json").unlink(missing_ok=True)
-        where = ["--host", self.host, "--port", str(port), "--scheduler-file", str(self.folder / "scheduler.json")]
-        self._start("scheduler", ["-m", "dask", "scheduler", "--no-dashboard", *where, *self._certificates()])
+        words = scheduler_words(self.folder / "scheduler.json", self.host, port)
+        self._start("scheduler", [*words, *self._certificates()])
         import json
 
         self.address = json.loads(self._wait("scheduler", self.folder / "scheduler.json"))["address"]
@@ -142,13 +136,11 @@ class Processes:
             apart: where it runs, if not here.
         """
         host = self.host if apart is None else apart.far
-        words = [self.address, "--name", name, "--nthreads", str(threads), "--host", host]
-        words += ["--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
+        words = worker_words(self.address, name, threads, self.folder, host, nanny=nanny)
         if preload:
             (self.folder / f"{name}.py").write_text(preload)
             words += ["--preload", str(self.folder / f"{name}.py")]
-        words += ["--nanny" if nanny else "--no-nanny", *self._certificates()]
-        self._start(name, ["-m", "dask", "worker", *words], apart)
+        self._start(name, [*words, *self._certificates()], apart)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to one of them."""

@@ -29,10 +29,12 @@ from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
 from headway.renting.provider import Machine, NotRented, Provider, Unsure
 from headway.renting.registry import make
+from headway.reproduce.children import Children
+from headway.reproduce.kim12.dask import worker_words
+from headway.reproduce.kim12.ec2 import CREDENTIALS, REGION, Moto
 from headway.testing import new_job, submission
 
 from ..dask_site import Processes
-from ..moto_site import REGION, Moto
 from ..waiting import becomes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -44,17 +46,22 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    made = Moto(tmp_path_factory.mktemp("moto"))
-    yield made
-    made.end()
-    assert made.trouble == []
+def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
+    with Children(tmp_path_factory.mktemp("moto")) as children:
+        yield children
+
+
+@pytest.fixture(scope="module")
+def moto(children: Children) -> Iterator[Moto]:
+    with Moto(children) as moto:
+        yield moto
+    assert moto.trouble == []
 
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    for name, text in CREDENTIALS.items():
+        monkeypatch.setenv(name, text)
 
 
 def provider(moto: Moto, cluster: str, user_data: str = "sleep 1000") -> Provider:
@@ -86,12 +93,11 @@ async def test_an_instance_is_one_for_its_token_and_is_found_by_it(moto: Moto) -
         await one.close()
 
 
-async def test_a_running_instance_runs_its_user_data_and_ends_when_that_does(moto: Moto) -> None:
-    ec2 = provider(moto, "run", 'echo "{node} {type} {token}" > said-{token}; sleep 0.3')
-    await ec2.start("run-1", "t3.micro", "cloud-r1")
-    await becomes((moto.folder / "said-run-1").exists)
+async def test_a_running_instance_runs_its_user_data_and_ends_when_that_does(moto: Moto, children: Children) -> None:
+    ec2 = provider(moto, "run", 'echo "{node} {type} {token}"; sleep 0.3')
+    machine = await ec2.start("run-1", "t3.micro", "cloud-r1")
     await becomes(lambda: moto.alive() == [])
-    assert (moto.folder / "said-run-1").read_text() == "cloud-r1 t3.micro run-1\n"
+    assert children.said(machine.name) == "cloud-r1 t3.micro run-1\n"
     assert [one.ended for one in await ec2.machines()] == [True]
     await ec2.close()
 
@@ -157,8 +163,8 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
 ) -> None:
     """The same path as any worker takes: nothing but its name says that it is rented."""
     monkeypatch.setattr(module, "LOOK", 0.2)
-    worker = f"-m dask worker {dask.address} --name {{node}} --nthreads 1 --host 127.0.0.1 --no-dashboard --no-nanny"
-    script = f"exec {sys.executable} {worker} --memory-limit 0 --local-directory {tmp_path}/{{node}}"
+    words = worker_words(dask.address, "{node}", 1, f"{tmp_path}/{{node}}")
+    script = f"exec {sys.executable} {' '.join(words)}"
     offer = Offer("cloud", "t3.micro", 1, 36 * UNIT, minimum=15 * SECOND, start_time=20 * SECOND, limit=2)
     before = set(moto.instances())
 

@@ -8,6 +8,7 @@ import pytest
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
@@ -96,6 +97,35 @@ def test_a_budget_ends_what_it_has_no_room_for() -> None:
     assert done.refused["over_budget"] > 0
     assert task_runs(done, 1)[0].nodes == ("own",)
     assert done.lost == (HOUR - 160 * SECOND), "what it did there is lost"
+
+
+@pytest.mark.parametrize(("takes", "joins"), [(None, 100), (0.0, 0), (250.0, 250), (699.0, 699)])
+def test_a_machine_joins_when_the_world_says_and_not_when_its_offer_does(takes: float | None, joins: int) -> None:
+    world = World(machine_start=takes)
+    done = Simulation(
+        bags(5000, 900), OWN, find, "one-each", renting=Renting((HOURLY,)), record=True, world=world
+    ).run()
+    assert [node.name for node, _ in done.nodes] == ["own", "cloud-r1"]
+    assert [since for number, since, _, _ in done.present if number == 1] == [joins * SECOND]
+    assert task_runs(done, 1)[0].start == joins * SECOND
+    assert [row.cost for row in done.rentals] == [HOURLY.price]
+
+
+def test_a_machine_that_takes_longer_than_the_limit_is_given_back_before_it_joins() -> None:
+    """The limit is ten minutes after it should have joined; it is billed for an hour, and its job waits for its own."""
+    world = World(machine_start=701.0)
+    done = Simulation(
+        bags(1000, 900), OWN, find, "one-each", renting=Renting((HOURLY,)), record=True, world=world
+    ).run()
+    first = done.rentals[0]
+    assert (first.until, first.cost) == (700 * SECOND, HOURLY.price)
+    assert [node.name for node, _ in done.nodes] == ["own"]
+    assert task_runs(done, 1)[0].nodes == ("own",)
+
+
+def test_a_machine_cannot_take_less_than_no_time() -> None:
+    with pytest.raises(InvalidInput, match="machine_start is -1"):
+        World(machine_start=-1.0)
 
 
 def test_spot_machines_are_taken_back_and_no_job_is_lost() -> None:

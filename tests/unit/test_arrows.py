@@ -68,6 +68,8 @@ OUTERMOST = {"__main__", "cli", "testing"}
 # The modules that join leaves with the rest, and what they may import beyond the arrows of their part.
 JOINS = {
     "headway": {"checkpoints", "client", "errors", "files", "metrics", "model", "sim", "traces"},
+    "headway.reproduce.children": {"engines"},
+    "headway.reproduce.kim12.live": {"config"},
     "headway.reproduce.live": {"engines", "live"},
     "headway.sim.experiment": {"policies", "policy_files", "times"},
 }

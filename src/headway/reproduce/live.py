@@ -224,7 +224,7 @@ def twice(workload: Workload, policy: str, cluster: Path | None = None) -> Twice
 
 
 def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, int], Duration]) -> Workload:
-    """The same bags, each task of which takes as long as it had its slot; estimates are as before.
+    """The same bags, each task of which takes as long as it had its slot; what is known of them is as before.
 
     Args:
         schedule: what became of the workload: its jobs by their ids, in the same order.
@@ -232,15 +232,22 @@ def as_held(workload: Workload, schedule: Schedule, times: Mapping[tuple[int, in
     """
     counts = workload.tasks.tolist()
     jobs = zip(schedule.label.tolist(), counts, strict=True)
+    known = (workload.bags.get(place, BagTimes()) for place in range(len(counts)))
     bags = {
-        place: BagTimes(tuple(times[job, task] for task in range(count))) for place, (job, count) in enumerate(jobs)
+        place: BagTimes(tuple(times[job, task] for task in range(count)), sizes=bag.sizes, profile=bag.profile)
+        for place, ((job, count), bag) in enumerate(zip(jobs, known, strict=True))
     }
     return replace(workload, bags=bags)
 
 
-def of_server(folder: Path) -> Schedule:
-    """What a server ran that has ended, from its data directory."""
-    return history(folder, registry.find)
+def of_server(folder: Path, *, record: bool = False) -> Schedule:
+    """What a server ran that has ended, from its data directory; `record`: and which attempt ran on which slots."""
+    return history(folder, registry.find, record=record)
+
+
+def held_on_server(folder: Path) -> dict[tuple[int, int], Duration]:
+    """How long each task of a server had its slot, by job and task, from its data directory."""
+    return held(folder, registry.find)
 
 
 def machines() -> tuple[NodeSpec, ...]:
@@ -260,7 +267,7 @@ def _replayed(
             replay = Replay(client, workload)
             replay.submit()
             _check_ended(replay, Event())
-        return of_server(folder), held(folder, registry.find), nodes
+        return of_server(folder), held_on_server(folder), nodes
 
 
 def _found(client: Client) -> tuple[NodeSpec, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +24,16 @@ END_SECONDS: Final = 30
 
 
 @contextmanager
-def own_server(folder: Path, cluster: Sequence[NodeSpec] | Path, policy: str) -> Iterator[dict[str, Any]]:
+def own_server(
+    folder: Path, cluster: Sequence[NodeSpec] | Path, policy: str, environment: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Run a server on a free port, with its data in `folder`. Yields what it reports of itself.
 
     Args:
         folder: its data directory.
         cluster: its nodes, or the cluster file that says which they are.
         policy: by its text.
+        environment: what it has in its environment besides that of this process.
 
     Raises:
         HeadwayError: it does not start, or ends by itself; the hint is the end of its log.
@@ -40,7 +44,11 @@ def own_server(folder: Path, cluster: Sequence[NodeSpec] | Path, policy: str) ->
     command = [sys.executable, "-m", "headway", "up", "--data", str(folder), "--cluster", str(file)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*command, "--policy", policy, "--json"], stdout=subprocess.PIPE, stderr=errors, text=True
+            [*command, "--policy", policy, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=None if environment is None else os.environ | dict(environment),
         )
         assert process.stdout is not None
         with process.stdout:

@@ -390,7 +390,7 @@ class Simulation:
             if rental.stage is RentalStage.RETURNS:
                 heap.append((state.now, NODE, rental.number, MACHINE, 2, Returned(state.now, rental.number)))
             elif rental.comes:
-                at, number = max(state.now, rental.ready_at), rental.number
+                at, number = max(state.now, self._world.joins_at(rental)), rental.number
                 if not rental.machine:
                     heap.append((state.now, NODE, number, MACHINE, 0, Rented(state.now, number, rental.node)))
                 heap.append((at, NODE, number, MACHINE, 1, NodeJoined(at, rental.offer.node(rental.node))))
@@ -413,7 +413,7 @@ class Simulation:
             heappush(self._heap, (now, NODE, number, MACHINE, 2, Returned(now, number)))
             return
         rental = self.scheduler.state.market.rentals[number]
-        at = rental.ready_at
+        at = self._world.joins_at(rental)
         heappush(self._heap, (now, NODE, number, MACHINE, 0, Rented(now, number, rental.node)))
         heappush(self._heap, (at, NODE, number, MACHINE, 1, NodeJoined(at, rental.offer.node(rental.node))))
         life = self._world.life(number) if rental.offer.spot else None

@@ -11,9 +11,10 @@ import numpy as np
 
 from headway.core.state import State
 from headway.errors import InvalidInput
-from headway.model.instant import Duration
+from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.renting import Rental
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView
 from headway.model.workload import BagTimes, Workload
@@ -41,6 +42,7 @@ class World:
             drawn values of the other jobs; "unknown": nothing. The actual CPU use is the same in all three.
         spot_life: seconds after which a spot machine is taken back, in the mean; each draws its own, exponentially
             distributed. None: none is.
+        machine_start: seconds from asking for a machine until it is a node; None: as its offer says.
     """
 
     noise: float = 0.0
@@ -51,6 +53,7 @@ class World:
     kill_cost: float = 0.0
     cpu: CpuKnown = "given"
     spot_life: float | None = None
+    machine_start: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
@@ -66,8 +69,16 @@ class World:
                 raise InvalidInput(name, getattr(self, name), f"seconds, 0 or more, less than {COST_MAX:g}")
         if self.spot_life is not None and not 0 < self.spot_life < COST_MAX:
             raise InvalidInput("spot_life", self.spot_life, f"seconds, more than 0, less than {COST_MAX:g}, or none")
+        if self.machine_start is not None and not 0 <= self.machine_start < COST_MAX:
+            raise InvalidInput(
+                "machine_start", self.machine_start, f"seconds, 0 or more, less than {COST_MAX:g}, or none"
+            )
         if self.cpu not in get_args(CpuKnown):
             raise InvalidInput("cpu", self.cpu, ", ".join(get_args(CpuKnown)))
+
+    def joins_at(self, rental: Rental) -> Instant:
+        """When a rented machine is a node."""
+        return rental.ready_at if self.machine_start is None else rental.asked + from_seconds(self.machine_start)
 
     def life(self, rental: int) -> float | None:
         """Seconds after which this spot machine is taken back; None: never."""

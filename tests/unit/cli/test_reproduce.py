@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headway.cli import reproduce_dn13
+from headway.cli import reproduce_dn13, reproduce_kim12
 from headway.metrics import summarise
 from headway.model.workload import Workload
 from headway.reproduce import live
 from headway.reproduce.failure import simulated
+from headway.reproduce.kim12 import ec2 as kim12_ec2
+from headway.reproduce.kim12 import live as kim12_live
 from headway.reproduce.kim12 import sites as kim12_sites
 from headway.reproduce.live import REPLAYED, machines, sample
 from headway.reproduce.samples import Log
@@ -337,3 +340,16 @@ def test_kim12_holds_what_the_paper_expects_against_what_comes(
         name for name, (_, _, rents) in kim12_sites.METHODS.items() if rents
     }
     assert by_method["ours"]["missed"] <= by_method["grid"]["missed"]
+
+
+def test_kim12_live_says_what_it_needs_that_is_not_installed(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(kim12_ec2, "find_spec", lambda name: None if name in ("boto3", "moto") else there(name))
+    ran = headway("reproduce", "kim12", "live")
+    assert ran.status == 2
+    assert "boto3, moto" in ran.err
+    assert "pip install 'headway[dask,aws]' 'moto[ec2,server]'" in ran.err
+
+
+def test_the_methods_of_kim12_live_are_those_of_the_experiment() -> None:
+    assert tuple(kim12_live.METHODS_OF) == reproduce_kim12.METHODS

@@ -97,16 +97,17 @@ SETTINGS: Final = (
 )
 """One thing varies at a time."""
 
+INITIAL, PAPER, OURS = "the paper's, initial", "the paper's, adaptive", "ours"
+
 METHODS: Final[Mapping[str, tuple[str, bool, bool]]] = {
     "grid": ("sites:top=prefer,rent=no", False, False),
     "grid and private": ("sites:top=prefer,rent=no", True, False),
-    "the paper's, initial": ("sites:top=prefer,rent=each,adaptive=false", True, True),
-    "the paper's, adaptive": ("sites:top=prefer,rent=each", True, True),
-    "ours": ("sites:top=prefer,estimate=0.9,queue=due,rent=cheapest", True, True),
+    INITIAL: ("sites:top=prefer,rent=each,adaptive=false", True, True),
+    PAPER: ("sites:top=prefer,rent=each", True, True),
+    OURS: ("sites:top=prefer,estimate=0.9,queue=due,rent=cheapest", True, True),
 }
 """By name: the policy, whether there is the private cloud, and whether machines can be rented."""
 
-PAPER, OURS = "the paper's, adaptive", "ours"
 
 SOURCES: Final = ("e-AIRS", "a log")
 
@@ -294,7 +295,6 @@ def _expected(means: Means) -> Table:
     def total(method: str, measure: str) -> float:
         return sum(mean(method, measure, where) for where in every) / len(every)
 
-    initial = "the paper's, initial"
     return Table(
         "What the paper expects, and our aim",
         ("", "settings", "mean of all", "verdict"),
@@ -306,13 +306,13 @@ def _expected(means: Means) -> Table:
             ),
             holds(
                 "adaptive scheduling misses fewer than initial scheduling, or none more",
-                [mean(PAPER, "missed", one) <= mean(initial, "missed", one) for one in every],
-                f"{total(PAPER, 'missed'):.1%} and {total(initial, 'missed'):.1%}",
+                [mean(PAPER, "missed", one) <= mean(INITIAL, "missed", one) for one in every],
+                f"{total(PAPER, 'missed'):.1%} and {total(INITIAL, 'missed'):.1%}",
             ),
             holds(
                 "and it costs no more",
-                [mean(PAPER, "money", one) <= mean(initial, "money", one) for one in every],
-                f"{total(PAPER, 'money'):.2f} and {total(initial, 'money'):.2f}",
+                [mean(PAPER, "money", one) <= mean(INITIAL, "money", one) for one in every],
+                f"{total(PAPER, 'money'):.2f} and {total(INITIAL, 'money'):.2f}",
             ),
             holds(
                 "aim: ours misses no more than the paper's adaptive",
