@@ -88,7 +88,7 @@ def test_under_one_policy_each_paper_does_its_part_live_as_simulated(demo: Any, 
     assert live["late"] == simulated["late"] == ["fourth"], "its penalty is less than that of late answers"
     assert unrented["late"] == ["fourth", LATE], "only rented machines save it"
     assert live["machines"] == simulated["machines"] == ["public-r1", "public-r2"]
-    assert live["money"] == simulated["money"] == 0.4
+    assert live["money"] == simulated["money"] == 0.3
     for where in (live, simulated):
         jobs = where["jobs"]
         assert jobs["flow"]["sites"] == ["east", "west"]

@@ -45,7 +45,7 @@ def test_under_one_policy_each_paper_does_its_part(tmp_path: Path, seed: int, la
     assert found.sites("nightly") == ("east",), "Kim12: the preferred site, as long as that is in time"
     assert found.sites(LATE) == ("east", "public", "west")
     assert found.machines == ("public-r1", "public-r2")
-    assert found.money == pytest.approx(0.4)
+    assert found.money == pytest.approx(0.3)
     assert found.late == {"fourth"}, "its penalty is less than that of late answers"
 
 

@@ -82,7 +82,7 @@ def demo(what: str | None, out: str, seed: int, as_json: bool) -> None:
     live(tell)
     tell.chapter("The same core on a log")
     compare(tell, Path(out), seed)
-    tell(f"That was Headway. What was drawn and written is in {out}.")
+    tell(f"That was Headway. What was drawn and written is in {out}.\nMore, in a minute: headway demo papers")
 
 
 def all_papers(out: Path, seed: int, as_json: bool) -> None:
