@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, Final
 
 import numpy as np
 import pytest
 
 from headway.config import read_cluster, read_renting
 from headway.core.scheduler import Scheduler
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.renting import UNIT, Offer, Renting
+from headway.model.schedule import STATUSES
+from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.reproduce import together
 from headway.reproduce.together import LATE, POLICY, STEADY, UNRENTED, Files, Outcome, simulated
 from headway.sim.experiment import ServiceLoad
+from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
 from headway.sim.world import World
+
+from ..effort import seeds
+
+SITES: Final = ("private", "east", "west")
 
 SEEDS = (1, 2, 3)
 OVERHEADS = (0.0, 0.02, 0.08)
@@ -97,6 +109,51 @@ def test_the_state_is_sound_after_every_event(files: Files) -> None:
     done = simulation.run()
     assert not done.refused
     assert np.isin(done.status, done.status[0]).all()
+
+
+@pytest.mark.parametrize("seed", seeds(range(4), range(4, 40)))
+def test_whatever_comes_and_whichever_node_fails_every_job_ends(seed: int) -> None:
+    """Jobs of all forms and a service, on sites whose nodes go down and come back; the state is sound throughout."""
+    chance = Random(seed)
+    nodes = [NodeSpec(f"{site}-{n}", chance.randint(2, 4), site=site) for site in SITES for n in range(2)]
+    kinds = [chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW]) for _ in range(40)]
+    releases = sorted(chance.randint(0, 60) for _ in kinds)
+    runtimes = [chance.randint(1, 9) * SECOND for _ in kinds]
+    graph = (TaskSpec(2 * SECOND), TaskSpec(SECOND, cores=2, after=(0,)), TaskSpec(SECOND, after=(0,)))
+    workload = workload_us(
+        release=[at * SECOND for at in releases],
+        runtime=runtimes,
+        estimate=runtimes,
+        kind=list(map(int, kinds)),
+        tasks=[{Kind.BAG: chance.randint(1, 6), Kind.RIGID: 1, Kind.WORKFLOW: 3}[kind] for kind in kinds],
+        width=[chance.randint(1, 4) if kind is Kind.RIGID else 1 for kind in kinds],
+        due=[(at + chance.randint(5, 40)) * SECOND if chance.random() < 0.7 else NEVER for at in releases],
+        workflows={place: graph for place, kind in enumerate(kinds) if kind is Kind.WORKFLOW},
+    )
+    outages = [
+        Outage(node.name, begin, begin + chance.randint(1, 20))
+        for node in nodes
+        for begin in [chance.randint(0, 60)]
+        if chance.random() < 0.7
+    ]
+    web = ServiceLoad("web", sorted(chance.uniform(0, 80) for _ in range(900)), 0.1, 0.4, window=5.0, least=1)
+    policy = chance.choice([POLICY, POLICY.replace("kill=true,", ""), POLICY.replace("keeps=rigid", "keeps=bag/rigid")])
+    offer = Offer("public", "small", 2, UNIT, start_time=2 * SECOND, limit=3)
+
+    def audit(core: Scheduler) -> None:
+        core.check()
+
+    total = sum(node.slots for node in nodes)
+    done = Simulation(
+        *(workload, nodes, registry.find, policy),
+        outages=outages,
+        services=[web.made(len(workload), total)],
+        renting=Renting((offer,)),
+        audit=audit,
+    ).run()
+    assert [STATUSES[status].value for status in done.status.tolist()] == ["succeeded"] * len(workload)
+    assert sum(window.arrivals for window in done.services[0].windows) == 900
+    assert not {rule for rule in done.refused if rule.startswith("policy_raised")}
 
 
 def test_the_files_say_what_is_run(files: Files) -> None:

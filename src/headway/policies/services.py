@@ -28,7 +28,6 @@ from headway.model.snapshot import (
     QUANTILE,
     AttemptView,
     JobView,
-    NodeView,
     Policy,
     Snapshot,
     all_slots,
@@ -224,18 +223,26 @@ class Parts:
     Args:
         policy: the top level.
         border: where services may be.
+
+    Attributes:
+        slots: those of the sites of the services; -1: all.
+        sites: those of the services, then those beside; empty: there are none beside.
     """
 
     def __init__(self, policy: Services, view: Snapshot, border: Border) -> None:
         self.kept = policy.kept
-        here = {id(node) for node in border.nodes}
-        nodes = [node for node in view.nodes.values() if not node.draining]
-        self.slots = _slots_of(border.nodes)
-        self.batch = Site(BATCH, [node for node in nodes if id(node) in here], None, served_by(policy.lower(BATCH)))
-        self.beside: Site | None = None
+        self.slots: Slots = -1
+        self.sites: tuple[Site, ...] = ()
         if policy.beside:
-            others = [node for node in nodes if id(node) not in here]
-            self.beside = Site(BESIDE, others, None, served_by(policy.lower(BESIDE)))
+            self.slots = NO_SLOTS
+            for node in border.nodes:
+                self.slots |= node.slots
+            nodes = [node for node in view.nodes.values() if not node.draining]
+            parts = (
+                (BATCH, [node for node in nodes if node.slots & self.slots]),
+                (BESIDE, [node for node in nodes if not node.slots & self.slots]),
+            )
+            self.sites = tuple([Site(name, there, None, served_by(policy.lower(name))) for name, there in parts])
 
     def of(self, job: JobView, slots: Slots) -> tuple[str | None, Claim]:
         """The pool of a batch job, and how it comes there; None: no pool can hold it.
@@ -245,22 +252,15 @@ class Parts:
         Args:
             slots: that it has.
         """
-        if self.beside is None:
+        if not self.sites:
             return BATCH, Claim.FREE
-        if slots:
-            found = self.batch if not slots & ~self.slots else None if slots & self.slots else self.beside
-            if found is not None and job.kind in found.serves:
+        is_here, is_beside = slots & self.slots, slots & ~self.slots
+        if slots and not (is_here and is_beside):
+            found = self.sites[0] if is_here else self.sites[1]
+            if job.kind in found.serves:
                 return found.name, Claim.FREE
-        both = [self.batch, self.beside] if job.kind in self.kept else [self.beside, self.batch]
-        holding = candidates(job, cores_of(job), both)
+        holding = candidates(job, cores_of(job), self.sites if job.kind in self.kept else self.sites[::-1])
         return (holding[0].name if holding else None), Claim.AFTER if slots else Claim.FREE
-
-
-def _slots_of(nodes: Sequence[NodeView]) -> Slots:
-    found = NO_SLOTS
-    for node in nodes:
-        found |= node.slots
-    return found
 
 
 def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list[tuple[str, JobView]], list[JobView]]:
@@ -303,7 +303,7 @@ def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list
         plan.lend(BATCH, left, Claim.AFTER)
         border.let(left, BATCH)
     others = view.slots & ~parts.slots
-    if parts.beside is not None and (others or BESIDE not in view.pools):
+    if parts.sites and (others or BESIDE not in view.pools):
         plan.lend(BESIDE, others, Claim.AFTER)
     return services, new
 
@@ -527,13 +527,11 @@ class Services:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
         if not self.beside or job.kind is Kind.SERVICE:
             return ""
-        border = Border(view, self._sites)
-        parts = Parts(self, view, border)
+        parts = Parts(self, view, Border(view, self._sites))
         here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
         is_beside = job.pool.name == BESIDE
         said = f"it is on {there if is_beside else here}, because "
-        both = [site for site in (parts.batch, parts.beside) if site is not None]
-        holding = [site.name for site in both if site.holds(job, cores_of(job))]
+        holding = [site.name for site in parts.sites if site.holds(job, cores_of(job))]
         if holding == [job.pool.name]:
             said += "no other can hold it"
         elif (job.kind in self.kept) is not is_beside:
