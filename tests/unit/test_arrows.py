@@ -71,6 +71,7 @@ JOINS = {
     "headway.reproduce.children": {"engines"},
     "headway.reproduce.kim12.live": {"config"},
     "headway.reproduce.live": {"engines", "live"},
+    "headway.reproduce.together": {"config", "live", "renting", "wire"},
     "headway.sim.experiment": {"policies", "policy_files", "times"},
 }
 

@@ -7,11 +7,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from headway.cli.show import as_json, print_json, print_table
 from headway.errors import HeadwayError
 from headway.model.node import NodeSpec
 
@@ -48,6 +50,7 @@ RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
 
 
 @click.command()
+@click.argument("what", required=False, type=click.Choice(["papers"]))
 @click.option(
     "--out",
     default="headway-demo",
@@ -55,37 +58,71 @@ RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
     type=click.Path(file_okay=False),
     help="Folder for pictures and tables.",
 )
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
-def demo(out: str, seed: int) -> None:
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log, or requests."
+)
+@as_json
+def demo(what: str | None, out: str, seed: int, as_json: bool) -> None:
     """Show what Headway does, in a minute or two: real work with due dates, then policies compared on a log.
 
     It asks nothing, uses two nodes with two slots each on this machine, and ends by itself. Its exit status says
     whether every result came back and was right. Pictures and tables go to a folder.
+
+    `headway demo papers` shows all five papers in one: a service, jobs on two tiers, a workflow over two sites, a due
+    date that only rented machines save, under one policy; then the same files in the simulator. It takes a minute.
+    With --json it prints what came of it for programs, and what it tells meanwhile goes to stderr.
     """
+    if what == "papers":
+        all_papers(Path(out), seed, as_json)
+        return
+    if as_json:
+        raise HeadwayError("--json is for `headway demo papers`", "The other demo writes tables to its folder.")
     tell = Teller()
     tell.chapter("Real work with due dates")
     live(tell)
     tell.chapter("The same core on a log")
     compare(tell, Path(out), seed)
-    tell(f"That was Headway. What was drawn and written is in {out}.")
+    tell(f"That was Headway. What was drawn and written is in {out}.\nMore, in a minute: headway demo papers")
+
+
+def all_papers(out: Path, seed: int, as_json: bool) -> None:
+    """The demonstration of all five papers in one."""
+    from headway.cli.demo_papers import papers
+    from headway.reproduce.tables import Table
+
+    tell = Teller(err=as_json)
+
+    def show(table: Table) -> None:
+        if not as_json:
+            print_table(table.columns, table.rows, right=table.columns[1:], title=table.title)
+
+    tell.chapter("All five papers in one")
+    told = papers(tell, show, out, seed)
+    if as_json:
+        print_json(told)
 
 
 class Teller:
-    """Prints sentences with the seconds since the beginning."""
+    """Prints sentences with the seconds since the beginning.
 
-    def __init__(self) -> None:
+    Args:
+        err: to stderr instead of stdout.
+    """
+
+    def __init__(self, *, err: bool = False) -> None:
         self._begin = time.monotonic()
+        self._echo = partial(click.echo, err=err)
 
     def chapter(self, title: str) -> None:
         """Print a heading."""
-        click.echo(f"\n{title}\n{'=' * len(title)}")
+        self._echo(f"\n{title}\n{'=' * len(title)}")
 
     def __call__(self, sentence: str) -> None:
         """Print a sentence. Its further lines are indented like the first."""
         first, *others = sentence.splitlines()
-        click.echo(f"{time.monotonic() - self._begin:6.1f} s  {first}")
+        self._echo(f"{time.monotonic() - self._begin:6.1f} s  {first}")
         for line in others:
-            click.echo(f"{'':10}{line}")
+            self._echo(f"{'':10}{line}")
 
 
 def live(tell: Teller) -> None:

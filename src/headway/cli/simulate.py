@@ -150,8 +150,8 @@ def simulate(
 ) -> None:
     """Run a log (.swf, .swf.gz), a table of jobs (.csv), or workflows under one or more policies.
 
-    Workflows are files of WfFormat (.json), DAX (.xml) or STG (.stg), plain or gzipped, or a .tar.gz of them. Several
-    FILEs are as many workflows, all released at once.
+    Workflows are files of WfFormat (.json), DAX (.xml) or STG (.stg), plain or gzipped, or a .tar.gz of them. The jobs
+    of several tables and workflows are on one clock.
 
     Several policies get the same jobs on the same cluster. With several, --schedule, --schedule-tasks and --wfformat
     write a file for each, with the policy's name before its ending; --wfformat writes one for each workflow, with the

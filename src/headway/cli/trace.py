@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,7 @@ class Trace:
     """Files of jobs, and what is made of them.
 
     Attributes:
-        files: a log, a table or workflows; several of workflows.
+        files: a log, or tables and workflows, whose jobs are on one clock.
         kind: what a job with several processors is; None: as the file or the recipe has it.
         recipe: turns a log into a workload as a paper did.
         first: only this many jobs.
@@ -66,13 +68,23 @@ class Trace:
             HeadwayError: the file cannot be read.
         """
         from headway.traces import read_workflows, read_workload, transforms
+        from headway.traces.formats import Format, format_of
 
         machine = slots if drop_wider else None
         kind = self.kind or ("bags" if self.recipe else None)
-        if len(self.files) > 1:
-            workload = read_workflows(self.files)
+        read = partial(read_workload, machine=machine, cut_at_estimate=self.cut, as_kind=kind)
+        formats = {file: format_of(Path(file)) for file in self.files} if len(self.files) > 1 else {}
+        for file, found in formats.items():
+            if found is Format.LOG:
+                raise InvalidInput(
+                    "FILE", file, "a table or workflows, if there are several", hint="A log is given alone."
+                )
+        if not formats:
+            workload = read(self.file)
+        elif Format.TABLE in formats.values():
+            workload = transforms.together(*map(read, self.files))
         else:
-            workload = read_workload(self.file, machine=machine, cut_at_estimate=self.cut, as_kind=kind)
+            workload = read_workflows(self.files)
         if self.recipe is not None:
             workload = transforms.by_recipe(workload, self.recipe, seed=self.seed)
         if self.kind == "rigid" and self.recipe is not None:
@@ -94,21 +106,31 @@ class Trace:
         Raises:
             InvalidInput: one does not; the line of the file that has it is named.
         """
-        from headway.traces import line_of
-
         wider = (workload.width > slots).nonzero()[0]
         if len(wider):
             label, width = workload.label[wider[0]], int(workload.width[wider[0]])
+            file, line = self._place_of(label)
             more = len(wider) - 1
             others = f" So are {more} others." if more > 1 else " So is 1 other." if more else ""
             raise InvalidInput(
                 f"width of job {label}",
                 width,
                 f"at most {slots}, the slots of the cluster",
-                source=self.file,
-                line=line_of(self.file, label),
+                source=file,
+                line=line,
                 hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
             )
+
+    def _place_of(self, label: object) -> tuple[str, int]:
+        """The file and the line of a rigid job."""
+        from headway.traces import line_of
+        from headway.traces.formats import Format, format_of
+
+        for file in self.files:
+            if format_of(Path(file)) in (Format.LOG, Format.TABLE):  # others have no rigid jobs
+                with suppress(KeyError):
+                    return file, line_of(file, label)
+        raise KeyError(label)
 
     def tell(self, workload: Workload, slots: int, whence: str = "") -> None:
         """Say what is run, and whence the number of slots is.
@@ -123,7 +145,7 @@ class Trace:
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
         click.echo(
             _workflows(workload, f"{slots} slots{whence}")
-            if workload.workflows
+            if len(workload.workflows) == len(workload)
             else f"{len(workload):,} jobs released within {span(length)}, on {slots} slots{whence}."
             + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
         )

@@ -64,7 +64,16 @@ from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling,
 from headway.model.power import PowerState
 from headway.model.ration import wider_than
 from headway.model.renting import MarketRecord
-from headway.model.snapshot import JobView, Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
+from headway.model.snapshot import (
+    JobView,
+    NodeView,
+    Policy,
+    PolicySource,
+    Snapshot,
+    is_added,
+    is_top_level,
+    serves_of,
+)
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and loads nothing for it
@@ -332,8 +341,11 @@ class Scheduler:
 
     def extent(self) -> Extent:
         """What the cluster, as it is now, can hold: if there are pools between which no slots move, what one can."""
-        pools = [self.state] if getattr(self.state.policy, "moves_slots", False) else self.state.others or [self.state]
-        return Extent([pool.nodes.values() for pool in pools])
+        state, part = self.state, getattr(self.state.policy, "part", str)
+        parts: dict[str, dict[str, NodeView]] = {}
+        for pool in state.others or [state]:
+            parts.setdefault(part(pool.name), {}).update(pool.nodes)
+        return Extent([nodes.values() for nodes in parts.values()])
 
     def status(self, job: JobId) -> JobStatus:
         """The status of a job in the system.

@@ -1086,8 +1086,9 @@ class Policy(Protocol):
 class TopLevel(Policy, Protocol):
     """A policy that deals slots and jobs to pools, each of which has a policy of its own.
 
-    If it has an attribute `moves_slots` that is true, a job fits if the whole cluster has room, not only one pool. If
-    it has a method `why(view, job)`, that says in words why a job is in its pool, for explanations; it changes nothing.
+    If it has a method `part(pool)`, slots move between the pools for which that is equal: a job fits if all of them
+    together have room for it. Otherwise one pool must have room. If it has a method `why(view, job)`, that says in
+    words why a job is in its pool, for explanations; it changes nothing.
     """
 
     def lower(self, pool: str) -> str:

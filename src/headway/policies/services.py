@@ -3,6 +3,9 @@
 Batch jobs have a pool of their own, and so has each service. When a window has ended, the border between the pools
 moves: a share of the slots changes its pool. Which share is decided in `headway.policies.provision`.
 
+The services may have only some sites. Then the other sites are one more pool, with a policy of its own, and the border
+never reaches it.
+
 Source: T.-W. Chang et al., "Resource Provision for Batch and Interactive Workloads in Data Centers", HPCC 2016.
 """
 
@@ -17,12 +20,24 @@ from typing import TYPE_CHECKING, Final
 from headway.errors import InvalidInput
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Kind, Service
-from headway.model.plan import Claim, Plan
+from headway.model.plan import Claim, Plan, Reason
 from headway.model.queue import by_order
+from headway.model.site import named_by
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import ALL_KINDS, AttemptView, JobView, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.snapshot import (
+    QUANTILE,
+    AttemptView,
+    JobView,
+    Policy,
+    Snapshot,
+    all_slots,
+    is_top_level,
+    quantile_of,
+    with_slots,
+)
 from headway.model.value import value
 from headway.policies.arrivals import Arrivals
+from headway.policies.deals import Site, candidates, cores_of, served_by
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import Outcomes
 from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
@@ -42,7 +57,16 @@ BATCH: Final = "batch"
 """The pool of batch jobs."""
 
 SERVICE: Final = "service "
-"""How the names of the other pools begin; a number follows."""
+"""How the names of the pools of services begin; a number follows."""
+
+BESIDE: Final = "beside"
+"""The pool of the sites that services cannot have."""
+
+KINDS: Final = {"bag": Kind.BAG, "rigid": Kind.RIGID, "workflow": Kind.WORKFLOW}
+"""The kinds of batch jobs by their words."""
+
+WORDS: Final = {Kind.BAG: "bags", Kind.RIGID: "rigid jobs", Kind.WORKFLOW: "workflows"}
+"""What people call several of them."""
 
 
 def is_of_service(pool: str) -> bool:
@@ -55,17 +79,20 @@ class Border:
 
     Args:
         view: the first pool.
+        sites: the sites between whose slots it runs; empty: all.
 
     Attributes:
-        usable: the slots that count: those of nodes that are up and take new work.
+        nodes: those of these sites.
+        usable: the slots that count: those of these nodes that are up and take new work.
         goes_to: by name of a pool, its usable slots, those included that are still on their way to it.
         are_in: by name, its usable slots that are there, those included that are about to leave.
     """
 
-    def __init__(self, view: Snapshot) -> None:
+    def __init__(self, view: Snapshot, sites: Sequence[str] = ()) -> None:
         self.view = view
+        self.nodes = [node for node in view.nodes.values() if not sites or node.spec.site in sites]
         usable = NO_SLOTS
-        for node in view.nodes.values():
+        for node in self.nodes:
             if node.is_open:
                 usable |= node.slots & ~node.closing
         self.usable = usable
@@ -190,19 +217,68 @@ def pools_of(view: Snapshot) -> list[tuple[str, JobView | None]]:
     return found
 
 
-def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]]:
+class Parts:
+    """Where batch jobs go: to the sites that they share with services, or to those beside.
+
+    Args:
+        policy: the top level.
+        border: where services may be.
+
+    Attributes:
+        slots: those of the sites of the services; -1: all.
+        sites: those of the services, then those beside; empty: there are none beside.
+    """
+
+    def __init__(self, policy: Services, view: Snapshot, border: Border) -> None:
+        self.kept = policy.kept
+        self.slots: Slots = -1
+        self.sites: tuple[Site, ...] = ()
+        if policy.beside:
+            self.slots = NO_SLOTS
+            for node in border.nodes:
+                self.slots |= node.slots
+            nodes = [node for node in view.nodes.values() if not node.draining]
+            parts = (
+                (BATCH, [node for node in nodes if node.slots & self.slots]),
+                (BESIDE, [node for node in nodes if not node.slots & self.slots]),
+            )
+            self.sites = tuple([Site(name, there, None, served_by(policy.lower(name))) for name, there in parts])
+
+    def of(self, job: JobView, slots: Slots) -> tuple[str | None, Claim]:
+        """The pool of a batch job, and how it comes there; None: no pool can hold it.
+
+        A job that runs within a part stays there if it is served there.
+
+        Args:
+            slots: that it has.
+        """
+        if not self.sites:
+            return BATCH, Claim.FREE
+        is_here, is_beside = slots & self.slots, slots & ~self.slots
+        if slots and not (is_here and is_beside):
+            found = self.sites[0] if is_here else self.sites[1]
+            if job.kind in found.serves:
+                return found.name, Claim.FREE
+        holding = candidates(job, cores_of(job), self.sites if job.kind in self.kept else self.sites[::-1])
+        return (holding[0].name if holding else None), Claim.AFTER if slots else Claim.FREE
+
+
+def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list[tuple[str, JobView]], list[JobView]]:
     """Deal what is in the first pool: each new service to a pool of its own, batch jobs to theirs.
 
-    Slots go along with what runs there; the others go to the batch jobs. Returns the services and their pools.
+    Slots go along with what runs there; the others go to the batch jobs, or to the pool beside.
+
+    Returns:
+        The services and their pools, and the jobs that come to the pool of batch jobs.
     """
     known = pools_of(view)
     services = [(name, job) for name, job in known if job is not None]
     empty = [name for name, job in known if job is None]
-    made = len(known)
+    made, new = len(known), list[JobView]()
     there = {job.id: all_slots(job) for job in with_slots(view)}
-    left = view.slots
+    left = view.slots & parts.slots
     for job in view.in_order(by_order):
-        name = BATCH
+        slots = there.get(job.id, NO_SLOTS)
         if job.kind is Kind.SERVICE:
             if empty:
                 name = empty.pop(0)
@@ -210,15 +286,26 @@ def deal(view: Snapshot, plan: Plan, border: Border) -> list[tuple[str, JobView]
                 made += 1
                 name = f"{SERVICE}{made}"
             services.append((name, job))
-            slots = there.get(job.id, NO_SLOTS) & left
-            left &= ~slots
-            plan.lend(name, slots, Claim.AFTER)
-            border.let(slots, name)
-        plan.deal(name, job.id)
+            going = slots & left
+            left &= ~going
+            plan.lend(name, going, Claim.AFTER)
+            border.let(going, name)
+            plan.deal(name, job.id, Claim.AFTER if slots & ~going else Claim.FREE)
+            continue
+        pool, claim = parts.of(job, slots)
+        if pool is None:
+            plan.pass_over(job.id, Reason.NEVER_FITS)
+            continue
+        if pool == BATCH:
+            new.append(job)
+        plan.deal(pool, job.id, claim)
     if left or BATCH not in view.pools:
         plan.lend(BATCH, left, Claim.AFTER)
         border.let(left, BATCH)
-    return services
+    others = view.slots & ~parts.slots
+    if parts.sites and (others or BESIDE not in view.pools):
+        plan.lend(BESIDE, others, Claim.AFTER)
+    return services, new
 
 
 def replaced(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Offer]:
@@ -303,11 +390,10 @@ def outlook_of(job: JobView, share: Share, most: int, has: int = 0, late: float 
     return Outlook(Offer(costs[0], spec.least, most), costs[1], worst, last.load(), waiting, has, late)
 
 
-def batch_jobs(view: Snapshot) -> list[JobView]:
+def batch_jobs(view: Snapshot, new: Sequence[JobView]) -> list[JobView]:
     """The batch jobs that have been released: those of their pool, and those that come to it in this round."""
     pool = view.pools.get(BATCH)
-    new = [job for job in view.in_order(by_order) if job.kind is not Kind.SERVICE]
-    return new if pool is None else [*pool.in_order(by_order), *new]
+    return [*(() if pool is None else pool.in_order(by_order)), *new]
 
 
 def batch_loads(jobs: Sequence[JobView], pace: float) -> list[Load]:
@@ -329,6 +415,11 @@ class Services:
         kill: whether batch jobs lose slots at once, so that their tasks are redone, instead of when a task ends.
         switching: whether ahead counts what it costs to move slots: instances that warm up, and tasks that are redone.
         warm: how long a new instance is expected to warm up, in seconds, as long as that has not been measured.
+        on: names of the sites that services and batch jobs share, separated by slashes; empty: all.
+        beside: with `on`, the policy of all other sites, which are one pool; its parameters are separated by
+            semicolons, as in `sites:top=prefer;queue=due`.
+        keeps: with `on`, the kinds of batch jobs that go to these sites if they can, separated by slashes: bag, rigid,
+            workflow. The others go to the pool beside if they can. A job can go where it is served and fits.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
@@ -338,6 +429,9 @@ class Services:
     kill: bool = False
     switching: bool = True
     warm: float = 0.0
+    on: str = ""
+    beside: str = ""
+    keeps: str = ""
     per_instant: bool = True
 
     def __post_init__(self) -> None:
@@ -349,9 +443,23 @@ class Services:
             raise InvalidInput("warm", self.warm, "seconds, 0 or more")
         from headway.policies.registry import find  # it knows this module
 
-        if is_top_level(find(self._batch)):
-            raise InvalidInput("batch", self.batch, "a policy for one pool")
+        for field, given in (("batch", self._batch), ("beside", self.beside.replace(";", ","))):
+            if given and is_top_level(find(given)):
+                raise InvalidInput(field, getattr(self, field), "a policy for one pool")
         find(self.lower(BATCH))
+        if self.on:
+            names = self.on.split("/")
+            if len({*names, ""}) <= len(names):
+                raise InvalidInput("on", self.on, "names of sites, each once, separated by slashes")
+            if not self.beside:
+                raise InvalidInput("beside", self.beside, "a policy of the other sites, because `on` names some")
+            find(self.lower(BESIDE))
+        for field in ("beside", "keeps"):
+            if getattr(self, field) and not self.on:
+                raise InvalidInput(field, getattr(self, field), "only with on=SITE")
+        words = self.keeps.split("/") if self.keeps else []
+        if len(set(words)) < len(words) or not set(words) <= KINDS.keys():
+            raise InvalidInput("keeps", self.keeps, f"some of {', '.join(KINDS)}, each once, separated by slashes")
 
     @property
     def _batch(self) -> str:
@@ -365,17 +473,44 @@ class Services:
         """The order by which batch jobs are estimated: greedy as in the paper, but for ahead that of their policy."""
         return SEQUENCES.get(self._batch.partition(":")[0], by_tardiness_cost) if self.top == "ahead" else greedy
 
+    @property
+    def kept(self) -> frozenset[Kind]:
+        """The kinds of batch jobs that go to the sites of the services if they can."""
+        return frozenset([KINDS[word] for word in self.keeps.split("/")]) if self.keeps else frozenset()
+
+    @property
+    def named_sites(self) -> tuple[str, ...]:
+        """The sites that it and the policy beside name; there should be such sites."""
+        return tuple(dict.fromkeys([*self._sites, *(named_by(self._policy_beside) if self.beside else ())]))
+
+    @property
+    def quantile(self) -> float:
+        """That of a prediction: bags and workflows may be beside, where it counts."""
+        beside = self._policy_beside
+        return QUANTILE if beside is None else quantile_of(beside)
+
+    @property
+    def _sites(self) -> tuple[str, ...]:
+        return tuple(self.on.split("/")) if self.on else ()
+
+    @property
+    def _policy_beside(self) -> Policy | None:
+        from headway.policies.registry import find  # it knows this module
+
+        return find(self.lower(BESIDE)) if self.beside else None
+
     def lower(self, pool: str) -> str:
         """The policy of a pool."""
         text = "instances" if is_of_service(pool) else self._batch
+        if pool == BESIDE:
+            text = self.beside.replace(";", ",")
         if not self.per_instant:
             return text
         return text + (",per_instant=true" if ":" in text else ":per_instant=true")
 
-    @property
-    def moves_slots(self) -> bool:
-        """Yes: a job fits if the whole cluster has room for it."""
-        return True
+    def part(self, pool: str) -> str:
+        """What its slots may move within: the sites of the services, or those beside."""
+        return BESIDE if pool == BESIDE else ""
 
     @property
     def task_rounds(self) -> bool:
@@ -384,19 +519,40 @@ class Services:
 
     @property
     def serves(self) -> frozenset[Kind]:
-        """All jobs."""
-        return ALL_KINDS
+        """Services, and what the policies of the other pools serve."""
+        beside = served_by(self.lower(BESIDE)) if self.beside else frozenset[Kind]()
+        return frozenset([Kind.SERVICE]) | served_by(self.lower(BATCH)) | beside
+
+    def why(self, view: Snapshot, job: JobView) -> str:
+        """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
+        if not self.beside or job.kind is Kind.SERVICE:
+            return ""
+        parts = Parts(self, view, Border(view, self._sites))
+        here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
+        is_beside = job.pool.name == BESIDE
+        said = f"it is on {there if is_beside else here}, because "
+        holding = [site.name for site in parts.sites if site.holds(job, cores_of(job))]
+        if holding == [job.pool.name]:
+            said += "no other can hold it"
+        elif (job.kind in self.kept) is not is_beside:
+            said += f"{WORDS[job.kind]} are {f'not kept on {here}' if is_beside else 'kept there'}"
+        else:
+            said += "it ran there when this policy was chosen, or the others could not hold it then"
+        says = getattr(self._policy_beside, "why", None) if is_beside else None
+        more = says(view.pools[BESIDE], job) if callable(says) else ""
+        return f"{said}; {more}" if more else said
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan, border = view.plan(), Border(view)
-        is_due = self._is_due(view, border)
-        services = deal(view, plan, border)
+        plan, border = view.plan(), Border(view, self._sites)
+        parts = Parts(self, view, border)
+        is_due = self._is_due(view, border, parts)
+        services, new = deal(view, plan, border, parts)
         if is_due:
-            wanted = self._wanted(view, border, services)
+            wanted = self._wanted(view, border, services, new)
             border.move(plan, wanted, kill=self.kill)
         return plan
 
-    def _is_due(self, view: Snapshot, border: Border) -> bool:
+    def _is_due(self, view: Snapshot, border: Border, parts: Parts) -> bool:
         """Whether the slots are to be shared out again.
 
         They are when a window has just ended, when a service or slots came or went, and for a batch job that has no
@@ -406,16 +562,22 @@ class Services:
             return True
         room = count(border.goes_to[BATCH])
         for new in view.in_order(by_order):
-            if new.kind is Kind.SERVICE or new.width > room:
+            if new.kind is Kind.SERVICE or (new.width > room and parts.of(new, all_slots(new))[0] == BATCH):
                 return True
         return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 
-    def _wanted(self, view: Snapshot, border: Border, services: Sequence[tuple[str, JobView]]) -> list[tuple[str, int]]:
-        """How many slots each pool is to have: the services in order of their ids, then the batch jobs."""
+    def _wanted(
+        self, view: Snapshot, border: Border, services: Sequence[tuple[str, JobView]], new: Sequence[JobView]
+    ) -> list[tuple[str, int]]:
+        """How many slots each pool is to have: the services in order of their ids, then the batch jobs.
+
+        Args:
+            new: the jobs that come to the pool of batch jobs.
+        """
         from headway.policies.provision import Splits, batch_cost, dp, pp, sf, worth_a_look
 
         slots, services = count(border.usable), sorted(services, key=_by_id)
-        there, jobs = [job for _, job in services], batch_jobs(view)
+        there, jobs = [job for _, job in services], batch_jobs(view, new)
         loads = batch_loads(jobs, pace_of(view))
         needed = max([job.width for job in jobs], default=0)
         enough = [math.inf if some < needed else 0.0 for some in range(slots + 1)]

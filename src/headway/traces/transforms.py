@@ -5,6 +5,7 @@ Releases stay in order, and a due date moves with its release. Random choices de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import Kind
-from headway.model.workload import FloatArray, IntArray, Workload
+from headway.model.workload import COLUMNS, FloatArray, IntArray, Workload, workload_us
 
 PRIORITY_HIGHEST: Final = 100
 
@@ -41,6 +42,37 @@ def between(workload: Workload, start: Instant, end: Instant) -> Workload:
     if low >= high:
         raise InvalidInput("slice", (start, end), "instants between which a job is released")
     return workload.take(slice(low, high))
+
+
+def together(*workloads: Workload) -> Workload:
+    """The jobs of several workloads on one clock, in order of release; of equal ones, in the order given.
+
+    >>> from headway.traces.columns import workload_of
+    >>> one, other = workload_of(release=[0, 20], runtime=[1, 2]), workload_of(release=[10], runtime=[3])
+    >>> together(one, other).seconds("runtime").tolist()
+    [1.0, 3.0, 2.0]
+    """
+    offsets = np.cumsum([0, *map(len, workloads)]).tolist()
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in workloads]) for name in COLUMNS if name != "label"
+    }
+    by_place: dict[str, Any] = {
+        name: {
+            place + offset: found
+            for one, offset in zip(workloads, offsets, strict=False)
+            for place, found in getattr(one, name).items()
+        }
+        for name in ("uses", "workflows", "task_labels", "bags")
+    }
+    by_place["after"] = {
+        place + offset: tuple([before + offset for before in found])
+        for one, offset in zip(workloads, offsets, strict=False)
+        for place, found in one.after.items()
+    }
+    labels = [label for one in workloads for label in one.label.tolist()]
+    dropped = sum((Counter(one.dropped) for one in workloads), Counter[str]())
+    notes = tuple(dict.fromkeys([note for one in workloads for note in one.notes]))
+    return workload_us(**columns, **by_place, label=list(map(str, labels)), dropped=dropped, notes=notes)
 
 
 def sample(workload: Workload, share: float, seed: int) -> Workload:

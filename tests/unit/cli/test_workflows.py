@@ -129,11 +129,31 @@ def test_a_task_wider_than_every_node_is_refused(headway: Any, tmp_path: Path, c
     assert (ran.status, ran.err) == (2, said)
 
 
-def test_a_log_beside_a_workflow_is_refused(headway: Any, graph: Path, tmp_path: Path) -> None:
-    (tmp_path / "jobs.csv").write_text("job,runtime\na,5\n")
-    ran = headway("simulate", graph, tmp_path / "jobs.csv", "--slots", 2)
+def test_a_table_beside_a_workflow_is_on_the_same_clock(headway: Any, graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("job,release,runtime\na,3,5\nb,1,20\n")
+    ran = headway("simulate", graph, tmp_path / "jobs.csv", "--slots", 4, "--schedule", tmp_path / "done.csv")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("3 jobs released within 3 s, on 4 slots.")
+    rows = [row.split(",") for row in (tmp_path / "done.csv").read_text().splitlines()]
+    labels, releases = (rows[0].index(name) for name in ("job", "release"))
+    assert [(row[labels], float(row[releases])) for row in rows[1:]] == [("graph", 0.0), ("b", 1.0), ("a", 3.0)]
+
+
+def test_a_job_of_a_table_beside_others_that_is_too_wide_is_named_with_its_line(
+    headway: Any, graph: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.csv").write_text("job,width,runtime\na,1,5\nb,9,5\n")
+    ran = headway("simulate", graph, tmp_path / "jobs.csv", "--slots", 4)
     assert ran.status == 2
-    assert ran.err.endswith("Several files at once are workflows. A log or a table is given alone.\n")
+    assert f"{tmp_path / 'jobs.csv'}:3: width of job b is 9" in ran.err
+
+
+def test_a_log_beside_other_files_is_refused(headway: Any, graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text("1 0 0 5 1 -1 -1 1 5 -1 1 1 1 1 1 -1 -1 -1\n")
+    ran = headway("simulate", graph, tmp_path / "log.swf", "--slots", 4)
+    assert ran.status == 2
+    assert "allowed: a table or workflows, if there are several" in ran.err
+    assert ran.err.endswith("A log is given alone.\n")
 
 
 @pytest.mark.long

@@ -147,7 +147,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "instances": [("per_instant", False)],
         "services": [
             *(("top", "dp"), ("batch", "auto"), ("model", "queueing"), ("kill", False)),
-            *(("switching", True), ("warm", 0.0)),
+            *(("switching", True), ("warm", 0.0), ("on", ""), ("beside", ""), ("keeps", "")),
             ("per_instant", True),
         ],
         "sites": [

@@ -178,12 +178,17 @@ class Callers:
         """Send all of them, the first at this instant of the event loop; return when all are answered."""
         loop = asyncio.get_running_loop()
         waiting = []
-        for arrival, seconds in zip(self._load.arrivals.tolist(), self._load.processing.tolist(), strict=True):
-            await asyncio.sleep(max(0.0, begin + arrival - loop.time()))
-            waiting.append(loop.create_task(self._ask(seconds)))
-        await asyncio.gather(*waiting)
-        for _, writer in self._idle:
-            writer.close()
+        try:
+            for arrival, seconds in zip(self._load.arrivals.tolist(), self._load.processing.tolist(), strict=True):
+                await asyncio.sleep(max(0.0, begin + arrival - loop.time()))
+                waiting.append(loop.create_task(self._ask(seconds)))
+            await asyncio.gather(*waiting)
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            for _, writer in self._idle:
+                writer.close()
 
     async def _ask(self, seconds: float) -> None:
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._place)
