@@ -50,7 +50,7 @@ price = 0.085      # of an hour, in whatever currency
 billed = 1         # in whole periods of this: seconds, or a duration in quotes such as "1h"; default 1
 minimum = 60       # billed at least; default 60
 start = "90s"      # from asking for it until it is a node, by estimate; default 0
-limit = 20         # so many at once; default 1
+limit = 20         # so many at once; 0: no more than there are; default 1
 spot = true        # can be taken back at any time; default false
 
 [renting]
@@ -157,6 +157,10 @@ def _is_cannot(value: object) -> bool:
 
 def _is_repeat(value: object) -> bool:
     return type(value) is int and 1 <= value <= NODES_MAX
+
+
+def _is_limit(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MACHINES_MAX
 
 
 def _is_amount(value: object) -> bool:
@@ -281,7 +285,7 @@ _OFFER: Final[_Fields] = {
     "billed": (_is_period, f"{_DAY}, and at least a second"),
     "minimum": (_is_within_a_day, _DAY),
     "start": (_is_within_a_day, _DAY),
-    "limit": (_is_repeat, f"a whole number from 1 to {MACHINES_MAX}"),
+    "limit": (_is_limit, f"a whole number from 0 to {MACHINES_MAX}"),
     "spot": (lambda value: isinstance(value, bool), "true or false"),
 }
 _RENTING: Final[_Fields] = {

@@ -473,7 +473,7 @@ def test_offers_say_what_can_be_rented_and_budgets_what_it_may_cost(tmp_path: Pa
         (OFFER.replace("0.17", "nan"), "c:8: price is nan"),
         (OFFER + 'billed = "25h"', "c:9: billed is '25h'; allowed: seconds, at most a day"),
         (OFFER + "billed = 0", "c:9: billed is 0; .*at least a second"),
-        (OFFER + "limit = 0", "c:9: limit is 0"),
+        (OFFER + "limit = -1", "c:9: limit is -1; allowed: a whole number from 0"),
         (OFFER + "spot = 1", "c:9: spot is 1; allowed: true or false"),
         (OFFER + "prize = 1", "c:9: prize is 1; allowed: only site, type"),
         (OFFER + OFFER, "c:12: type is 'large'; allowed: one that no other offer of site 'public' has"),

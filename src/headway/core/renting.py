@@ -32,7 +32,7 @@ from headway.model.actions import RentMachine
 from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
 from headway.model.plan import Rent, RentalRuling
-from headway.model.renting import Rental, RentalStage, Renting
+from headway.model.renting import Rental, RentalStage, Renting, node_name
 from headway.model.snapshot import NodeView
 
 ASKED: Final = RentalStage.ASKED
@@ -86,11 +86,14 @@ def _rent(state: State, wanted: Rent) -> str | None:
         user = state.jobs[wanted.job].spec.user
     if not market.can_be_had(offer, now):
         return "offer_not_to_be_had"
-    rental = Rental(market.count + 1, offer, wanted.job, user, wanted.why, now)
+    number = market.count + 1
+    while node_name(offer.site, number) in state.nodes:  # a node of somebody else
+        number += 1
+    rental = Rental(number, offer, wanted.job, user, wanted.why, now)
     room = market.room(wanted.job, now)
     if room is not None and rental.committed > room:
         return "over_budget"
-    market.count += 1
+    market.count = number
     if wanted.job is not None:
         market.by_job.setdefault(wanted.job, 0)
     market.rentals[rental.number] = market.nodes[rental.node] = rental
@@ -182,9 +185,8 @@ def is_returned(state: State, number: int) -> bool:
 def _is_over(state: State, rental: Rental) -> None:
     """Nothing more is paid for a machine; of what was counted, what was not billed is not."""
     market = state.market
-    billed = rental.offer.bill(state.now - rental.since) if rental.machine else 0
     rental.stage = RETURNS
-    market.settle(rental, billed)
+    market.settle(rental, rental.cost(state.now))
     del market.rentals[rental.number], market.nodes[rental.node]
     if rental.job is not None and rental.job not in state.jobs:
         market.forget(rental.job)

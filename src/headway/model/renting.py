@@ -52,7 +52,7 @@ class Offer:
         period: what is begun of this is billed.
         minimum: what is billed at least.
         start_time: from asking for it until it is a node, by estimate.
-        limit: so many at the same time.
+        limit: so many at the same time; 0: no more, what is rented goes on.
         spot: whether it can be taken back at any time.
     """
 
@@ -124,7 +124,7 @@ def offer_flaw(offer: Offer) -> str | None:
         (SECOND <= offer.period <= DAY, "period", offer.period / SECOND, f"1 to {DAY // SECOND} s"),
         (0 <= offer.minimum <= DAY, "minimum", offer.minimum / SECOND, f"0 to {DAY // SECOND} s"),
         (0 <= offer.start_time < DAY, "start_time", offer.start_time / SECOND, f"0 to {DAY // SECOND} s"),
-        (1 <= offer.limit <= MACHINES_MAX, "limit", offer.limit, f"1 to {MACHINES_MAX}"),
+        (0 <= offer.limit <= MACHINES_MAX, "limit", offer.limit, f"0 to {MACHINES_MAX}"),
     )
     for right, field, value_, allowed in checks:
         if not right:
@@ -160,6 +160,15 @@ STAGE_WORDS: Final[dict[RentalStage, StageWord]] = {
 
 STAGES: Final = {word: stage for stage, word in STAGE_WORDS.items()}
 """The stages by their words."""
+
+
+def node_name(site: str, number: int) -> str:
+    """How the node is named that a rental is.
+
+    >>> node_name("cloud", 7)
+    'cloud-r7'
+    """
+    return f"{site}-r{number}"
 
 
 class Rental:
@@ -215,7 +224,7 @@ class Rental:
         >>> Rental(7, Offer("cloud", "small", 2, UNIT), None, "", "", 0).node
         'cloud-r7'
         """
-        return f"{self.offer.site}-r{self.number}"
+        return node_name(self.offer.site, self.number)
 
     @property
     def ready_at(self) -> Instant:
@@ -243,6 +252,18 @@ class Rental:
     def next_paid(self, now: Instant, margin: Duration) -> Instant:
         """Until when it is paid then: for one step more, or as many as are needed if that was to be said earlier."""
         return self.paid + self.offer.step * (1 + max(0, now - self.pays_at(margin)) // self.offer.step)
+
+    def cost(self, until: Instant) -> Money:
+        """What it costs if it is given back then: what the offer bills since it was asked for; nothing if none came.
+
+        >>> rental = Rental(7, Offer("cloud", "small", 2, 3 * UNIT, period=HOUR), None, "", "", 0)
+        >>> rental.cost(2 * HOUR)
+        0
+        >>> rental.machine = "i-7"
+        >>> rental.cost(2 * HOUR) / UNIT
+        6.0
+        """
+        return self.offer.bill(until - self.since) if self.machine else 0
 
     @property
     def committed(self) -> Money:
@@ -272,7 +293,7 @@ class Market:
         renting: what can be rented; nothing, until that is said.
         rentals: those that are not over, by number.
         nodes: the same by the name of the node.
-        count: how many were asked for: the number of the last one.
+        count: the number of the last one that was asked for.
         spent: what is paid or committed, by day since the epoch, by UTC; days before yesterday are dropped.
         by_job: the same by job that machines were rented for, as long as it is in the system, or one of them is rented.
         by_user: the same by its user; of no job: the empty name.
@@ -296,6 +317,12 @@ class Market:
     def is_used(self) -> bool:
         """Whether anything can be rented, or is."""
         return bool(self.renting.offers or self.rentals)
+
+    def may_name(self, node: str) -> bool:
+        """Whether a machine that is rented, or may be, could have this name as a node."""
+        site, mark, number = node.rpartition("-r")
+        sites = (offer.site for offer in (*self.renting.offers, *[one.offer for one in self.rentals.values()]))
+        return bool(mark) and number.isdecimal() and site in sites
 
     def offer(self, site: str, kind: str) -> Offer | None:
         """The offer of this type at this site."""

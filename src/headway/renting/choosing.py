@@ -85,10 +85,10 @@ class Hire:
     why: str
 
     @property
-    def job(self) -> JobId | None:
-        """For which job; None: for several."""
-        jobs = {job for job, _ in self.tasks}
-        return jobs.pop() if len(jobs) == 1 else None
+    def jobs(self) -> list[JobId]:
+        """For which jobs; the one with the most tasks first."""
+        tasks = Counter(job for job, _ in self.tasks)
+        return sorted(tasks, key=lambda job: (-tasks[job], job))
 
 
 @dataclass(frozen=True, slots=True)
