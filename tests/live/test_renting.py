@@ -15,7 +15,9 @@ from headway.errors import Conflict, EngineError
 from headway.live import renting as module
 from headway.live.driver import Driver
 from headway.live.rented import renting_report, site_list
+from headway.live.reports import job_list, job_report, row
 from headway.live.settings import DriverSettings
+from headway.live.store.history import history
 from headway.live.store.journal import Journal
 from headway.model.events import Incident, Rented, RentingChosen
 from headway.model.instant import SECOND
@@ -194,6 +196,36 @@ async def test_a_machine_is_rented_joins_serves_and_is_given_back(site: Site) ->
         assert not site.cloud.alive
         await becomes(lambda: {one.name for one in site.engine.nodes} == {"own"})
         assert sum(renting_report(site.driver).paid_by_user.values()) == 6.0
+
+
+async def test_what_a_job_costs_is_told_while_it_runs_and_when_it_has_ended_as_a_simulation_counts_it(
+    site: Site,
+) -> None:
+    """Also after a start, and what its machine costs after its end; the journal's history says the same."""
+
+    def money() -> dict[int, float]:
+        return {job: job_report(site.driver, row(site.driver, job)).money for job in (1, 2, 3)}
+
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(3)
+        await becomes(lambda: len(site.engine.running) == 3)
+        assert money() == {1: 0, 2: 6.0, 3: 0}, "it was rented for job 2"
+        await site.wait(3700)
+        await becomes(lambda: money()[2] == 12.0)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        assert money() == {1: 0, 2: 12.0, 3: 0}
+        assert (await job_list(site.driver, None, None, 0, 9)).jobs[1].money == 12.0
+    async with site.runs():
+        await site.wait(3445)
+        await becomes(lambda: not site.cloud.alive and not site.driver.core.state.market.rentals)
+        told = money()
+        assert told == {1: 0, 2: 12.0, 3: 0}
+        assert sum(site.driver.core.state.market.by_user.values()) / UNIT == 12.0
+    async with site.runs():
+        assert money() == told
+    done = history(site.data, find)
+    assert [(str(done.label[rental.job or 0]), rental.cost / UNIT) for rental in done.rentals] == [("2", told[2])]
 
 
 @pytest.mark.parametrize("seed", range(25))
