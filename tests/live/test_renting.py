@@ -380,6 +380,44 @@ async def test_a_machine_that_ends_by_itself_is_paid_no_longer_and_its_tasks_run
     assert "rental_failed" in site.incidents
 
 
+async def test_machines_that_end_by_themselves_again_and_again_are_not_rented_again_and_again(site: Site) -> None:
+    """Each has become a node, as one does whose command ends when it has just begun."""
+    async with site.runs(Renting((HOURLY,))):
+        market = site.driver.core.state.market
+        await site.submit(2)
+        for number, seconds in enumerate([0, 60, 120], 1):
+            await becomes(lambda number=number: f"cloud-r{number}" in site.driver.core.state.nodes)
+            began = site.clock.now()
+            await site.submit(1)  # another one: a task that is lost again and again is suspected
+            site.cloud.alive.clear()
+            await becomes(lambda number=number: number not in market.rentals)
+            if seconds:
+                (trouble,) = market.troubles.values()
+                assert (trouble.again - began) / SECOND == seconds
+                await site.wait(seconds + 1)
+        await becomes(lambda: "cloud-r4" in site.driver.core.state.nodes)
+        (offer,) = renting_report(site.driver).offers
+        assert (offer.trouble, offer.again) == ("", None), "one has come"
+        await site.driver.nodes.remove("cloud-r4")
+        await becomes(lambda: 4 not in market.rentals)
+        assert not any(trouble.times for trouble in market.troubles.values())
+
+
+async def test_of_why_a_machine_is_rented_not_everything_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decider may say a lot."""
+    rent = Plan.rent
+
+    def wordy(plan: Plan, site: str, type: str, job: int | None, why: str) -> None:
+        rent(plan, site, type, job, why * 10_000)
+
+    monkeypatch.setattr(Plan, "rent", wordy)
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: bool(site.driver.core.state.market.rentals))
+        (rental,) = renting_report(site.driver).rentals
+        assert rental.why == ("it waits" * 100)[:500]
+
+
 async def test_a_machine_whose_node_does_not_start_is_given_back_at_once(site: Site) -> None:
     async with site.runs(Renting((HOURLY,))):
         site.engine.unwilling["cloud-r1"] = EngineError("no room")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final, Literal
 
@@ -35,6 +36,9 @@ MARGIN: Final[Duration] = 60 * SECOND
 
 PRICE_MAX: Final[Money] = 10**6 * UNIT
 """Nothing costs more in an hour."""
+
+WHY_MAX: Final = 500
+"""Characters that are kept of why a machine was rented."""
 
 MACHINES_MAX: Final = 100_000
 """So many machines of a type can be rented at most."""
@@ -180,7 +184,7 @@ class Rental:
         job: for which job; None: for no one job.
         user: whose job that is; empty: of nobody.
         why: the policy's words.
-        asked: when.
+        asked: when; as much later as the clock was put forward before it came.
         since: from when on it counts as billed: since it was asked for.
         paid: until when its cost is counted in the budgets.
         stage: how far it is.
@@ -273,11 +277,11 @@ class Rental:
 
 @value
 class OfferTrouble:
-    """What was asked for has not come.
+    """What was asked for has not come, or has ended by itself.
 
     Attributes:
-        detail: why, for people.
-        times: how often in a row.
+        detail: why, for people; empty: one has come since.
+        times: how often since one was given back in order.
         again: from when on it may be asked for again.
     """
 
@@ -371,9 +375,42 @@ class Market:
 
     def has_failed(self, offer: Offer, detail: str, now: Instant) -> None:
         """One has not come: it is not asked for again for a while, which grows."""
-        key = offer.site, offer.type
-        times = 1 if key not in self.troubles else self.troubles[key].times + 1
-        self.troubles[key] = OfferTrouble(detail, times, min(NEVER - 1, now + again_after(times, self.renting.limit)))
+        times = self._times(offer) + 1
+        self._not_before(offer, detail, times, now + again_after(times, self.renting.limit))
+
+    def has_ended(self, offer: Offer, detail: str, now: Instant) -> None:
+        """One has ended by itself: another may be asked for at once, but not again and again."""
+        times = self._times(offer)
+        again = now + again_after(times, self.renting.limit) if times else now
+        self._not_before(offer, detail, times + 1, again)
+
+    def has_come(self, offer: Offer) -> None:
+        """One is a node: others may be asked for."""
+        if times := self._times(offer):
+            self._not_before(offer, "", times, 0)
+
+    def went_well(self, offer: Offer, now: Instant) -> None:
+        """One was given back in order: what was before does not count any more."""
+        trouble = self.troubles.get((offer.site, offer.type))
+        if trouble is not None and trouble.again <= now:
+            del self.troubles[offer.site, offer.type]
+
+    def shift(self, forward: Duration) -> None:
+        """The clock was put forward: machines have as long to come as before.
+
+        What they cost counts on: that the clock stood still while they were billed is not known.
+        """
+        for rental in self.coming():
+            rental.asked += forward
+        for key, trouble in self.troubles.items():
+            self.troubles[key] = replace(trouble, again=min(NEVER - 1, trouble.again + forward))
+
+    def _times(self, offer: Offer) -> int:
+        trouble = self.troubles.get((offer.site, offer.type))
+        return 0 if trouble is None else trouble.times
+
+    def _not_before(self, offer: Offer, detail: str, times: int, again: Instant) -> None:
+        self.troubles[offer.site, offer.type] = OfferTrouble(detail, times, min(NEVER - 1, again))
 
     def next_again(self, now: Instant) -> Instant:
         """When something may be asked for again that may not now."""
