@@ -50,8 +50,18 @@ price = 0.085      # of an hour, in whatever currency
 billed = 1         # in whole periods of this: seconds, or a duration in quotes such as "1h"; default 1
 minimum = 60       # billed at least; default 60
 start = "90s"      # from asking for it until it is a node, by estimate; default 0
-limit = 20         # so many at once; default 1
+limit = 20         # so many at once; 0: no more than there are; default 1
 spot = true        # can be taken back at any time; default false
+
+[[prices]]         # more offers, from a price list (docs/reference/price-lists.md)
+site = "public"
+file = "ec2.csv"   # a relative path counts from the cluster file
+region = "us-east-1"
+types = ["c5.large", "m5.large"]   # default: all of the region
+spot = true        # also machines that can be taken back, as "c5.large/spot"; default false
+reference = "m5.large"   # the type of speed 1; default: speeds as in the list
+start = "90s"      # of all of them, instead of what the list says; also limit
+limit = 20
 
 [renting]
 budget_day = 20    # what is paid in one day, by UTC; default: any amount
@@ -108,6 +118,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -123,6 +134,7 @@ from headway.times import seconds_of, span_of
 
 if TYPE_CHECKING:
     from headway.engines.registry import SiteSpec
+    from headway.renting.prices import PriceList
     from headway.renting.registry import ProviderSpec
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
@@ -157,6 +169,18 @@ def _is_cannot(value: object) -> bool:
 
 def _is_repeat(value: object) -> bool:
     return type(value) is int and 1 <= value <= NODES_MAX
+
+
+def _is_limit(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MACHINES_MAX
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and "\0" not in value
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_name(one) for one in value)
 
 
 def _is_amount(value: object) -> bool:
@@ -216,7 +240,7 @@ _LINE: Final[_Fields] = {
 }
 _DEFAULTS: Final = ("within", "between")
 _HERE: Final = "local"  # the site of nodes that name none
-_KEYS: Final = ("site", "node", "power", "network", "link", "offer", "renting", "provider")
+_KEYS: Final = ("site", "node", "power", "network", "link", "offer", "prices", "renting", "provider")
 
 
 def _is_joules(value: object) -> bool:
@@ -281,8 +305,18 @@ _OFFER: Final[_Fields] = {
     "billed": (_is_period, f"{_DAY}, and at least a second"),
     "minimum": (_is_within_a_day, _DAY),
     "start": (_is_within_a_day, _DAY),
-    "limit": (_is_repeat, f"a whole number from 1 to {MACHINES_MAX}"),
+    "limit": (_is_limit, f"a whole number from 0 to {MACHINES_MAX}"),
     "spot": (lambda value: isinstance(value, bool), "true or false"),
+}
+_PRICES: Final[_Fields] = {
+    "site": (_is_name, _NAME),
+    "file": (_is_path, "the path of a price list, in quotes"),
+    "region": (_is_name, _NAME),
+    "types": (_is_names, "a list of names of types, in quotes"),
+    "spot": (lambda value: isinstance(value, bool), "true or false"),
+    "reference": (_is_name, _NAME),
+    "start": (_is_within_a_day, _DAY),
+    "limit": _OFFER["limit"],
 }
 _RENTING: Final[_Fields] = {
     "budget_day": (_is_budget, "an amount, 0 or more"),
@@ -582,7 +616,7 @@ def _parse(text: str, source: str, base: Path = Path()) -> _Parsed:
             raise InvalidInput("name", name, allowed, source=source, line=line, hint=hint)
     network = _network(content, found, sites, text, source)
     switching = _switching(content, found, finding, text, source)
-    renting = _renting(content, found, text, source)
+    renting = _renting(content, found, text, source, base)
     lenders = _providers(content, renting, text, source, base)
     return _Parsed(tuple(found), network, switching, tuple(sites.values()), renting, terms, lenders)
 
@@ -736,35 +770,43 @@ def _switching_of(table: Mapping[str, Any]) -> Switching:
     )
 
 
-def _renting(content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str) -> Renting | None:
+def _renting(
+    content: Mapping[str, Any], nodes: Sequence[NodeSpec], text: str, source: str, base: Path
+) -> Renting | None:
     """What can be rented; None: nothing is said of it."""
-    tables, bounds = content.get("offer", []), content.get("renting", {})
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidInput("offer", tables, "[[offer]] tables", source=source)
+    bounds = content.get("renting", {})
     if not isinstance(bounds, dict):
         raise InvalidInput("renting", bounds, "one [renting] table", source=source)
     offers = dict[tuple[str, str], Offer]()
-    for number, table in enumerate(tables):
-        try:
-            one = _offer(table)
-            if offers.setdefault((one.site, one.type), one) is not one:
-                raise InvalidInput("type", one.type, f"one that no other offer of site {one.site!r} has")
-            rented = re.compile(rf"{re.escape(one.site)}-r\d+")
-            taken = next((node.name for node in nodes if rented.fullmatch(node.name)), None)
-            if taken is not None:
-                hint = f"Machines that are rented there are named {one.site}-r1, {one.site}-r2 and so on."
-                raise InvalidInput("site", one.site, f"one whose machines are not named as node {taken!r}", hint=hint)
-        except InvalidInput as flaw:
-            line = _line(text, "offer", number, flaw.field)
-            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    several: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Offer]]], ...] = (
+        ("offer", lambda table: (_offer(table),)),
+        ("prices", lambda table: _offers_of(table, base)),
+    )
+    for name, read in several:
+        tables = content.get(name, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise InvalidInput(name, tables, f"[[{name}]] tables", source=source)
+        for number, table in enumerate(tables):
+            try:
+                for one in read(table):
+                    _check_offer(one, offers, nodes)
+                    offers[one.site, one.type] = one
+            except InvalidInput as flaw:
+                if flaw.source:  # it is in the price list
+                    raise
+                line = _line(text, name, number, flaw.field)
+                raise InvalidInput(
+                    flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint
+                ) from None
     try:
         _check_fields(bounds, _RENTING)
     except InvalidInput as flaw:
         line = _line(text, "renting", 0, flaw.field)
         raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
-    if not tables:
+    if not offers:
         if bounds:
-            raise InvalidInput("renting", bounds, "with [[offer]] tables: there is nothing to rent", source=source)
+            allowed = "with [[offer]] or [[prices]] tables: there is nothing to rent"
+            raise InvalidInput("renting", bounds, allowed, source=source)
         return None
 
     def money(field: str) -> Money | None:
@@ -800,7 +842,7 @@ def _providers(
         try:
             site, kind = table.get("site"), table.get("provider")
             if site not in offered:
-                allowed = f"a site with [[offer]]: {', '.join(offered) or 'there is none'}"
+                allowed = f"a site with [[offer]] or [[prices]]: {', '.join(offered) or 'there is none'}"
                 raise InvalidInput("site", site, allowed, hint=did_you_mean(str(site), offered))
             if site in found:
                 raise InvalidInput("site", site, "a site that no other [[provider]] names")
@@ -819,6 +861,57 @@ def _providers(
             line = _line(text, "provider", number, flaw.field)
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
     return tuple(found.values())
+
+
+def _check_offer(one: Offer, others: Collection[tuple[str, str]], nodes: Sequence[NodeSpec]) -> None:
+    """Refuse an offer that there is already, or whose machines could be named as a node.
+
+    Raises:
+        InvalidInput: it is one.
+    """
+    if (one.site, one.type) in others:
+        raise InvalidInput("type", one.type, f"one that no other offer of site {one.site!r} has")
+    rented = re.compile(rf"{re.escape(one.site)}-r\d+")
+    taken = next((node.name for node in nodes if rented.fullmatch(node.name)), None)
+    if taken is not None:
+        hint = f"Machines that are rented there are named {one.site}-r1, {one.site}-r2 and so on."
+        raise InvalidInput("site", one.site, f"one whose machines are not named as node {taken!r}", hint=hint)
+
+
+def _offers_of(table: Mapping[str, Any], base: Path) -> Sequence[Offer]:
+    """The offers of a [[prices]] table."""
+    _check_fields(table, _PRICES)
+    for field in ("site", "file", "region"):
+        if field not in table:
+            raise InvalidInput(field, None, _PRICES[field][1])
+    path = base / table["file"]
+    try:
+        there = path.stat()
+    except OSError as error:
+        raise InvalidInput("file", table["file"], f"a price list that can be read: {error.strerror or error}") from None
+    found = _price_list(path, there.st_mtime_ns, there.st_size)
+    try:
+        return found.offers(
+            table["site"],
+            table["region"],
+            table.get("types"),
+            spot=table.get("spot", False),
+            reference=table.get("reference", ""),
+            start_time=from_seconds(seconds_of(table["start"], "start")) if "start" in table else None,
+            limit=table.get("limit"),
+        )
+    except InvalidInput as flaw:  # what was asked of the list stands in the cluster file
+        of_types = "reference" if flaw.value == table.get("reference") else "types"
+        field = of_types if flaw.field in ("type", "speed") else flaw.field
+        raise InvalidInput(field, flaw.value, f"{flaw.allowed}, by {path}", hint=flaw.hint) from None
+
+
+@lru_cache(maxsize=4)
+def _price_list(path: Path, changed: int, size: int) -> PriceList:
+    """A price list, read once as long as its file does not change: a server reads its cluster file many times."""
+    from headway.renting.formats import read_prices
+
+    return read_prices(path)
 
 
 def _offer(table: Mapping[str, Any]) -> Offer:

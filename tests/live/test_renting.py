@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from headway.errors import EngineError
+from headway.errors import Conflict, EngineError
 from headway.live import renting as module
 from headway.live.driver import Driver
 from headway.live.rented import renting_report, site_list
+from headway.live.reports import job_list, job_report, row
 from headway.live.settings import DriverSettings
+from headway.live.store.history import history
 from headway.live.store.journal import Journal
-from headway.model.events import Incident, Rented
+from headway.model.events import Incident, Rented, RentingChosen
 from headway.model.instant import SECOND
 from headway.model.plan import Plan
 from headway.model.renting import HOUR, UNIT, Offer, Renting
@@ -25,6 +28,7 @@ from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
 from headway.renting.provider import Machine, NotRented, Unsure
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.wire import NewNode
 
 from ..waiting import becomes
 
@@ -194,6 +198,36 @@ async def test_a_machine_is_rented_joins_serves_and_is_given_back(site: Site) ->
         assert sum(renting_report(site.driver).paid_by_user.values()) == 6.0
 
 
+async def test_what_a_job_costs_is_told_while_it_runs_and_when_it_has_ended_as_a_simulation_counts_it(
+    site: Site,
+) -> None:
+    """Also after a start, and what its machine costs after its end; the journal's history says the same."""
+
+    def money() -> dict[int, float]:
+        return {job: job_report(site.driver, row(site.driver, job)).money for job in (1, 2, 3)}
+
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(3)
+        await becomes(lambda: len(site.engine.running) == 3)
+        assert money() == {1: 0, 2: 6.0, 3: 0}, "it was rented for job 2"
+        await site.wait(3700)
+        await becomes(lambda: money()[2] == 12.0)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        assert money() == {1: 0, 2: 12.0, 3: 0}
+        assert (await job_list(site.driver, None, None, 0, 9)).jobs[1].money == 12.0
+    async with site.runs():
+        await site.wait(3445)
+        await becomes(lambda: not site.cloud.alive and not site.driver.core.state.market.rentals)
+        told = money()
+        assert told == {1: 0, 2: 12.0, 3: 0}
+        assert sum(site.driver.core.state.market.by_user.values()) / UNIT == 12.0
+    async with site.runs():
+        assert money() == told
+    done = history(site.data, find)
+    assert [(str(done.label[rental.job or 0]), rental.cost / UNIT) for rental in done.rentals] == [("2", told[2])]
+
+
 @pytest.mark.parametrize("seed", range(25))
 async def test_one_rental_is_one_machine_whatever_fails_and_whenever_the_server_dies(tmp_path: Path, seed: int) -> None:
     """Between the request and its answer, between that and the node, and while it is given back."""
@@ -248,6 +282,93 @@ async def test_a_site_without_a_provider_rents_nothing_and_says_so(site: Site) -
         await driver.stop()
 
 
+async def test_machines_without_a_provider_are_told_at_the_start_and_given_back_when_there_is_one_again(
+    site: Site,
+) -> None:
+    """The tables of what can be rented were taken out of the cluster file while a machine was rented."""
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+    with closing(Journal(site.data)) as journal:
+        engine = FakeEngine()
+        driver = Driver(journal, engine, site.clock, find, DriverSettings(policy="one-for-all"))
+        await driver.start(NODES, renting=Renting())
+        await becomes(lambda: len(engine.running) == 2)
+        await becomes(lambda: driver.tally.incidents["rental_failed"] == 1)
+        await driver.nodes.drain("cloud-r1")
+        for key in list(engine.running):
+            engine.end(*key)
+        await becomes(lambda: driver.tally.incidents["rental_failed"] == 2)
+        (rental,) = renting_report(driver).rentals
+        assert rental.stage == "returns"
+        assert site.cloud.alive, "it is billed"
+        await driver.stop()
+        told = [event.detail for _, event in journal.events() if isinstance(event, Incident)]
+    assert [one.partition(":")[0] for one in told] == [
+        "1 machine is rented here, and no provider is declared for this site",
+        "machine cloud-r1 is not given back, because no provider is declared for this site",
+    ]
+    async with site.runs(Renting((replace(HOURLY, limit=0),))):
+        await becomes(lambda: not site.driver.core.state.market.rentals and not site.cloud.alive)
+
+
+async def test_a_limit_of_zero_rents_nothing_more_and_keeps_what_there_is(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+    async with site.runs(Renting((replace(HOURLY, limit=0),))):
+        await becomes(lambda: len(site.engine.running) == 2)
+        (offer,) = renting_report(site.driver).offers
+        assert (offer.limit, offer.left, len(site.driver.core.state.market.rentals)) == (0, 0, 1)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+
+
+async def test_no_node_of_somebody_else_is_taken_for_a_machine(site: Site) -> None:
+    """One that had the name before, and one that is to get it: an operator's node stays, whatever is rented."""
+    async with site.runs():
+        await site.driver.nodes.add(NewNode("cloud-r1"))
+        await site.driver.nodes.add(NewNode("cloud-rx"))
+        await site.driver.request(lambda now: [RentingChosen(now, Renting((HOURLY,)))])
+        with pytest.raises(Conflict, match=r"'cloud-r2' is kept for a machine that is rented"):
+            await site.driver.nodes.add(NewNode("cloud-r2"))
+        await site.driver.nodes.add(NewNode("cloud-r1"))
+        await site.submit(4)
+        await becomes(lambda: len(site.engine.running) == 4)
+        assert [one.node for one in renting_report(site.driver).rentals] == ["cloud-r2"]
+        assert {"cloud-r1", "cloud-r2", "cloud-rx"} <= set(site.driver.core.state.nodes)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        await site.wait(3600)
+        await becomes(lambda: not site.cloud.alive)
+        assert set(site.driver.core.state.nodes) == {"own", "cloud-r1", "cloud-rx"}
+    assert site.incidents == ["name_taken"]
+
+
+async def test_the_last_node_may_be_given_back_if_it_is_rented(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+        await site.driver.nodes.drain("own")
+        assert (await site.driver.nodes.drain("cloud-r1")).changed
+        site.end_all()
+        await becomes(lambda: not site.cloud.alive)
+
+
+async def test_a_trouble_is_told_once_and_again_when_it_is_another_one_or_has_lasted(site: Site) -> None:
+    site.cloud.refuses = "none is left"
+    async with site.runs(Renting((HOURLY,))):
+        market = site.driver.core.state.market
+        await site.submit(2)
+        for number, refuses in enumerate(["none is left", "none is left", *["wrong"] * 5, ""], 1):
+            await becomes(lambda number=number: market.count == number and not market.rentals)
+            site.cloud.refuses = refuses
+            await site.wait(60 * 2 ** (number - 1) + 1)
+        await becomes(lambda: bool(site.cloud.alive))
+    told = [event.detail.partition(": ")[2] for event in site.events if isinstance(event, Incident)]
+    assert told == ["none is left", "wrong", "wrong"], "at first, when it is another one, and an hour later"
+
+
 async def test_a_machine_that_ends_by_itself_is_paid_no_longer_and_its_tasks_run_again(site: Site) -> None:
     async with site.runs(Renting((HOURLY,))):
         await site.submit(2)
@@ -257,6 +378,44 @@ async def test_a_machine_that_ends_by_itself_is_paid_no_longer_and_its_tasks_run
         await becomes(lambda: len(site.engine.running) == 2)
         assert len(site.driver.core.state.market.rentals) == 1
     assert "rental_failed" in site.incidents
+
+
+async def test_machines_that_end_by_themselves_again_and_again_are_not_rented_again_and_again(site: Site) -> None:
+    """Each has become a node, as one does whose command ends when it has just begun."""
+    async with site.runs(Renting((HOURLY,))):
+        market = site.driver.core.state.market
+        await site.submit(2)
+        for number, seconds in enumerate([0, 60, 120], 1):
+            await becomes(lambda number=number: f"cloud-r{number}" in site.driver.core.state.nodes)
+            began = site.clock.now()
+            await site.submit(1)  # another one: a task that is lost again and again is suspected
+            site.cloud.alive.clear()
+            await becomes(lambda number=number: number not in market.rentals)
+            if seconds:
+                (trouble,) = market.troubles.values()
+                assert (trouble.again - began) / SECOND == seconds
+                await site.wait(seconds + 1)
+        await becomes(lambda: "cloud-r4" in site.driver.core.state.nodes)
+        (offer,) = renting_report(site.driver).offers
+        assert (offer.trouble, offer.again) == ("", None), "one has come"
+        await site.driver.nodes.remove("cloud-r4")
+        await becomes(lambda: 4 not in market.rentals)
+        assert not any(trouble.times for trouble in market.troubles.values())
+
+
+async def test_of_why_a_machine_is_rented_not_everything_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decider may say a lot."""
+    rent = Plan.rent
+
+    def wordy(plan: Plan, site: str, type: str, job: int | None, why: str) -> None:
+        rent(plan, site, type, job, why * 10_000)
+
+    monkeypatch.setattr(Plan, "rent", wordy)
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: bool(site.driver.core.state.market.rentals))
+        (rental,) = renting_report(site.driver).rentals
+        assert rental.why == ("it waits" * 100)[:500]
 
 
 async def test_a_machine_whose_node_does_not_start_is_given_back_at_once(site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says:
         ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
         (
             "[[nodes]]\nname = 'a'",
-            r"cluster: key is 'nodes'; allowed: site, node, .*, offer, renting, provider\nDid you mean node\?",
+            r"cluster: key is 'nodes'; allowed: site, node, .*, offer, prices, renting, provider\nDid you mean node\?",
         ),
         ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
         ("node = []", r"cluster: node is \[\]"),
@@ -473,7 +474,7 @@ def test_offers_say_what_can_be_rented_and_budgets_what_it_may_cost(tmp_path: Pa
         (OFFER.replace("0.17", "nan"), "c:8: price is nan"),
         (OFFER + 'billed = "25h"', "c:9: billed is '25h'; allowed: seconds, at most a day"),
         (OFFER + "billed = 0", "c:9: billed is 0; .*at least a second"),
-        (OFFER + "limit = 0", "c:9: limit is 0"),
+        (OFFER + "limit = -1", "c:9: limit is -1; allowed: a whole number from 0"),
         (OFFER + "spot = 1", "c:9: spot is 1; allowed: true or false"),
         (OFFER + "prize = 1", "c:9: prize is 1; allowed: only site, type"),
         (OFFER + OFFER, "c:12: type is 'large'; allowed: one that no other offer of site 'public' has"),
@@ -524,3 +525,95 @@ def test_a_provider_that_makes_no_sense_is_refused_with_its_line(tmp_path: Path,
     file.write_text(NODE + OFFER + said)
     with pytest.raises(InvalidInput, match=message):
         read_providers(file)
+
+
+LIST = """region,type,cores,memory,price,spot_price,start,limit
+here,small,2,4,0.096,0.035,90s,20
+here,large,8,16,0.4,,90s,20
+there,huge,64,128,3.2,,,
+"""
+PRICES = """
+[[prices]]
+site = "public"
+file = "list.csv"
+region = "here"
+"""
+
+
+def listed(folder: Path, prices: str = PRICES, rows: str = LIST) -> Renting | None:
+    (folder / "list.csv").write_text(rows)
+    (folder / "c.toml").write_text(NODE + prices)
+    return read_renting(folder / "c.toml")
+
+
+def test_a_price_list_offers_what_it_has_of_a_region(tmp_path: Path) -> None:
+    """As many [[offer]] tables would, with which it goes together; a relative path counts from the cluster file."""
+    small = Offer("public", "small", 2, 96_000, 1.0, 2, "small", start_time=90 * SECOND, limit=20)
+    large = Offer("public", "large", 8, 400_000, 1.0, 8, "large", start_time=90 * SECOND, limit=20)
+    assert listed(tmp_path) == Renting((small, large))
+    assert listed(tmp_path, PRICES + 'types = ["large"]\n[renting]\nbudget_day = 1\n') == Renting((large,), UNIT)
+    more = PRICES + 'types = ["small"]\nspot = true\nreference = "large"\nstart = "2m"\nlimit = 0\n'
+    terms = {"start_time": 120 * SECOND, "limit": 0}
+    spot = replace(small, type="small/spot", price=35_000, spot=True, **terms)
+    assert listed(tmp_path, more) == Renting((replace(small, **terms), spot))
+    both = listed(tmp_path, PRICES + OFFER.replace("large", "own-rate"))
+    assert both is not None
+    assert [offer.type for offer in both.offers] == ["own-rate", "small", "large"]
+
+
+def test_a_price_list_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    before, after = listed(tmp_path), listed(tmp_path, rows=LIST.replace("0.096", "0.0961"))
+    assert before is not None
+    assert after is not None
+    assert [after.offers[0].price, before.offers[0].price] == [96_100, 96_000]
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        (PRICES.replace("list.csv", "lost.csv"), r"c.toml:6: file is 'lost.csv'; .*No such file"),
+        (PRICES.replace('file = "list.csv"\n', ""), r"c.toml:4: file is None; allowed: the path of a price list"),
+        (
+            PRICES.replace("here", "hera"),
+            r"c.toml:7: region is 'hera'; allowed: one of here, there, by .*list.csv\n.*here",
+        ),
+        (PRICES + 'types = ["smal"]', r"c.toml:8: types is 'smal'; allowed: one of the 2 types of region here"),
+        (PRICES + 'types = ["huge"]', r"c.toml:8: types is 'huge'; (.|\n)*It can be had in there"),
+        (PRICES + "types = []", r"c.toml:8: types is \[\]; allowed: a list of names of types"),
+        (PRICES + 'reference = "big"', r"c.toml:8: reference is 'big'; allowed: one of the 2 types"),
+        (PRICES + 'start = "2d"', r"c.toml:8: start is '2d'; allowed: seconds, at most a day"),
+        (PRICES + "price = 1", r"c.toml:8: price is 1; allowed: only site, file, region"),
+        (
+            PRICES + OFFER.replace("large", "small"),
+            r"c.toml:4: type is 'small'; .* no other offer of site 'public' has",
+        ),
+        (PRICES + PRICES, r"c.toml:9: type is 'small'; .* no other offer"),
+    ],
+)
+def test_a_price_list_that_does_not_fit_is_refused_with_the_line_that_names_it(
+    tmp_path: Path, prices: str, message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        listed(tmp_path, prices)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("here,cheap,2,4,-0.1,,,", r"list.csv:5: price is '-0.1'; allowed: a number from 0"),
+        ("here,holed,2,4,,,,", r"list.csv:5: price is ''; allowed: a number from 0"),
+        ("here,none,0,4,1,,,", r"list.csv:5: cores is '0'; allowed: a whole number from 1"),
+    ],
+)
+def test_what_is_wrong_in_a_price_list_is_named_with_its_own_line(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        listed(tmp_path, rows=f"{LIST}{row}\n")
+
+
+def test_a_provider_may_rent_out_what_a_price_list_offers(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text(LIST)
+    (tmp_path / "c.toml").write_text(
+        NODE + PRICES + "spot = true\n[[provider]]\nsite = 'public'\nprovider = 'aws'\n"
+        "region = 'eu-west-1'\nimage = 'ami-1'\n"
+    )
+    assert [one.kind for one in read_providers(tmp_path / "c.toml")] == ["aws"]

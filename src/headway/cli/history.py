@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from headway.cli.show import clock, counted
-from headway.cli.simulate import print_metrics
+from headway.cli.simulate import print_metrics, renting_told
 from headway.cli.written import Files, names_files
 from headway.errors import InvalidInput
 from headway.metrics import summarise, to_json
@@ -50,6 +50,7 @@ def history(files: Files, data: str | None, job: int | None, as_json: bool) -> N
             "jobs": len(done),
             "since": None if since is None else to_seconds(since),
             "metrics": metrics,
+            **(renting_told(done) if done.rentals else {}),
             "written": list(map(str, written)),
         }
         click.echo(to_json(told), nl=False)

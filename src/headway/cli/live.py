@@ -16,6 +16,7 @@ from headway.cli.show import (
     as_json,
     clock,
     done,
+    money,
     period_in,
     print_json,
     print_table,
@@ -52,7 +53,7 @@ LAST = 50
 TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
 
-SPARE = ("user", "priority", "penalty", "since", "pool", "running")
+SPARE = ("user", "priority", "penalty", "money", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
 
 SOON_SECONDS = 1.0
@@ -99,6 +100,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
             due(job),
             outlook(job) or ends(job),
             cost(job),
+            money(job.money) if job.money else "",
             age(job.ended or job.started or job.submitted),
         )
         for job in found
@@ -115,9 +117,11 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
         "due",
         "outlook",
         "penalty",
+        "money",
         "since",
     )
-    print_table(columns, rows, right=("job", "done", "running", "priority", "penalty"), fold=TEXTS, spare=SPARE)
+    right = ("job", "done", "running", "priority", "penalty", "money")
+    print_table(columns, rows, right=right, fold=TEXTS, spare=SPARE)
     if len(found) < there:
         click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
@@ -173,6 +177,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         "pool": found.pool,
         "priority": f"{found.priority:g}",
         "penalty": "; ".join(filter(None, (f"{found.rate:g} × {of}, {found.shape.value}", costs(found)))),
+        "money": f"{money(found.money)} for rented machines" if found.money else "",
         "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)
         + (" each" if len(found.cpu) == 1 < found.width else ""),
         "movable": "it saves when it is asked to move" if found.movable else "",

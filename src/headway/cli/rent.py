@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, print_json, print_table, span
+from headway.cli.show import as_json, clock, money, print_json, print_table, span
 from headway.errors import HeadwayError
 from headway.metrics import to_json
 from headway.model.instant import SECOND, to_seconds
@@ -69,7 +69,7 @@ def rent(reach: Reach, dry_run: bool, cluster: str | None, policy: str | None, a
         rentals = [
             (
                 *(one.node, one.type, one.stage, clock(one.asked), "" if one.job is None else str(one.job), one.user),
-                *(_money(one.cost), clock(one.paid_until), clock(one.reclaimed), one.why),
+                *(money(one.cost), clock(one.paid_until), clock(one.reclaimed), one.why),
             )
             for one in found.rentals
         ]
@@ -130,13 +130,13 @@ def _try(folder: Path, cluster: str | None, policy: str | None, *, as_json: bool
         rows = [
             (
                 *(row.site, row.type, "" if job is None else str(job), clock(to_seconds(row.asked))),
-                *(span(to_seconds(row.until - row.asked)), _money(row.cost / UNIT), row.why),
+                *(span(to_seconds(row.until - row.asked)), money(row.cost / UNIT), row.why),
             )
             for row, job in zip(found.machines, found.jobs, strict=True)
         ]
         headings = ("site", "type", "job", "from", "for", "cost", "why")
         print_table(headings, rows, right=("job", "cost"), fold=("why",), title="What would be rented")
-        click.echo(f"That would cost {_money(cost)}.")
+        click.echo(f"That would cost {money(cost)}.")
     click.echo(f"Late: {_jobs(found.late)}; if nothing could be rented: {_jobs(found.late_without)}.")
 
 
@@ -151,23 +151,12 @@ def _billed(offer: OfferReport) -> str:
 
 def _paid(found: RentingReport) -> str:
     """What was paid, in a sentence or two."""
-    of_day = "" if found.budget_day is None else f" of {_money(found.budget_day)}"
-    of_job = "" if found.budget_job is None else f" A job may cost {_money(found.budget_job)}."
-    users = ", ".join(f"{user or 'nobody'} {_money(paid)}" for user, paid in found.paid_by_user.items())
+    of_day = "" if found.budget_day is None else f" of {money(found.budget_day)}"
+    of_job = "" if found.budget_job is None else f" A job may cost {money(found.budget_job)}."
+    users = ", ".join(f"{user or 'nobody'} {money(paid)}" for user, paid in found.paid_by_user.items())
     so_far = f" So far, by user: {users}." if users else ""
     lost = f" Of {found.rented} machines {found.never_joined} never joined." if found.never_joined else ""
-    return f"Paid today: {_money(found.paid_today)}{of_day}.{of_job}{so_far}{lost}"
-
-
-def _money(amount: float) -> str:
-    """An amount, with as many digits as it needs: at least two behind the point.
-
-    >>> _money(12.0), _money(0.0125)
-    ('12.00', '0.0125')
-    """
-    digits = f"{amount:.4f}".rstrip("0")
-    whole, _, part = digits.partition(".")
-    return f"{whole}.{part:<02}" if len(part) < 2 else digits
+    return f"Paid today: {money(found.paid_today)}{of_day}.{of_job}{so_far}{lost}"
 
 
 def _count(number: int) -> str:

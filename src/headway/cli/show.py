@@ -427,3 +427,14 @@ def period_in(text: str | None) -> float | None:
     if seconds <= 0:
         raise InvalidInput("--period", text, "more than 0, as 30s or 5m, or none")
     return seconds
+
+
+def money(amount: float) -> str:
+    """An amount, with as many digits as it needs: at least two behind the point.
+
+    >>> money(12.0), money(0.0125)
+    ('12.00', '0.0125')
+    """
+    digits = f"{amount:.4f}".rstrip("0")
+    whole, _, part = digits.partition(".")
+    return f"{whole}.{part:<02}" if len(part) < 2 else digits

@@ -410,6 +410,7 @@ def on_clock_stepped(state: State, event: ClockStepped) -> bool:
             node.trouble = replace(node.trouble, again=min(NEVER, node.trouble.again + event.forward))
         if node.heard_until < NEVER:
             node.heard_until += event.forward
+    state.market.shift(event.forward)
     return True
 
 

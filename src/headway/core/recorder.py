@@ -367,7 +367,7 @@ class Recorder:
         for rental, until in self._rentals:
             last = min(until, self._state.now)
             offer, job = rental.offer, None if rental.job is None else place.get(rental.job)
-            cost = offer.bill(last - rental.since) if rental.machine else 0
+            cost = rental.cost(last)
             since, over = (rental.since, until) if rental.machine or until == NEVER else (last, last)
             found.append(
                 RentalRow(

@@ -14,8 +14,8 @@ After the rounds of an event, the rule looks at each rented machine:
 - One that has not joined long after it should have (`Renting.limit`) is given back, and counted.
 
 A machine that is lost, or that its site wants back, is given back, too. What was asked for and has not come is not
-asked for again for a while, which grows (`again_after`). A machine that is being given back is paid until that is known
-to be done.
+asked for again for a while, which grows (`again_after`). So it is of what has ended by itself more than once since one
+was given back in order. A machine that is being given back is paid until that is known to be done.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headway.model.actions import RentMachine
 from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
 from headway.model.plan import Rent, RentalRuling
-from headway.model.renting import Rental, RentalStage, Renting
+from headway.model.renting import WHY_MAX, Rental, RentalStage, Renting, node_name
 from headway.model.snapshot import NodeView
 
 ASKED: Final = RentalStage.ASKED
@@ -86,11 +86,14 @@ def _rent(state: State, wanted: Rent) -> str | None:
         user = state.jobs[wanted.job].spec.user
     if not market.can_be_had(offer, now):
         return "offer_not_to_be_had"
-    rental = Rental(market.count + 1, offer, wanted.job, user, wanted.why, now)
+    number = market.count + 1
+    while node_name(offer.site, number) in state.nodes:  # a node of somebody else
+        number += 1
+    rental = Rental(number, offer, wanted.job, user, wanted.why[:WHY_MAX], now)
     room = market.room(wanted.job, now)
     if room is not None and rental.committed > room:
         return "over_budget"
-    market.count += 1
+    market.count = number
     if wanted.job is not None:
         market.by_job.setdefault(wanted.job, 0)
     market.rentals[rental.number] = market.nodes[rental.node] = rental
@@ -129,7 +132,7 @@ def has_joined(state: State, node: NodeView) -> None:
         leases.take_down(state, node, Outcome.KILLED)
     else:
         rental.stage = SERVES
-        state.market.troubles.pop((rental.offer.site, rental.offer.type), None)
+        state.market.has_come(rental.offer)
 
 
 def has_begun(state: State, number: int, machine: str) -> bool:
@@ -175,6 +178,10 @@ def is_returned(state: State, number: int) -> bool:
     rental = state.market.rentals.get(number)
     if rental is None:
         return False
+    if rental.is_over:
+        state.market.went_well(rental.offer, state.now)
+    else:
+        state.market.has_ended(rental.offer, "a machine has ended by itself", state.now)
     _is_over(state, rental)
     return True
 
@@ -182,9 +189,8 @@ def is_returned(state: State, number: int) -> bool:
 def _is_over(state: State, rental: Rental) -> None:
     """Nothing more is paid for a machine; of what was counted, what was not billed is not."""
     market = state.market
-    billed = rental.offer.bill(state.now - rental.since) if rental.machine else 0
     rental.stage = RETURNS
-    market.settle(rental, billed)
+    market.settle(rental, rental.cost(state.now))
     del market.rentals[rental.number], market.nodes[rental.node]
     if rental.job is not None and rental.job not in state.jobs:
         market.forget(rental.job)

@@ -44,12 +44,15 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    RentFailed,
+    Returned,
     TaskStarted,
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
+from headway.model.renting import Rental
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, PolicySource
 
@@ -394,7 +397,10 @@ class Ledger:
         slots = () if ended is None else self._slots(ended)
         if predictions is not None:
             event = predictions.told(event, self.core)
+        rental = self._rental_over(event)
         actions = self._handle(event)
+        if rental is not None and rental.number not in self.core.state.market.rentals:
+            batch.money += checks.money(rental, now)
         if predictions is not None:
             predictions.note(event, actions, self.core)
         batch.events.append(decided_row(self.event, now, event, self.core.decided, job))
@@ -442,6 +448,12 @@ class Ledger:
         elif isinstance(event, Incident):
             entry.incidents.append(event.kind)
         return settled
+
+    def _rental_over(self, event: Event) -> Rental | None:
+        """The machine that this event may give back."""
+        if not isinstance(event, Returned | RentFailed):
+            return None
+        return self.core.state.market.rentals.get(event.rental)
 
     def count(self, entry: Entry) -> None:
         """Count what happened, once it is durable."""

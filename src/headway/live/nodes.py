@@ -118,6 +118,10 @@ class Nodes:
             if known is not None:
                 self._check_same(known, spec, by)
                 return wire.NodeChange(spec.name, False)
+            if self._recorder.core.state.market.may_name(spec.name):
+                detail = f"the name {spec.name!r} is kept for a machine that is rented"
+                self._recorder.incident("name_taken", spec.name, detail, by)
+                raise Conflict(detail, "Choose a name that does not end in -r and a number.")
             try:
                 await self._engine.join(spec)
             except NameTaken as taken:
@@ -249,7 +253,9 @@ class Nodes:
         raise Conflict(detail, f"{hint}; or choose another name.")
 
     def _check_another(self, name: str, by: str) -> None:
-        """Check that slots remain without this node."""
+        """Check that slots remain without this node; a rented one may be given back all the same."""
+        if name in self._recorder.core.state.market.nodes:
+            return
         others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
         if all(node.draining or node.kept_off for node in others):
             detail = f"node {name!r} is the last one" + (", for all others drain or are kept off" if others else "")

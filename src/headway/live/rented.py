@@ -79,7 +79,7 @@ def _rental(rental: Rental, now: Instant) -> wire.RentalReport:
         to_seconds(rental.asked),
         to_seconds(rental.since) if is_there else None,
         to_seconds(rental.paid),
-        rental.offer.bill(now - rental.since) / UNIT if is_there else 0.0,
+        rental.cost(now) / UNIT,
         rental.machine,
         None if rental.reclaimed >= NEVER else to_seconds(rental.reclaimed),
     )

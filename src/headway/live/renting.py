@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from headway.model.actions import RentMachine, ReturnMachine
 from headway.model.events import Event, Incident, NodeJoined, Reclaimed, Rented, RentFailed, Returned
 from headway.model.instant import Instant, from_seconds
 from headway.model.node import NodeSpec
-from headway.model.renting import Rental, RentalStage
+from headway.model.renting import HOUR, Rental, RentalStage
 from headway.renting.provider import NotRented, Provider, Unsure
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ AGAIN: Final = (1.0, 60.0)
 LOOK: Final = 30.0
 """Seconds between two looks at what the providers have."""
 
+TELL_AGAIN: Final = HOUR
+"""A trouble that goes on is told again after this."""
+
 NO_PROVIDER: Final = "no provider is declared for this site"
+HINT: Final = "it is billed until a [[provider]] is declared again; limit = 0 in its [[offer]] rents nothing more"
 
 
 class NeededByRenter(Protocol):
@@ -92,7 +97,7 @@ class Renter:
         self._read_ahead = read_ahead
         self._under_way: dict[int, asyncio.Task[None]] = {}  # by rental the last one; it waits for the one before
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], tuple[str, Instant]] = {}  # by site and type the last trouble, and when
         self._returned: set[str] = set()  # tokens, since the last look began
 
     def token(self, rental: int) -> str:
@@ -120,6 +125,10 @@ class Renter:
                 self.perform(ReturnMachine(rental.number, rental.offer.site, rental.node))
             elif rental.comes:
                 self.perform(RentMachine(rental.number, rental.offer.site, rental.offer.type, rental.node))
+        left = Counter(one.offer.site for one in market.rentals.values() if one.offer.site not in self._providers)
+        for site, machines in sorted(left.items()):
+            detail = f"{machines} machine{'s are' if machines > 1 else ' is'} rented here, and {NO_PROVIDER}: {HINT}"
+            self._recorder.incident("rental_failed", site, detail)
         for site, provider in self._providers.items():
             self._keep(asyncio.get_running_loop().create_task(self._look(site, provider)))
 
@@ -192,12 +201,11 @@ class Renter:
             await record(self._recorder, lambda now: [Rented(now, number, machine.name)])
 
     async def _failed(self, action: RentMachine, detail: str) -> None:
-        """Record that there will be no machine, and tell an operator the first time."""
+        """Record that there will be no machine, and tell an operator."""
         told = in_short(f"a machine of type {action.type} cannot be rented: {detail}")
         log.warning("rental %d: %s", action.rental, told)
         events: list[Callable[[Instant], Event]] = [lambda now: RentFailed(now, action.rental, in_short(detail))]
-        if (action.type, detail) not in self._told:
-            self._told.add((action.type, detail))
+        if self._is_to_be_told(action.site, action.type, detail):
             events.append(lambda now: Incident(now, "rental_failed", action.site, told))
         await record(self._recorder, lambda now: [event(now) for event in events])
 
@@ -206,8 +214,8 @@ class Renter:
     async def _return(self, provider: Provider | None, action: ReturnMachine) -> None:
         number, token = action.rental, self.token(action.rental)
         if provider is None:
-            said = f"machine {action.node} is not given back: {NO_PROVIDER}"
-            self._recorder.incident("rental_failed", action.site, said)
+            detail = f"machine {action.node} is not given back, because {NO_PROVIDER}: {HINT}"
+            self._recorder.incident("rental_failed", action.site, detail)
             return
         if not self._finds(action.site):
             await self._engine.leave(action.node)  # nothing, if it has not joined
@@ -291,6 +299,15 @@ class Renter:
     def _rental(self, number: int) -> Rental | None:
         return self._recorder.core.state.market.rentals.get(number)
 
+    def _is_to_be_told(self, site: str, type: str, trouble: str) -> bool:
+        """Whether a trouble is another one than the last, or goes on for long; from now on it is the last."""
+        now = self._recorder.core.state.now
+        before, at = self._told.get((site, type), ("", now))
+        if trouble == before and now < at + TELL_AGAIN:
+            return False
+        self._told[site, type] = trouble, now
+        return True
+
     async def _surely(self, site: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask a provider until it is sure of its answer."""
         wait = AGAIN[0]
@@ -298,9 +315,7 @@ class Renter:
             try:
                 return await ask()
             except Unsure as unsure:
-                key = (site, str(unsure.args[0]))
-                if key not in self._told:
-                    self._told.add(key)
+                if self._is_to_be_told(site, "", str(unsure.args[0])):
                     self._recorder.incident("provider_unsure", site, in_short(f"{unsure.args[0]}; it is asked again"))
                 log.warning("site %s: %s; it is asked again in %g s", site, unsure.args[0], wait)
             await asyncio.sleep(wait)

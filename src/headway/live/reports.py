@@ -39,6 +39,7 @@ from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import SlotStatus
 from headway.model.plan import TIER_WORDS, Reason
 from headway.model.power import POWER_WORDS, PowerState
+from headway.model.renting import UNIT
 from headway.model.slots import NO_SLOTS, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
@@ -123,8 +124,18 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         movable=spec.movable,
         pool="" if kept is None or view is None else view.pool.name,
         starting=starting,
+        money=money_of(driver, row.id),
         **prospect.told(),
     )
+
+
+def money_of(driver: Driver, job: JobId) -> float:
+    """What the machines have cost that were rented for a job, and cost if they are given back now."""
+    state = driver.core.state
+    if not state.rents:
+        return 0.0
+    now, there = driver.now(), [rental for rental in state.market.rentals.values() if rental.job == job]
+    return (driver.journal.checks.money(job) + sum(rental.cost(now) for rental in there)) / UNIT
 
 
 def running_of(job: JobView) -> list[AttemptView]:

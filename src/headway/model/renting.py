@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final, Literal
 
@@ -36,6 +37,9 @@ MARGIN: Final[Duration] = 60 * SECOND
 PRICE_MAX: Final[Money] = 10**6 * UNIT
 """Nothing costs more in an hour."""
 
+WHY_MAX: Final = 500
+"""Characters that are kept of why a machine was rented."""
+
 MACHINES_MAX: Final = 100_000
 """So many machines of a type can be rented at most."""
 
@@ -52,7 +56,7 @@ class Offer:
         period: what is begun of this is billed.
         minimum: what is billed at least.
         start_time: from asking for it until it is a node, by estimate.
-        limit: so many at the same time.
+        limit: so many at the same time; 0: no more, what is rented goes on.
         spot: whether it can be taken back at any time.
     """
 
@@ -124,7 +128,7 @@ def offer_flaw(offer: Offer) -> str | None:
         (SECOND <= offer.period <= DAY, "period", offer.period / SECOND, f"1 to {DAY // SECOND} s"),
         (0 <= offer.minimum <= DAY, "minimum", offer.minimum / SECOND, f"0 to {DAY // SECOND} s"),
         (0 <= offer.start_time < DAY, "start_time", offer.start_time / SECOND, f"0 to {DAY // SECOND} s"),
-        (1 <= offer.limit <= MACHINES_MAX, "limit", offer.limit, f"1 to {MACHINES_MAX}"),
+        (0 <= offer.limit <= MACHINES_MAX, "limit", offer.limit, f"0 to {MACHINES_MAX}"),
     )
     for right, field, value_, allowed in checks:
         if not right:
@@ -162,6 +166,15 @@ STAGES: Final = {word: stage for stage, word in STAGE_WORDS.items()}
 """The stages by their words."""
 
 
+def node_name(site: str, number: int) -> str:
+    """How the node is named that a rental is.
+
+    >>> node_name("cloud", 7)
+    'cloud-r7'
+    """
+    return f"{site}-r{number}"
+
+
 class Rental:
     """A machine that was asked for, from then until it is given back.
 
@@ -171,7 +184,7 @@ class Rental:
         job: for which job; None: for no one job.
         user: whose job that is; empty: of nobody.
         why: the policy's words.
-        asked: when.
+        asked: when; as much later as the clock was put forward before it came.
         since: from when on it counts as billed: since it was asked for.
         paid: until when its cost is counted in the budgets.
         stage: how far it is.
@@ -215,7 +228,7 @@ class Rental:
         >>> Rental(7, Offer("cloud", "small", 2, UNIT), None, "", "", 0).node
         'cloud-r7'
         """
-        return f"{self.offer.site}-r{self.number}"
+        return node_name(self.offer.site, self.number)
 
     @property
     def ready_at(self) -> Instant:
@@ -244,6 +257,18 @@ class Rental:
         """Until when it is paid then: for one step more, or as many as are needed if that was to be said earlier."""
         return self.paid + self.offer.step * (1 + max(0, now - self.pays_at(margin)) // self.offer.step)
 
+    def cost(self, until: Instant) -> Money:
+        """What it costs if it is given back then: what the offer bills since it was asked for; nothing if none came.
+
+        >>> rental = Rental(7, Offer("cloud", "small", 2, 3 * UNIT, period=HOUR), None, "", "", 0)
+        >>> rental.cost(2 * HOUR)
+        0
+        >>> rental.machine = "i-7"
+        >>> rental.cost(2 * HOUR) / UNIT
+        6.0
+        """
+        return self.offer.bill(until - self.since) if self.machine else 0
+
     @property
     def committed(self) -> Money:
         """What it costs if it is given back when nothing more is paid."""
@@ -252,11 +277,11 @@ class Rental:
 
 @value
 class OfferTrouble:
-    """What was asked for has not come.
+    """What was asked for has not come, or has ended by itself.
 
     Attributes:
-        detail: why, for people.
-        times: how often in a row.
+        detail: why, for people; empty: one has come since.
+        times: how often since one was given back in order.
         again: from when on it may be asked for again.
     """
 
@@ -272,7 +297,7 @@ class Market:
         renting: what can be rented; nothing, until that is said.
         rentals: those that are not over, by number.
         nodes: the same by the name of the node.
-        count: how many were asked for: the number of the last one.
+        count: the number of the last one that was asked for.
         spent: what is paid or committed, by day since the epoch, by UTC; days before yesterday are dropped.
         by_job: the same by job that machines were rented for, as long as it is in the system, or one of them is rented.
         by_user: the same by its user; of no job: the empty name.
@@ -296,6 +321,12 @@ class Market:
     def is_used(self) -> bool:
         """Whether anything can be rented, or is."""
         return bool(self.renting.offers or self.rentals)
+
+    def may_name(self, node: str) -> bool:
+        """Whether a machine that is rented, or may be, could have this name as a node."""
+        site, mark, number = node.rpartition("-r")
+        sites = (offer.site for offer in (*self.renting.offers, *[one.offer for one in self.rentals.values()]))
+        return bool(mark) and number.isdecimal() and site in sites
 
     def offer(self, site: str, kind: str) -> Offer | None:
         """The offer of this type at this site."""
@@ -344,9 +375,42 @@ class Market:
 
     def has_failed(self, offer: Offer, detail: str, now: Instant) -> None:
         """One has not come: it is not asked for again for a while, which grows."""
-        key = offer.site, offer.type
-        times = 1 if key not in self.troubles else self.troubles[key].times + 1
-        self.troubles[key] = OfferTrouble(detail, times, min(NEVER - 1, now + again_after(times, self.renting.limit)))
+        times = self._times(offer) + 1
+        self._not_before(offer, detail, times, now + again_after(times, self.renting.limit))
+
+    def has_ended(self, offer: Offer, detail: str, now: Instant) -> None:
+        """One has ended by itself: another may be asked for at once, but not again and again."""
+        times = self._times(offer)
+        again = now + again_after(times, self.renting.limit) if times else now
+        self._not_before(offer, detail, times + 1, again)
+
+    def has_come(self, offer: Offer) -> None:
+        """One is a node: others may be asked for."""
+        if times := self._times(offer):
+            self._not_before(offer, "", times, 0)
+
+    def went_well(self, offer: Offer, now: Instant) -> None:
+        """One was given back in order: what was before does not count any more."""
+        trouble = self.troubles.get((offer.site, offer.type))
+        if trouble is not None and trouble.again <= now:
+            del self.troubles[offer.site, offer.type]
+
+    def shift(self, forward: Duration) -> None:
+        """The clock was put forward: machines have as long to come as before.
+
+        What they cost counts on: that the clock stood still while they were billed is not known.
+        """
+        for rental in self.coming():
+            rental.asked += forward
+        for key, trouble in self.troubles.items():
+            self.troubles[key] = replace(trouble, again=min(NEVER - 1, trouble.again + forward))
+
+    def _times(self, offer: Offer) -> int:
+        trouble = self.troubles.get((offer.site, offer.type))
+        return 0 if trouble is None else trouble.times
+
+    def _not_before(self, offer: Offer, detail: str, times: int, again: Instant) -> None:
+        self.troubles[offer.site, offer.type] = OfferTrouble(detail, times, min(NEVER - 1, again))
 
     def next_again(self, now: Instant) -> Instant:
         """When something may be asked for again that may not now."""

@@ -22,13 +22,13 @@ from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant, fro
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
-from headway.model.renting import Offer
+from headway.model.renting import Money, Offer
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
 from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
-from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
+from headway.renting.choosing import Choice, Hire, OpenTask, cheapest, cheapest_each
 from headway.renting.packing import AtHand
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
@@ -568,20 +568,32 @@ class Round:
             if hire.at > now:
                 self._rent_at = min(self._rent_at, hire.at)
             else:
-                cost, room = hire.offer.bill(hire.offer.step), market.room(hire.job, now)
-                if room is not None and cost > room - max(paid, 0 if hire.job is None else paid_for[hire.job]):
-                    self._denied.update(job for job, _ in hire.tasks)
+                cost, room = hire.offer.bill(hire.offer.step), market.room(None, now)
+                payer = None if room is not None and cost > room - paid else self._payer(hire, cost, paid_for)
+                if payer is None:
+                    self._denied.update(hire.jobs)
                     continue
                 paid += cost
-                if hire.job is not None:
-                    paid_for[hire.job] += cost
-                plan.rent(hire.offer.site, hire.offer.type, hire.job, hire.why)
+                paid_for[payer] += cost
+                plan.rent(hire.offer.site, hire.offer.type, payer, hire.why)
             self._hold(hire.tasks, max(now, hire.at) + hire.offer.start_time, covered)
         if len(offers) < len(market.renting.offers):
             self._denied.update(job for job, _ in choice.missed)
         if len(covered) < len(late):
             self._rent_at = min(self._rent_at, market.next_again(now))
         return covered
+
+    def _payer(self, hire: Hire, cost: Money, paid: Mapping[JobId, Money]) -> JobId | None:
+        """The job for which a machine is rented: of those that share it, that with the most tasks whose budget allows.
+
+        Args:
+            paid: what is rented for jobs in this round.
+        """
+        for job in hire.jobs:
+            room = self.view.market.room(job, self.view.now)
+            if room is None or cost <= room - paid[job]:
+                return job
+        return None
 
     def _choice(
         self, tasks: list[OpenTask], offers: Sequence[Offer], machines: Sequence[AtHand], left: Sequence[int]

@@ -33,7 +33,7 @@ from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.renting import UNIT, Money, Offer
 from headway.model.value import value
-from headway.renting.packing import EFFORT, AtHand, Load, Packing, Piece
+from headway.renting.packing import EFFORT, AtHand, Load, Packing, Piece, undominated
 from headway.times import span_text
 
 SURE: Final = 0.9
@@ -85,10 +85,10 @@ class Hire:
     why: str
 
     @property
-    def job(self) -> JobId | None:
-        """For which job; None: for several."""
-        jobs = {job for job, _ in self.tasks}
-        return jobs.pop() if len(jobs) == 1 else None
+    def jobs(self) -> list[JobId]:
+        """For which jobs; the one with the most tasks first."""
+        tasks = Counter(job for job, _ in self.tasks)
+        return sorted(tasks, key=lambda job: (-tasks[job], job))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,13 @@ def cheapest(
     sizes = Counter(task.job for task in tasks)
     levels = {job: sure ** (1 / size) for job, size in sizes.items()}
 
+    worth = undominated(offers, free, len(tasks))
+
     def packed(levels: Mapping[JobId, float]) -> tuple[Packing, dict[JobId, float]]:
         times = futures.at_level([levels[task.job] for task in tasks])
-        packing = Packing(_pieces(tasks, times, offers), offers, free, machines, now, risk=risk, effort=effort)
+        packing = Packing(
+            _pieces(tasks, times, offers), offers, free, machines, now, risk=risk, effort=effort, worth=worth
+        )
         packing.run()
         return packing, futures.chances(packing, {})
 
@@ -200,7 +204,7 @@ def cheapest(
             gone = {tasks[one].job for one in other.missed}
             if all(kept[job] >= sure for job in levels if job not in gone):
                 packing, chance = other, kept
-    return _choice(tasks, packing, futures, now, sure, reserve)
+    return _choice(tasks, packing, futures, now, sure, reserve, chance)
 
 
 def cheapest_each(
@@ -299,32 +303,49 @@ class _Futures:
         Args:
             delays: for machines by their place among the loads, how much later they are asked for.
         """
-        count = self._times.shape[1]
-        good = {task.job: np.ones(count, np.bool_) for task in self._tasks}
+        jobs = {job: place for place, job in enumerate(dict.fromkeys(task.job for task in self._tasks))}
+        rows, limits = list[int](), list[Instant]()
+        slots = list[tuple[int, int, Instant, float]]()  # its first row, how many, when it is free, its speed
         for place, load in enumerate(packing.loads):
             delay = delays.get(place, 0)
             for start, pieces in zip(load.free, load.slots, strict=True):
                 if pieces:
-                    times = self._times[pieces]
-                    lasts = times if load.offer.speed == 1 else np.ceil(times / load.offer.speed).astype(np.int64)
-                    ends = start + delay + np.cumsum(lasts, axis=0)
-                    for row, piece in enumerate(pieces):
-                        good[self._tasks[piece].job] &= ends[row] <= min(self._tasks[piece].due, load.until)
+                    slots.append((len(rows), len(pieces), start + delay, load.offer.speed))
+                    rows += pieces
+                    limits += [min(self._tasks[piece].due, load.until) for piece in pieces]
+        good = np.ones((len(jobs), self._times.shape[1]), np.bool_)
+        if rows:
+            first, many, free, speed = (np.array(column) for column in zip(*slots, strict=True))
+            times, speeds = self._times[rows], np.repeat(speed, many)[:, np.newaxis]
+            ends = np.cumsum(np.where(speeds == 1, times, np.ceil(times / speeds).astype(np.int64)), axis=0)
+            before = np.where(first[:, np.newaxis] > 0, ends[first - 1], 0)  # all slots are in one row
+            ends += np.repeat(free[:, np.newaxis] - before, many, axis=0)
+            is_good = ends <= np.array(limits)[:, np.newaxis]
+            np.logical_and.at(good, [jobs[self._tasks[piece].job] for piece in rows], is_good)
         for piece in packing.missed:
-            good[self._tasks[piece].job][:] = False
-        return {job: float(kept.mean()) for job, kept in good.items()}
+            good[jobs[self._tasks[piece].job]] = False
+        return dict(zip(jobs, good.mean(axis=1).tolist(), strict=True))
 
 
 def _choice(
-    tasks: Sequence[OpenTask], packing: Packing, futures: _Futures, now: Instant, sure: float, reserve: Duration
+    tasks: Sequence[OpenTask],
+    packing: Packing,
+    futures: _Futures,
+    now: Instant,
+    sure: float,
+    reserve: Duration,
+    at_once: Mapping[JobId, float],
 ) -> Choice:
-    """What was found, and how long renting can wait."""
+    """What was found, and how long renting can wait.
+
+    Args:
+        at_once: how likely each job is to be in time if all is asked for now.
+    """
     delays = {
         place: max(0, packing.slack(load) - reserve) for place, load in enumerate(packing.loads) if load.machine is None
     }
     chance = futures.chances(packing, delays)
     if any(kept < sure for kept in chance.values()):
-        at_once = futures.chances(packing, {})
         short = {job for job, kept in chance.items() if kept < min(sure, at_once[job])}
         for place, load in enumerate(packing.loads):
             if place in delays and any(tasks[piece].job in short for piece in load.pieces):

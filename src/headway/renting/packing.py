@@ -24,6 +24,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import ceil, inf
 from typing import Final
 
+import numpy as np
+
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.renting import HOUR, Money, Offer
 from headway.model.value import value
@@ -39,6 +41,9 @@ FILL: Final = (64, 16)
 
 HOURS: Final = (1, 2, 4, 8)
 """Fills of so many periods are tried, where periods are long."""
+
+LEAST: Final = 1 - 1e-9
+"""What a cost is multiplied with that is only a bound, so that no rounding makes it greater than the cost."""
 
 LONG: Final[Duration] = 600 * SECOND
 """Periods that are tried so."""
@@ -129,6 +134,7 @@ class Packing:
         now: all can begin.
         risk: how often a machine is taken back in an hour that may be.
         effort: so many slots the repair looks at.
+        worth: the places of the offers of which no other is never worse; None: they are looked for.
 
     After `run`, `loads` has the machines on which something is to run, and `missed` what does not end in time;
     `offered` is how many offers there are: those of `machines` come after them in `offers`.
@@ -144,6 +150,7 @@ class Packing:
         *,
         risk: float = 0.05,
         effort: int = EFFORT,
+        worth: Sequence[int] | None = None,
     ) -> None:
         self._now, self._effort = now, effort
         self._machines = machines
@@ -158,7 +165,7 @@ class Packing:
         self.offered = len(offers)
         self.offers = [*offers, *(machine.offer for machine in machines)]
         self._left = list(left)
-        self._kinds = _undominated(offers, left, len(pieces))
+        self._kinds = undominated(offers, left, len(pieces)) if worth is None else worth
         firm = [offer.price / (offer.slots * offer.speed) for offer in offers if not offer.spot]
         rate = risk * min(firm, default=0.0) / (2 * HOUR * HOUR)
         self._lost = [rate * one.slots * one.speed if one.spot else 0.0 for one in self.offers]
@@ -191,7 +198,7 @@ class Packing:
         known = self._by_speed.get(speed)
         if known is None:
             times = self._times
-            known = times if speed == 1 else [ceil(time / speed) for time in times]
+            known = times if speed == 1 else np.ceil(np.array(times) / speed).astype(np.int64).tolist()
             self._by_speed[speed] = known
         return known
 
@@ -225,17 +232,29 @@ class Packing:
         return least
 
     def _costs_alone(self) -> tuple[list[float], list[int]]:
-        """What each piece costs on a machine of its own where its due date can be kept, and of which offer that is."""
-        costs, kinds = [inf] * len(self._due), [-1] * len(self._due)
+        """What each piece costs on a machine of its own where its due date can be kept, and of which offer that is.
+
+        Offers are tried by what a second of work costs there at least; when that alone is too much, so are the others.
+        """
+        costs, found = [inf] * len(self._due), [-1] * len(self._due)
+        ways = []
         for kind in self._kinds:
-            lasts, dues = self._lasts(kind), self._dues(kind)
-            start = self.offers[kind].start_time
-            for one, last in enumerate(lasts):
-                if self._now + start + last <= dues[one]:
-                    cost = self._bill(kind, start + last)
-                    if cost < costs[one]:
-                        costs[one], kinds[one] = cost, kind
-        return costs, kinds
+            offer = self.offers[kind]
+            ways.append((offer.price / offer.speed / HOUR * LEAST, kind, self._now + offer.start_time))
+        ways.sort()
+        ready = [(rate, kind, at, self._lasts(kind), self._dues(kind)) for rate, kind, at in ways]
+        for one, time in enumerate(self._times):
+            best, which = inf, -1
+            for rate, kind, at, lasts, dues in ready:
+                if rate * time > best:
+                    break
+                end = at + lasts[one]
+                if end <= dues[one]:
+                    cost = self._bill(kind, end - self._now)
+                    if cost < best or (cost == best and kind < which):
+                        best, which = cost, kind
+            costs[one], found[one] = best, which
+        return costs, found
 
     # Greedy
 
@@ -467,7 +486,7 @@ class Packing:
         return True
 
 
-def _undominated(offers: Sequence[Offer], left: Sequence[int], pieces: int) -> list[int]:
+def undominated(offers: Sequence[Offer], left: Sequence[int], pieces: int) -> list[int]:
     """The offers of which no other is never worse; of those that are alike, the first."""
     some = [place for place in range(len(offers)) if left[place] > 0]
     many = [place for place in some if left[place] >= pieces]

@@ -236,7 +236,7 @@ def row_of(cells: Mapping[str, str]) -> Priced:
         start_time=_span(given, "start", 0, 0),
         period=_span(given, "billed", _PLAIN.period, SECOND),
         minimum=_span(given, "minimum", _PLAIN.minimum, 0),
-        limit=_count(given, "limit", MACHINES_MAX) if "limit" in given else _PLAIN.limit,
+        limit=_count(given, "limit", MACHINES_MAX, least=0) if "limit" in given else _PLAIN.limit,
         speed=_number(given, "speed", *SPEED_RANGE) if "speed" in given else 1.0,
     )
 
@@ -250,7 +250,7 @@ _ALLOWED: Final = {
     "billed": f"{_SPAN}, and at least a second",
     "start": f"{_SPAN}",
     "minimum": f"{_SPAN}",
-    "limit": f"a whole number from 1 to {MACHINES_MAX}",
+    "limit": f"a whole number from 0 to {MACHINES_MAX}",
     "speed": "a number from {:g} to {:g}".format(*SPEED_RANGE),
 }
 
@@ -262,9 +262,9 @@ def _name(given: Mapping[str, str], name: str) -> str:
     return text
 
 
-def _count(given: Mapping[str, str], name: str, most: int) -> int:
+def _count(given: Mapping[str, str], name: str, most: int, least: int = 1) -> int:
     text = given[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
         raise InvalidInput(name, text, _ALLOWED[name])
     return int(text)
 

@@ -93,6 +93,7 @@ class JobReport(Answer, frozen=True):
         penalty: what its lateness has cost, or costs if it ends now: rate times shape of the tardiness in seconds. A
             cancelled job costs nothing.
         penalty_expected: what it costs if it ends as expected; None: that is not known, or it has no due date.
+        money: what the machines have cost that were rented for it, and cost if they are given back now.
         pool: the pool that a top level has dealt it to (a site), while it is open; empty: none.
         chance: how sure its start and its end are, while it is open; None: that is not known (yet).
     """
@@ -130,6 +131,7 @@ class JobReport(Answer, frozen=True):
     penalty_expected: float | None = None
     chance: ChanceReport | None = None
     starting: int = 0
+    money: float = 0.0
 
     @property
     def settled(self) -> int:

@@ -6,8 +6,21 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, Conclude, Launch
-from headway.model.events import ClockStepped, Event, JobSubmitted, NodeJoined, NodesHeard, Outcome, TaskEnded, Woke
+from headway.model.events import (
+    ClockStepped,
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    NodesHeard,
+    Outcome,
+    Rented,
+    RentFailed,
+    RentingChosen,
+    TaskEnded,
+    Woke,
+)
 from headway.model.instant import SECOND
+from headway.model.renting import UNIT, Offer, Renting
 from headway.policies.registry import find
 from headway.testing import job, node
 
@@ -15,8 +28,8 @@ from headway.testing import job, node
 class Core:
     """A scheduler that is stored and restored before each event."""
 
-    def __init__(self, slots: int = 2, **terms: float) -> None:
-        self.core = Scheduler(find, "fcfs")
+    def __init__(self, slots: int = 2, policy: str = "fcfs", **terms: float) -> None:
+        self.core = Scheduler(find, policy)
         self.feed(NodeJoined(0, node("n", slots=slots, **terms)))
 
     def feed(self, event: Event) -> list[Action]:
@@ -87,3 +100,23 @@ def test_time_does_not_step_back() -> None:
     core.feed(ClockStepped(5 * SECOND, -3 * SECOND))
     assert core.core.ignored == 1
     assert not core.core.state.jobs[1].attempts[0].stepped
+
+
+def test_a_machine_that_is_rented_has_as_long_to_come_and_its_cost_counts_on() -> None:
+    """It may have been billed while the clock stood still."""
+    core = Core(policy="sites:top=prefer,rent=each")
+    offer = Offer("cloud", "small", 1, UNIT, start_time=100 * SECOND, limit=2)
+    core.feed(RentingChosen(0, Renting((offer,))))
+    core.feed(JobSubmitted(0, job(1, tasks=3, estimate=1000, due=1500)))
+    core.feed(Woke(0))
+    core.feed(Rented(0, 1, "i-1"))
+    hour = 3600 * SECOND
+    core.feed(ClockStepped(hour, hour))
+    core.feed(Woke(hour))
+    (rental,) = core.core.state.market.rentals.values()
+    assert (rental.comes, rental.ready_at) == (True, hour + 100 * SECOND), "not given back as one that never joins"
+    assert rental.cost(hour) == UNIT
+    core.feed(RentFailed(hour, 1, "none is left"))
+    core.feed(ClockStepped(2 * hour, hour))
+    (trouble,) = core.core.state.market.troubles.values()
+    assert trouble.again == 2 * hour + 60 * SECOND

@@ -84,6 +84,17 @@ def test_a_budget_is_kept_and_what_it_has_no_room_for_runs_where_it_ends_first(r
     assert summarise(done)["jobs_succeeded"] == 1
 
 
+def test_a_machine_that_jobs_share_counts_in_the_budget_of_one_of_them() -> None:
+    """The one with the most tasks there, as long as its budget allows."""
+    workload = bags((0, 2, 600, 10**8), (0, 1, 600, 1500), (0, 3, 600, 1500))
+    done = simulate(workload, "cheapest", Renting((LARGE,)))
+    assert [(row.type, row.job) for row in done.rentals] == [("large", 2)]
+    assert [row.user for row in done.rentals] == ["" if done.user is None else str(done.user[2])]
+    assert not simulate(workload, "cheapest", Renting((LARGE,), budget_job=2 * UNIT)).rentals
+    poor = simulate(bags((0, 2, 600, 10**8), (0, 9, 600, 1500)), "cheapest", Renting((LARGE,), budget_job=3 * UNIT))
+    assert sum(row.cost for row in poor.rentals) == 3 * UNIT
+
+
 def test_it_is_explained_what_a_job_waits_for() -> None:
     core = Scheduler(find, "sites:top=prefer,rent=each")
     for event in (

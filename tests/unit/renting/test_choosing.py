@@ -22,7 +22,7 @@ def task(number: int, minutes: float, due: float, job: int = 1) -> OpenTask:
 def test_an_hour_is_shared_and_asked_for_as_late_as_it_may_be() -> None:
     choice = cheapest([task(0, 20, 90), task(1, 30, 100, job=2)], [SMALL], now=0)
     (hire,) = choice.hires
-    assert (hire.offer, hire.tasks, hire.cost, hire.job) == (SMALL, ((1, 0), (2, 0 + 1)), UNIT, None)
+    assert (hire.offer, hire.tasks, hire.cost, hire.jobs) == (SMALL, ((1, 0), (2, 0 + 1)), UNIT, [1, 2])
     assert (hire.at, hire.until) == (50 * MINUTE, 50 * MINUTE)
     assert hire.why == "2 tasks of jobs 1, 2: 1 for 50 min 00 s"
     assert choice.due_at(49 * MINUTE) == []

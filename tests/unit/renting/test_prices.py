@@ -69,7 +69,7 @@ def test_speeds_are_relative_to_a_reference() -> None:
         ("eu,a,2,4,1,,soon,,,,", "list.csv:2: start is 'soon'; allowed: seconds, at most a day"),
         ("eu,a,2,4,1,,,0,,,", "list.csv:2: billed is '0'; allowed: seconds, at most a day, .*at least a second"),
         ("eu,a,2,4,1,,,,2d,,", "list.csv:2: minimum is '2d'; allowed: seconds, at most a day"),
-        ("eu,a,2,4,1,,,,,0,", "list.csv:2: limit is '0'; allowed: a whole number from 1"),
+        ("eu,a,2,4,1,,,,,-1,", "list.csv:2: limit is '-1'; allowed: a whole number from 0"),
         ("eu,a,2,4,1,,,,,,0", "list.csv:2: speed is '0'; allowed: a number from 1e-09"),
         ("eu,a,2,4,1", "list.csv:2: row is 'eu,a,2,4,1'; allowed: 11 cells"),
         (

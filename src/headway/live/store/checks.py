@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
+from headway.model.renting import Money, Rental
 from headway.model.snapshot import JobView
 
 STATUSES_KEPT: Final[Duration] = 7 * 86_400 * SECOND
@@ -25,6 +26,9 @@ ROWS_MAX: Final = 500_000
 
 SERVICE_COSTS: Final = "service_costs (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, penalty REAL NOT NULL)"
 """What ended services have cost; older journals get this table when they are opened."""
+
+JOB_MONEY: Final = "job_money (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, paid INTEGER NOT NULL)"
+"""What rented machines have cost, by job; older journals get this table when they are opened."""
 
 SCHEMA: Final = f"""
 CREATE TABLE node_metrics (
@@ -44,12 +48,17 @@ CREATE TABLE job_losses (
     job INTEGER PRIMARY KEY, at INTEGER NOT NULL, lost INTEGER NOT NULL, kills INTEGER NOT NULL
 );
 CREATE TABLE {SERVICE_COSTS};
+CREATE TABLE {JOB_MONEY};
 """
 """Ordered by instant, so that new rows go to the end and old ones from the beginning: a write touches few pages."""
 
 STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
 LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
 COSTS: Final = "INSERT OR REPLACE INTO service_costs VALUES (?, ?, ?)"
+MONEY: Final = (
+    "INSERT INTO job_money SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?1)"
+    " ON CONFLICT (job) DO UPDATE SET at = excluded.at, paid = paid + excluded.paid"
+)
 
 
 class MetricRow(NamedTuple):
@@ -96,6 +105,14 @@ class CostRow(NamedTuple):
     job: JobId
     at: Instant
     penalty: float
+
+
+class MoneyRow(NamedTuple):
+    """What a machine has cost that was rented for a job, and is given back."""
+
+    job: JobId
+    at: Instant
+    paid: Money
 
 
 class Checks:
@@ -182,6 +199,11 @@ class Checks:
         row = self._db.execute("SELECT penalty FROM service_costs WHERE job = ?", (job,)).fetchone()
         return 0.0 if row is None else float(row[0])
 
+    def money(self, job: JobId) -> Money:
+        """What the machines have cost that were rented for a job, and are given back."""
+        row = self._db.execute("SELECT paid FROM job_money WHERE job = ?", (job,)).fetchone()
+        return 0 if row is None else int(row[0])
+
 
 def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
     """Observed run times of a job's tasks by class of nodes.
@@ -205,3 +227,9 @@ def losses(job: JobView, at: Instant) -> list[LossRow]:
 def costs(job: JobView, at: Instant) -> list[CostRow]:
     """What the windows of a service have cost; nothing if nothing."""
     return [CostRow(job.id, at, job.cost)] if job.cost else []
+
+
+def money(rental: Rental, at: Instant) -> list[MoneyRow]:
+    """What a machine has cost that is given back; nothing if nothing, or if it was rented for no one job."""
+    cost = rental.cost(at)
+    return [MoneyRow(rental.job, at, cost)] if cost and rental.job is not None else []

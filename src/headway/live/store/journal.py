@@ -30,7 +30,7 @@ from headway.live.store.bodies import state_body as state_body
 from headway.live.store.bodies import state_of as state_of
 from headway.live.store.bodies import work_body as work_body
 from headway.live.store.bodies import work_of as work_of
-from headway.live.store.checks import Checks, CostRow, LossRow, StatisticsRow
+from headway.live.store.checks import Checks, CostRow, LossRow, MoneyRow, StatisticsRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.disk import Disk, Folder
@@ -106,6 +106,7 @@ class Batch:
     statistics: list[StatisticsRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
+    money: list[MoneyRow] = field(default_factory=list)
     acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
     uploads: list[tuple[str, Instant, int]] = field(default_factory=list)
     outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
@@ -130,6 +131,7 @@ _STATEMENTS: Final = {
     "statistics": checks.STATISTICS,
     "losses": checks.LOSSES,
     "costs": checks.COSTS,
+    "money": checks.MONEY,
     "acknowledged": retained.ACKNOWLEDGED,
     "uploads": retained.UPLOADS,
     "outputs": retained.OUTPUTS,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import conversion, mark
-from headway.live.store.checks import SERVICE_COSTS
+from headway.live.store.checks import JOB_MONEY, SERVICE_COSTS
 from headway.live.store.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.store.mark import MARK, Mark
 from headway.live.store.past import TABLE as PAST_JOBS
@@ -126,6 +126,7 @@ def _open(folder: Path, lock: int) -> Opened:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {SERVICE_COSTS}")
+        db.execute(f"CREATE TABLE IF NOT EXISTS {JOB_MONEY}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_JOBS}")
         return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
