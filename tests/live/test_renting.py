@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from headway.errors import Conflict, EngineError
+from headway.foresight.rerun import of_those_run, past, rerun
 from headway.live import renting as module
 from headway.live.driver import Driver
 from headway.live.rented import renting_report, site_list
@@ -226,6 +227,43 @@ async def test_what_a_job_costs_is_told_while_it_runs_and_when_it_has_ended_as_a
         assert money() == told
     done = history(site.data, find)
     assert [(str(done.label[rental.job or 0]), rental.cost / UNIT) for rental in done.rentals] == [("2", told[2])]
+
+
+async def test_another_policy_does_not_have_the_machines_that_were_rented_then(site: Site) -> None:
+    """Two tasks of ten seconds ran at once, one on a rented machine; with the own slot alone they take turns."""
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+        site.clock.advance(10)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+        await site.wait(3531)
+        await becomes(lambda: not site.driver.core.state.market.rentals)
+    told = past(site.data, find)
+    same = rerun(site.data, find, "one-for-all", told)
+    assert same.repeated
+    assert [row.cost for row in of_those_run(told).rentals] == [row.cost for row in same.done.rentals] == [6 * UNIT]
+    other = rerun(site.data, find, "fcfs", told)
+    assert sorted((other.done.end - other.done.release).tolist()) == [10 * SECOND, 20 * SECOND]
+    assert not other.done.rentals
+    assert any("rented machines" in sentence for sentence in told.left_out)
+
+
+async def test_what_ran_where_only_rented_machines_had_room_is_left_out_under_another_policy(site: Site) -> None:
+    async with site.runs(Renting((HOURLY,))):
+        await site.submit(2)
+        await becomes(lambda: len(site.engine.running) == 2)
+        await site.driver.submit("me", submission(new_job(kind="rigid", width=3)))
+        site.clock.advance(10)
+        site.end_all()
+        await becomes(lambda: len(site.engine.running) == 1)
+        site.clock.advance(10)
+        site.end_all()
+        await becomes(lambda: not site.driver.core.state.jobs)
+    told = past(site.data, find)
+    assert sorted(told.done.width.tolist()) == [1, 1, 3]
+    assert sorted(rerun(site.data, find, "fcfs", told).done.label.tolist()) == [1, 2]
+    assert any("1 jobs" in sentence and "rented machines" in sentence for sentence in told.left_out)
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -255,6 +255,8 @@ def _object(found: WhatIf, words: list[str], futures: int, seed: int, within: in
         if one.later is not None:
             names = {"jobs": "jobs", "late": "late", "penalty": "cost", "wait": "wait"}
             told["later"] = {name: getattr(one.later, field)._asdict() for name, field in names.items()}
+        if one.money is not None:
+            told["money"] = one.money._asdict()
         return told
 
     return {
@@ -290,6 +292,8 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
             ("all have ended in", _away(found.now.over, at), _away(found.then.over, at)),
         ]
     measures += _of_later(found, within)
+    if found.now.money is not None and found.then.money is not None:
+        measures.append(("rented machines cost", _money(found.now.money), _money(found.then.money)))
     print_table(("", "now", "then"), measures, right=("now", "then"))
     places = {job: place for place, job in enumerate(found.now.jobs)}
     rows = []
@@ -355,6 +359,10 @@ def _chance(value: float) -> str:
 
 def _count(bounds: Bounds) -> str:
     return _with(bounds, lambda value: f"{value:,.6g}")
+
+
+def _money(bounds: Bounds) -> str:
+    return _with(bounds, lambda value: f"{value:,.2f}")
 
 
 def _due(left: float) -> str:

@@ -361,7 +361,7 @@ class Job:
         self.retries = retries
         self.time_limit = time_limit
         self.memory_limit = memory_limit
-        self.features: dict[str, float] = dict(features or {})
+        self.features = _by_name(features)
         self.sizes = tuple(sizes)
         self.profile = dict(profile or {})
         self.preemptible = preemptible
@@ -452,6 +452,19 @@ def number(value: Any, field: str) -> float:
         return float(value + 0.0)  # float() would accept text, which is not a number
     except (TypeError, OverflowError) as error:
         raise InvalidInput(field, value, "a finite number") from error
+
+
+def _by_name(features: Any) -> dict[str, float]:
+    """A copy of features.
+
+    Raises:
+        InvalidInput: they are not by name.
+    """
+    if features is None:
+        return {}
+    if not isinstance(features, Mapping) or not all(isinstance(name, str) for name in features):
+        raise InvalidInput("features", features, "numbers by name, such as {'mesh': 1e6}")
+    return dict(features)
 
 
 def _uses(cpu: Any) -> tuple[float, ...]:
@@ -579,7 +592,7 @@ def new_job(
         movable=job.movable,
         leased=leased,
         after=_ids(job.after),
-        features={name: number(value, f"features[{name!r}]") for name, value in job.features.items()},
+        features={name: number(value, f"features[{name!r}]") for name, value in _by_name(job.features).items()},
     )
     try:
         wrong = flaw(new.spec(LATER, from_seconds(now), ""))

@@ -49,7 +49,7 @@ from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState
-from headway.model.renting import Rental
+from headway.model.renting import Money, Rental
 from headway.model.schedule import (
     NOT_YET,
     STATUSES,
@@ -359,6 +359,10 @@ class Recorder:
         for place, (rental, until) in enumerate(self._rentals):
             if rental.number == number and until == NEVER and number not in self._state.market.rentals:
                 self._rentals[place] = rental, self._state.now
+
+    def paid(self) -> Money:
+        """What rented machines have cost until now, or would if they were given back now: those there were, and are."""
+        return sum(row.cost for row in self._rental_rows(()))
 
     def _rental_rows(self, jobs: Sequence[JobId]) -> tuple[RentalRow, ...]:
         """The machines that were asked for."""

@@ -23,6 +23,9 @@ UNKNOWN: Final = (
 )
 TOO_FAR: Final = "it ends later than is looked ahead, or no known event gives it the slots that it needs"
 
+PROBES: Final = 4
+"""So many dates are tried where machines can be rented: who asks waits for each of them."""
+
 MORE_NODE: Final = "more"
 """The name of the node with the slots that would help, unless a node has it."""
 
@@ -79,6 +82,8 @@ class Adviser:
         sooner = self._kept(self._ends(state, job, kept)[0], sure, state.now)
         if sooner is not None and sooner < kept and self._is_kept(state, job, sooner, sure):
             kept = sooner  # with a due date, it goes before others
+        if state.market is not None and state.market.renting.offers:
+            kept = self._rented_for(state, job, kept, sure)
         slots = None
         if wanted < NEVER and chance.on_time is not None and chance.on_time < sure:
             slots = self._slots(state, job, wanted, sure)
@@ -121,6 +126,25 @@ class Adviser:
     ) -> bool:
         ends, _ = self._ends(state, job, due, more)
         return bool(np.mean(ends <= (due - state.now) / SECOND) >= sure)
+
+    def _rented_for(self, state: StateRecord, job: AnyJob | JobId, kept: Instant, sure: float) -> Instant:
+        """An earlier date than `kept`, if there is one that is kept because machines are rented for it.
+
+        What is rented depends on the date: nothing, if all is in time without, or if all is too late. So dates between
+        now and `kept` are tried.
+        """
+        low = state.now
+        for _ in range(PROBES):
+            if kept - low <= max(SECOND, (kept - state.now) // 8):
+                break
+            tried = -(-((low + kept) // 2) // SECOND) * SECOND
+            if tried >= kept:
+                break
+            if self._is_kept(state, job, tried, sure):
+                kept = tried
+            else:
+                low = tried
+        return kept
 
     def _slots(self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float) -> int | None:
         """How many more slots, on a node like the largest one, would make the due date; None: no number up to as many

@@ -26,6 +26,7 @@ from headway.errors import HeadwayError
 from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec, Service
+from headway.model.renting import UNIT
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
 from headway.model.workload import Workload
@@ -55,6 +56,9 @@ WORK_MAX: Final = 100_000
 """A future ends after so many events; what has not happened by then is not known."""
 
 Floats = NDArray[np.float64]
+
+Part = tuple[Floats, Floats, Floats, Floats]
+"""Of some futures the columns of `Futures`: start, end, later and money."""
 
 
 def futures_for(state: StateRecord) -> int:
@@ -105,6 +109,8 @@ class Futures:
             job; seconds from `at` on; nan where it did not happen.
         later: what became of the jobs that came, a row for each future: how many came, how many of them were late, what
             they cost, and how long they waited in the mean, in seconds; nan: none came.
+        money: what rented machines have cost by then, a row for each future: those there are, since they were asked
+            for, and those that are rented later; nan: none can be rented, and none is.
     """
 
     at: Instant
@@ -112,6 +118,7 @@ class Futures:
     start: Floats
     end: Floats
     later: Floats
+    money: Floats
 
 
 def draw_futures(
@@ -159,15 +166,19 @@ def draw_futures(
     levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
     known: dict[tuple[JobId, int], RunTime] = {}
 
-    def draw(numbers: range) -> tuple[Floats, Floats, Floats]:
+    rents = state.market is not None
+
+    def draw(numbers: range) -> Part:
         start, end = (np.full((len(numbers), len(jobs)), np.nan) for _ in range(2))
-        later = np.full((len(numbers), 4), np.nan)
+        later, money = np.full((len(numbers), 4), np.nan), np.full((len(numbers), 1), np.nan)
         for row, number in enumerate(numbers):
             told, came = drawn(number)
             start[row] = _seconds(told.start, jobs, state.now)
             end[row] = _seconds(told.end, jobs, state.now)
             later[row] = _became(came, told)
-        return start, end, later
+            if rents:
+                money[row] = told.paid() / UNIT
+        return start, end, later, money
 
     first_id = max((job.spec.id for job in state.jobs), default=-1) + 1
 
@@ -190,9 +201,9 @@ def draw_futures(
                 future.advance()
         return told[0], came
 
-    start, end, later = shared(draw, count, processes) if processes > 1 else draw(range(count))
+    start, end, later, money = shared(draw, count, processes) if processes > 1 else draw(range(count))
     start[:, ~waiting] = np.nan
-    return Futures(state.now, jobs, start, end, later)
+    return Futures(state.now, jobs, start, end, later, money[:, 0])
 
 
 def _became(came: Sequence[JobSpec], told: Ends) -> list[float]:
@@ -209,9 +220,7 @@ def _became(came: Sequence[JobSpec], told: Ends) -> list[float]:
     return [float(len(came)), float(late), cost, waited / len(came)]
 
 
-def shared(
-    draw: Callable[[range], tuple[Floats, Floats, Floats]], count: int, processes: int
-) -> tuple[Floats, Floats, Floats]:
+def shared(draw: Callable[[range], Part], count: int, processes: int) -> Part:
     """Let copies of this process draw parts of the futures, and put them together in order.
 
     Raises:
@@ -241,19 +250,17 @@ def shared(
             pipe.close()
             process.kill()
             process.join()
-    start, end, later = (np.empty((count, part.shape[1])) for part in found[0])
+    start, end, later, money = (np.empty((count, part.shape[1])) for part in found[0])
     for number, parts_of_one in enumerate(found):
-        for whole, part in zip((start, end, later), parts_of_one, strict=True):
+        for whole, part in zip((start, end, later, money), parts_of_one, strict=True):
             whole[number::processes] = part
-    return start, end, later
+    return start, end, later, money
 
 
-def _part(
-    draw: Callable[[range], tuple[Floats, Floats, Floats]], numbers: range, reading: Connection, writing: Connection
-) -> None:
+def _part(draw: Callable[[range], Part], numbers: range, reading: Connection, writing: Connection) -> None:
     reading.close()
     try:
-        part: tuple[Floats, Floats, Floats] | str = draw(numbers)
+        part: Part | str = draw(numbers)
     except Exception as error:  # noqa: BLE001  # whatever it is, maybe of a third party's policy: who asked tells of it
         place = traceback.extract_tb(error.__traceback__)[-1]
         part = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"

@@ -20,6 +20,7 @@ from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
 from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Service, Workflow
+from headway.model.node import NodeSpec
 from headway.model.schedule import Attempts, Holdings, Schedule
 from headway.model.snapshot import PolicySource
 from headway.model.workload import BagTimes, Workload, workload_us
@@ -34,6 +35,9 @@ LEFT_OUT: Final = {
     events.NodeDrained: "drained nodes, which stay",
     events.NodeResized: "nodes that got another number of slots, which keep their first",
     events.NodeSwitched: "nodes that were switched by hand, which stay on",
+    events.Rented: "rented machines, of which each policy rents its own or none",
+    events.RentFailed: "machines that could not be rented, which can be",
+    events.Reclaimed: "machines that were taken back, which stay",
     events.PolicyChosen: "changes of the policy",
     events.Advised: "plans of a decider",
 }
@@ -57,7 +61,7 @@ class Past:
         state: the state before the first job came.
         workload: the jobs that came then and have run, with the run times that they had; labels are their ids.
         before: how long the tasks of jobs in the state ran.
-        outages: when nodes were down; one that joined later was down until then.
+        outages: when nodes were down; one that joined later was down until then. Rented machines are not among them.
         left_out: sentences about what is not repeated.
     """
 
@@ -80,6 +84,7 @@ def past(folder: Path, policies: PolicySource) -> Past:
     seen: Counter[type[Event]] = Counter()
     changes: list[Event] = []
     late: list[NodeJoined] = []
+    rented: set[str] = set()
     predicted = 0
     with reading(folder) as beginning:
         told = Told(Scheduler.restore(beginning.state, policies), record=True)
@@ -91,10 +96,11 @@ def past(folder: Path, policies: PolicySource) -> Past:
                 state = told.core.dump() if state is None else state
             if state is not None:
                 seen[type(event)] += 1
-                if isinstance(event, NodeDown | NodeUp | NodeLeft | NodeJoined):
+                rented |= told.core.state.market.nodes.keys()
+                if isinstance(event, NodeDown | NodeUp | NodeLeft | NodeJoined) and _node(event) not in rented:
                     changes.append(event)
-                if isinstance(event, NodeJoined):
-                    late.append(event)
+                    if isinstance(event, NodeJoined):
+                        late.append(event)
             told.take(event, body)
     if state is None:
         raise HeadwayError(f"{folder} has no jobs", "Nothing was submitted since its journal begins.")
@@ -113,9 +119,15 @@ def past(folder: Path, policies: PolicySource) -> Past:
     if predicted:
         notes.append(f"{predicted:,} jobs came with predicted run times: other policies go by what their users said.")
     if unknown:
-        notes.append(f"{unknown:,} jobs have not run or not ended, or are services: they are left out.")
+        notes.append(
+            f"{unknown:,} jobs have not run or not ended, are services, or need rented machines: they are left out."
+        )
     outages = _outages(changes, state.now, {event.node.name for event in joining})
     return Past(done, told.core.policy, state, workload, before, outages, tuple(notes))
+
+
+def _node(event: NodeDown | NodeUp | NodeLeft | NodeJoined) -> str:
+    return event.node.name if isinstance(event, NodeJoined) else event.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +214,11 @@ def of_those_run(told: Past) -> Schedule:
         done,
         **{name: getattr(done, name)[kept] for name in (*_JOB_COLUMNS, *(() if done.alone is None else ("alone",)))},
         holdings=holdings,
+        rentals=tuple(
+            row if row.job is None else replace(row, job=int(place[row.job]))
+            for row in done.rentals
+            if row.job is None or place[row.job] >= 0
+        ),
         attempts=of_them,
         until=until,
         busy=int(slot_time.sum()),
@@ -249,8 +266,11 @@ def _workload(
     priority = dict(zip(done.label.tolist(), done.priority.tolist(), strict=True))
     release = dict(zip(done.label.tolist(), done.release.tolist(), strict=True))
     before = {job.spec.id for job in state.jobs}
+    nodes = [node.spec for node in state.nodes]
     known = [
-        job for job in sorted(specs) if job in work and job not in still_open and not isinstance(specs[job], Service)
+        job
+        for job in sorted(specs)
+        if job in work and job not in still_open and not isinstance(specs[job], Service) and _fits(specs[job], nodes)
     ]
     came = sorted((job for job in known if job not in before), key=lambda job: (release[job], job))
     place = {job: position for position, job in enumerate(came)}
@@ -289,6 +309,13 @@ def _workload(
     return workload, {job: means[job] for job in known if job in before}, len(specs) - len(known)
 
 
+def _fits(job: JobSpec, nodes: Sequence[NodeSpec]) -> bool:
+    """Whether a job could ever run on these nodes."""
+    if isinstance(job, Workflow):
+        return all(any(node.slots_for(task.cores) <= node.slots for node in nodes) for task in job.graph)
+    return job.width <= sum(node.slots for node in nodes)
+
+
 def _outages(changes: Sequence[Event], begin: Instant, joining: Collection[str]) -> tuple[Outage, ...]:
     """When nodes were not there, in seconds on the clock of the journal."""
     down: dict[str, Instant] = dict.fromkeys(joining, begin)
@@ -297,7 +324,7 @@ def _outages(changes: Sequence[Event], begin: Instant, joining: Collection[str])
         if isinstance(event, NodeDown | NodeLeft):
             down.setdefault(event.name, event.at)
         elif isinstance(event, NodeUp | NodeJoined):
-            name = event.name if isinstance(event, NodeUp) else event.node.name
+            name = _node(event)
             if name in down:
                 found.append(Outage(name, to_seconds(down.pop(name)), to_seconds(event.at)))
     found += [Outage(name, to_seconds(since), None) for name, since in down.items()]

@@ -59,6 +59,7 @@ class Side:
         penalty: by job, what it costs in the mean.
         late, cost, over: jobs that are late, what all cost, and when the last has ended.
         later: what becomes of the jobs that come later; None: none are counted.
+        money: what rented machines cost until then, those there are since they were asked for; None: none are rented.
     """
 
     jobs: tuple[JobId, ...]
@@ -70,6 +71,7 @@ class Side:
     cost: Bounds
     over: Bounds
     later: Later | None
+    money: Bounds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Ins
         _bounds(cost),
         _bounds(last + at),
         Later(*map(_bounds, found.later.T)) if found.later[:, 0].any() else None,
+        None if np.isnan(found.money).all() else _bounds(found.money),
     )
 
 

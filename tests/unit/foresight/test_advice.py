@@ -18,6 +18,8 @@ from headway.policies.registry import find
 from headway.testing import job
 
 from .test_futures import Evenly
+from .test_renting import OFFERED
+from .test_renting import state as rentable
 from .test_whatif import RUN_TIMES, three
 
 
@@ -36,6 +38,16 @@ class Told:
 
     def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
         return Chances().of_one(draw_futures(state, find, self._run_time, count=20), job, due)
+
+
+class TenMinutes(Told):
+    """Each task runs for ten minutes."""
+
+    def _run_time(self, job: AnyJob, task: int) -> RunTime:
+        return Exactly(600.0)
+
+    def adviser(self) -> Adviser:
+        return Adviser(self, find)
 
 
 def by_due_date() -> StateRecord:
@@ -75,6 +87,24 @@ def test_the_surer_the_later(sure: float) -> None:
     found = adviser(evenly=True).of(three(), job(3, estimate=7), sure)
     assert found.due is not None
     assert found.due / SECOND == pytest.approx(35 + 14 * sure, abs=1.8)
+
+
+@pytest.mark.parametrize("due", [None, 60])
+def test_where_machines_can_be_rented_the_date_is_one_that_they_make(due: float | None) -> None:
+    """Six tasks of ten minutes behind twenty others on two slots: hours; on rented machines, a minute and one run.
+
+    A date that is too early, or none, makes no policy rent; dates between do.
+    """
+    wanted = job(9, tasks=6, estimate=600, due=due)
+    without = TenMinutes().adviser().of(rentable(None), wanted, 0.9).due
+    found = TenMinutes().adviser().of(rentable(OFFERED), wanted, 0.9).due
+    assert without is not None
+    assert found is not None
+    assert without > 6000 * SECOND
+    assert found <= (660 + 600 + 300) * SECOND
+    kept = TenMinutes().adviser().of(rentable(OFFERED), replace(wanted, due=found), 0.9)
+    assert kept.chance is not None
+    assert kept.chance.on_time == 1
 
 
 def test_nothing_is_changed() -> None:

@@ -20,6 +20,8 @@ from headway.sim.kernel import Simulation
 from headway.testing import job
 
 from .test_futures import Evenly
+from .test_renting import OFFERED
+from .test_renting import state as rentable
 
 RUN_TIMES = {0: 10.0, 1: 20.0, 2: 5.0}
 
@@ -113,6 +115,14 @@ def test_jobs_that_come_are_counted_on_both_sides() -> None:
     assert then.cost == (2 * (2 + 5 + 8),) * 3
     assert then.wait.median == 4.5
     assert asked(three(), policy="edf").then.later is None
+
+
+def test_what_rented_machines_cost_is_told_beside_what_they_save() -> None:
+    """Ten tasks of ten minutes on two slots, due in half an hour: four run on a machine that costs one an hour."""
+    found = what_if(rentable(OFFERED), find, lambda *_: Exactly(600.0), policy="sites:top=prefer,rent=no", count=2)
+    assert (found.now.money, found.then.money) == ((1, 1, 1), (0, 0, 0))
+    assert (found.now.late.median, found.then.late.median) == (0, 1)
+    assert asked(three()).now.money is None
 
 
 def test_run_times_are_learnt_from_what_the_journal_has_deleted_too() -> None:
