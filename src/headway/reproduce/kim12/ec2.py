@@ -66,7 +66,7 @@ class Moto:
         self._running = set[str]()
         self._over = threading.Event()
         self.trouble: list[str] = []
-        self._thread = threading.Thread(target=self._serve, name="hypervisor")
+        self._thread = threading.Thread(target=self._serve, name="hypervisor", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
