@@ -445,6 +445,7 @@ class SlurmEngine(OutputsInFiles):
     def _give_up_places(self, attempt: Attempt) -> None:
         """Its slots are free; what waited for them begins, or is heard from now on if Slurm has begun it."""
         self._assignments.pop(attempt.key, None)
+        before = dict.fromkeys(self._places.holder(place) for place in attempt.places)
         for key in self._places.leave(attempt.key):
             if (lucky := self._attempts.get(key)) is None or lucky.ended is not None:
                 continue
@@ -453,6 +454,8 @@ class SlurmEngine(OutputsInFiles):
             else:
                 self._do(self._on_told(lucky))
                 self._line_up(lucky)
+        for holder in [self._attempts[key] for key in before if key in self._attempts]:
+            self._line_up(holder)  # it was the next one on a slot of that
 
     def _give_back(self) -> None:
         """Give back what waits for one slot by itself, behind an attempt that takes long."""

@@ -335,12 +335,11 @@ async def test_what_waits_in_slurm_is_killed_or_given_back_alone(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await played.trial.start(*TWO)
-    first, unwanted = await played.runs(), played.launches()
+    first, unwanted, waits = await played.runs(), played.launches(), played.launches()
     await becomes(lambda: 2 in played.slurm.jobs)
     played.engine.kill(*unwanted)
     assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
     assert played.slurm.jobs[2][1] == "CANCELLED"
-    waits = played.launches()
     await becomes(lambda: 3 in played.slurm.jobs)
     assert after(played.slurm.submitted[2]) == [str(first)]
     monkeypatch.setattr(module, "BEHIND_SECONDS", 0.0)
