@@ -254,7 +254,7 @@ def test_users_of_a_server_run_as_their_accounts(place: Path, users: tuple[str, 
 
 
 def test_services_of_users_run_as_their_accounts(place: Path, users: tuple[str, str]) -> None:
-    """A function, a program, and a module that only its user can read, also when its instance or the server has died."""
+    """A function, a program, and a module that only its user can read; also when an instance or the server died."""
     ann, bob = users
     account = account_of(ann)
     server = Up(place, '[[node]]\nname = "n"\nslots = 4\n')

@@ -372,6 +372,26 @@ async def test_a_node_is_back_only_when_nothing_of_ours_is_left_there(played: Pl
     assert (await played.trial.told(NodeBack)).node == "a"
 
 
+async def test_a_node_that_slurm_drains_for_a_second_copy_of_a_job_loses_that_one_and_ends_the_others(
+    played: Played,
+) -> None:
+    """After its controller was killed, Slurm starts a job again; the first copy still runs, so it ends both."""
+    await played.trial.start(*TWO)
+    twice, other = await played.runs(node="a"), await played.runs(node="a", slot=1)
+    played.slurm.states["a"] = CLOSED
+    played.ends(twice, Ending(Outcome.KILLED))
+    played.slurm.moves(twice, "CANCELLED")
+    assert (await played.trial.told(Ended)).ending.outcome is Outcome.LOST
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == []
+    played.ends(other, WELL)
+    assert (await played.trial.told(Ended)).ending == WELL
+    assert (await played.trial.told(NodeLost)).node == "a"
+    played.slurm.moves(other, "COMPLETED")
+    played.slurm.states["a"] = READY
+    assert (await played.trial.told(NodeBack)).node == "a"
+
+
 async def test_a_node_that_leaves_the_partition_is_gone_and_a_new_one_is_found(played: Played) -> None:
     await played.trial.start(*TWO)
     del played.slurm.states["b"]
