@@ -364,7 +364,7 @@ class SlurmEngine(OutputsInFiles):
         One for each slot. What waits for several slots, or behind that one, is kept here until it has its slots.
         """
         jobs = {part.node: part.job for part in attempt.parts}
-        for key, (node, _) in self._places.next_after(attempt.key):
+        for key, (node, _) in self._places.next_after(attempt.key) if self._settings.read_ahead else ():
             if key in self._assignments and jobs[node]:
                 self._begin(self._attempts[key], jobs[node])
 

@@ -173,7 +173,7 @@ class Nodes:
                 min(slots, SLOTS_MAX),
                 site=self._settings.site,
                 reports_start=True,
-                read_ahead=1,
+                read_ahead=self._settings.read_ahead,
                 capabilities=CAPABLE,
                 short=SHORT,
             )

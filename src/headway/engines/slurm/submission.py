@@ -39,7 +39,7 @@ class SubmissionOwner(Protocol):
 
 
 class Submission:
-    """Gives attempts to Slurm, some at once.
+    """Gives attempts to Slurm, some at once. What has to be tried again keeps nothing else waiting.
 
     Attributes:
         partition: as Slurm described it.
@@ -86,11 +86,10 @@ class Submission:
         for part in attempt.parts:
             part.submitting = True
         try:
-            async with self._free:
-                for job in jobs:
-                    await self._give(job)
-                for job in jobs:
-                    await self._submit(job)
+            for job in jobs:
+                await self._give(job)
+            for job in jobs:
+                await self._submit(job)
         finally:
             for part in attempt.parts:
                 part.submitting = False
@@ -105,7 +104,8 @@ class Submission:
         until, told = clock() + ROOM_SECONDS, False
         while not part.cancelled:
             try:
-                await self._owner.aside(self._folder.give, job.order(), attempt.account)
+                async with self._free:
+                    await self._owner.aside(self._folder.give, job.order(), attempt.account)
                 break
             except OSError as error:
                 if error.errno not in NO_ROOM or clock() >= until:
@@ -124,11 +124,13 @@ class Submission:
             Refused: Slurm does not want it.
         """
         attempt, part, words = job.attempt, job.part, job.words()
+        variables = NO_MORE if attempt.account is None else attempt.account.environment
         pause = AGAIN_SECONDS[0]
         while not part.cancelled:
             try:
-                account = attempt.account
-                part.job = await self._commands.submit(*words, environment=account.environment if account else NO_MORE)
+                async with self._free:
+                    if not part.cancelled:
+                        part.job = await self._commands.submit(*words, environment=variables)
                 return
             except NotNow as error:
                 log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)

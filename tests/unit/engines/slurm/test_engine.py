@@ -298,6 +298,21 @@ async def test_what_is_next_on_a_slot_waits_in_slurm_for_the_job_before_it(playe
     assert [after(words) for words in played.slurm.submitted] == [[], ["1"], ["2"], ["3"]]
 
 
+async def test_without_reading_ahead_nothing_waits_in_slurm_for_a_slot(played: Played) -> None:
+    played.trial.engine = SlurmEngine(played.root, SlurmSettings("main", poll=0.1, read_ahead=0))
+    await played.trial.engine.start((), played.trial._take, played.trial._files)
+    assert [(await played.trial.told(NodeFound)).node.read_ahead for _ in TWO] == [0, 0]
+    first, key = await played.runs(), played.launches()
+    await asyncio.sleep(0.3)
+    assert len(played.slurm.submitted) == 1
+    played.ends(first, WELL)
+    await played.trial.told(Ended)
+    await becomes(lambda: 2 in played.slurm.jobs)
+    assert after(played.slurm.submitted[1]) == []
+    played.ends(2, WELL)
+    await played.trial.ended(key)
+
+
 async def test_what_slurm_has_begun_is_heard_after_the_end_of_what_had_its_slot(played: Played) -> None:
     """News and files may come in another order than they were written."""
     await played.trial.start(*TWO)
