@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,21 +126,36 @@ def dask(folder: Path, tasks: int) -> tuple[object, ...]:
 def few(folder: Path, tasks: int) -> tuple[object, ...]:
     """Four nodes of Slurm."""
     with Cluster() as cluster, environment(cluster):
-        return programs(folder, len(cluster.names), min(tasks, 300))
+        return programs(folder, cluster.names, min(tasks, 300))
 
 
 def slurm(folder: Path, tasks: int) -> tuple[object, ...]:
     """400 nodes of Slurm, each with its daemon."""
     with Cluster([f"e{number}" for number in range(1, SLURMDS + 1)], MANY) as cluster, environment(cluster):
-        return programs(folder, SLURMDS, min(tasks, 2 * SLURMDS))
+        return programs(folder, cluster.names, min(tasks, 2 * SLURMDS))
 
 
-def programs(folder: Path, nodes: int, count: int) -> tuple[object, ...]:
-    """Programs that do nothing: an array of Slurm's own, and then a job each through Headway."""
+def rate_of_slurm(count: int, submissions: list[tuple[str, ...]]) -> str:
+    """How many jobs of Slurm there are a second without Headway, from the first sbatch until none is left."""
     began = time.perf_counter()
-    words = ("--wait", "--mem=10", f"--array=1-{count}", "--output=/dev/null", "--wrap", "exit 0")
-    subprocess.run(["sbatch", *words], stdout=subprocess.DEVNULL, check=True)
-    alone = measure.rounded(count / (time.perf_counter() - began))
+
+    def submit(words: tuple[str, ...]) -> None:
+        more = ("--mem=10", "--output=/dev/null", "--wrap", "exit 0")
+        subprocess.run(["sbatch", *words, *more], stdout=subprocess.DEVNULL, check=True)
+
+    with ThreadPoolExecutor(4) as submitters:
+        list(submitters.map(submit, submissions))
+    until(lambda: not subprocess.run(["squeue", "--noheader"], capture_output=True, check=True).stdout.strip())
+    return measure.rounded(count / (time.perf_counter() - began))
+
+
+def programs(folder: Path, names: Sequence[str], count: int) -> tuple[object, ...]:
+    """Programs that do nothing: an array of Slurm's own, then a job of Slurm each; and a job each through Headway."""
+    names = [f"--nodelist={name}" for name in names]
+    array = rate_of_slurm(count, [(f"--array=1-{count}",)])
+    each = rate_of_slurm(count, [(names[number % len(names)],) for number in range(count)])
+    alone = f"{array} / {each}"
+    nodes = len(names)
     job = Job("programs", [Task.command("true") for _ in range(count)])
     options = {"name": "hpc", "engine": "slurm", "partition": "main"}
     return row(f"{nodes} nodes of Slurm, {count:,} programs", nodes, folder, options, job, alone)
@@ -227,7 +243,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cancelled = "-" if lacking() else cancels(Path(folder))
     head = (
-        *("nodes", "all are there after, s", "tasks/s", "Slurm's own array", "server's processor, ms a task"),
+        *(
+            "nodes",
+            "all are there after, s",
+            "tasks/s",
+            "Slurm alone: array / a job each",
+            "server's processor, ms a task",
+        ),
         *("loop's delay, ms", "MB"),
     )
     measure.section(
@@ -237,8 +259,7 @@ def main() -> None:
         program is a job of Slurm that starts a runner, a Python that takes most of the time. The {CLOUD:,} nodes are
         known to Slurm and off: {WORKERS} jobs wait for them for five seconds. The loop's delay is the bound that 99 of
         100 looks keep; memory is the server's own (PSS). Wanted: 25 jobs of Slurm a second, and
-        500 calls in allocations. Headway gives a slot its next job when the last one has ended, and Slurm starts it up
-        to a second later. So with 16 slots there can be about 16 a second. A cancel,
+        500 calls in allocations. The next job of each slot waits in Slurm's own queue. A cancel,
         until the end of the job of Slurm is told, takes {cancelled} ms in the
         median of ten on four nodes (wanted: 100).""",
         measure.table(head, rows),

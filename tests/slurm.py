@@ -162,11 +162,21 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        while left := self._left():  # what dies may just have started more
+            for process in left:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(left, 5)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _left(self) -> list[psutil.Process]:
+        """All processes that know this cluster, except this one."""
+        found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get("SLURM_CONF") == str(self.conf) and process.pid != os.getpid():
-                    process.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+                    found.append(process)
+        return found
 
     def _start(self, name: str, *words: str, apart: Apart | None = None) -> None:
         program = shutil.which(words[0], path=_PATH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headway import Client, Job, Task
+from headway import Client, Job, Service, Task
 from headway.engines.base import Saved, Started
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.host import put_down
@@ -248,6 +249,46 @@ def test_users_of_a_server_run_as_their_accounts(place: Path, users: tuple[str, 
             pytest.raises(Refused, match="'nobody-here' cannot be that: account is 'nobody-here'"),
         ):
             client.submit(Job("none", [Task.command("true")]))
+    finally:
+        server.stop()
+
+
+def test_services_of_users_run_as_their_accounts(place: Path, users: tuple[str, str]) -> None:
+    """A function, a program, and a module that only its user can read; also when an instance or the server died."""
+    ann, bob = users
+    account = account_of(ann)
+    server = Up(place, '[[node]]\nname = "n"\nslots = 4\n')
+    words = ("--run-as-owner", "--ground", str(place / "ground"), "--policy", "services:batch=tempo")
+    server.start(*words)
+    private = place / "private"
+    private.mkdir(mode=0o700)
+    (private / "handlers_of_ann.py").write_text(
+        "import os\n\ndef who(_):\n    return [os.getuid(), os.getgid(), os.environ['USER'], os.getpid()]\n"
+    )
+    for path in (private, private / "handlers_of_ann.py"):
+        os.chown(path, account.uid, account.gid)
+    try:
+        with Client(data=server.data) as root:
+            tokens = [root.create_token(user, "submitter").token for user in users]
+        with Client(server.url, token=tokens[0], patience=30.0) as of_ann:
+            with Client(server.url, token=tokens[1], patience=30.0) as of_bob:
+                of_ann.serve(Service("of-ann", "handlers_of_ann:who", cwd=private, window=1.0, most=1))
+                of_bob.serve(Service("of-bob", lambda _: os.getuid(), cwd="/", window=1.0, most=1))
+                of_bob.serve(Service("program", command=["id", "-un"], cwd="/", window=1.0, most=1))
+                *ids, pid = of_ann.ask("of-ann", None)
+                assert ids == [account.uid, account.gid, ann]
+                assert of_bob.ask("of-bob", None) == account_of(bob).uid
+                assert of_bob.ask("program", b"") == f"{bob}\n".encode()
+                look = f"cat /proc/{pid}/environ {private}/* | wc -c; kill -9 {pid} 2>/dev/null || echo alive"
+                spied = of_bob.submit(Job("spy", [Task.command("sh", "-c", look, cwd="/")]))
+                assert spied.result(60) == ["0\nalive\n"]
+                os.kill(pid, signal.SIGKILL)
+                *ids, another = of_ann.ask("of-ann", None)
+                assert (ids, another != pid) == ([account.uid, account.gid, ann], True)
+            server.kill()
+            server.start(*words)
+        with Client(server.url, token=tokens[0], patience=30.0) as of_ann:
+            assert of_ann.ask("of-ann", None) == [*ids, another], "the same instance: it has found the new server"
     finally:
         server.stop()
 

@@ -28,6 +28,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.job import JobSpec
+from headway.model.node import SHORT_TASK
 from headway.model.slots import numbers
 from headway.policies.registry import find
 from headway.testing import job, node
@@ -155,9 +156,13 @@ def test_no_slot_is_given_more_than_its_task_and_what_may_be_read_ahead() -> Non
 @pytest.mark.parametrize(
     ("milliseconds", "behind"), [(0.5, 24), (2.5, 24), (3, 18), (5, 12), (11, 3), (19.9, 3), (20, 0), (1000, 0)]
 )
-def test_the_shorter_the_tasks_the_more_are_read_ahead(milliseconds: float, behind: int) -> None:
+@pytest.mark.parametrize("times", [1, 100])
+def test_the_shorter_the_tasks_the_more_are_read_ahead(milliseconds: float, behind: int, times: int) -> None:
+    """Which ones are short is a fact of the node: the longer a launch takes, the longer they are."""
     scheduler, engine = Scheduler(find, "deadline"), Slots()
-    events: list[Event] = [NodeJoined(0, node("a", slots=1, read_ahead=DEPTH)), JobSubmitted(0, job(1, tasks=100))]
+    milliseconds *= times
+    where = node("a", slots=1, read_ahead=DEPTH, short=times * SHORT_TASK)
+    events: list[Event] = [NodeJoined(0, where), JobSubmitted(0, job(1, tasks=100))]
     for number in range(7):
         at = round(number * milliseconds * MILLISECOND)
         events += [TaskEnded(at, 1, number - 1, 1, Outcome.SUCCEEDED)] if number else []

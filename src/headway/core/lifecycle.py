@@ -100,7 +100,7 @@ run time, what is expected of it and what is learnt from it count from there, no
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
 nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot: as many
-as run `read_ahead` times `SHORT_TASK`, going by the mean so far, but no more than each slot's share of what is left
+as run `read_ahead` times `short`, going by the mean so far, but no more than each slot's share of what is left
 (under rules 1 and 2: `read_ahead` tasks). Such an attempt is *queued*: it has no slot of its own and begins to run when
 the one before it ends. It is asked to end when its job loses the slot. An engine gives it back, killed, if the one
 before it turns out to be long.
@@ -127,8 +127,9 @@ from enum import Enum
 from typing import Final
 
 from headway.model.actions import JobStatus
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import Instant
 from headway.model.job import Kind, Service
+from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.snapshot import NONE_COUNTED, AttemptView, JobView
 
@@ -152,26 +153,23 @@ STRIKES_MAX: Final = 3
 """So many attempts at a task may be struck (`TaskStruck`) before this counts as its own failure."""
 
 
-SHORT_TASK: Final[Duration] = SECOND // 50
-"""Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
-
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
 SERVICE: Final = Kind.SERVICE
 
 SHORTER_MAX: Final = 8
-"""At most so many tasks are launched ahead instead of one that runs `SHORT_TASK`."""
+"""At most so many tasks are launched ahead instead of one that is just short (`NodeSpec.short`)."""
 
 SHORT_AFTER: Final = 4
 """So many tasks of a bag must have ended before the core decides whether its tasks are short."""
 
 
-def ahead_of_turn(job: JobView, read_ahead: int, rules: int) -> int:
-    """How many tasks of a job may be queued on one of its slots; none unless those that have ended were short."""
-    if not read_ahead or job.ended < SHORT_AFTER or job.spent >= job.ended * SHORT_TASK:
+def ahead_of_turn(job: JobView, node: NodeSpec, rules: int) -> int:
+    """How many tasks of a job may be queued on a slot of a node; none unless those that have ended were short."""
+    if not node.read_ahead or job.ended < SHORT_AFTER or job.spent >= job.ended * node.short:
         return 0
     if rules < READING_BY_TIME:
-        return read_ahead
-    return read_ahead * min(SHORTER_MAX, job.ended * SHORT_TASK // max(1, job.spent))
+        return node.read_ahead
+    return node.read_ahead * min(SHORTER_MAX, job.ended * node.short // max(1, job.spent))
 
 
 def end_of_instance(job: JobView, attempt: AttemptView, outcome: Outcome, now: Instant) -> Outcome:

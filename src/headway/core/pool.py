@@ -871,7 +871,7 @@ class Pool(Snapshot):
     def _read_ahead(self, job: JobView, slot: int) -> None:
         """Launch short tasks behind the running one, as long as every slot of the job has its next task."""
         rules = self.state.rules
-        depth = lifecycle.ahead_of_turn(job, self.slot_nodes[slot].spec.read_ahead, rules)
+        depth = lifecycle.ahead_of_turn(job, self.slot_nodes[slot].spec, rules)
         if not depth:
             return
         queue, held = self.ahead.get(slot, []), job.held.bit_count()

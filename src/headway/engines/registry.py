@@ -432,6 +432,7 @@ BUILT_IN: Final = {
             Option("address", "of this machine as the nodes see it, in quotes"),
             Option("poll", "seconds, 0.1 to 60", _number(0.1, 60)),
             Option("command_limit", "seconds, 1 to 600", _number(1, 600)),
+            Option("read_ahead", "0 or 1", _whole(0, 1)),
         ),
         owners=True,
     ),

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from headway.model.instant import NEVER, Duration
+from headway.model.instant import NEVER, SECOND, Duration
 
 NAME_MAX: Final = 200
 """How many characters the name of a node may have; its site and its kind too."""
@@ -17,6 +17,10 @@ COUNT_MAX: Final = 1_000_000
 
 SPEED_RANGE: Final = (1e-9, 1e9)
 """Speed factors that a node may have: with these, run times on it stay within the range of numbers."""
+
+
+SHORT_TASK: Final[Duration] = SECOND // 50
+"""Tasks of a bag that run shorter than this on average are worth launching ahead of their turn, as a rule."""
 
 
 class SlotStatus(Enum):
@@ -107,8 +111,10 @@ class NodeSpec:
         cores: cores of the node; None: one for each slot. A task that needs c cores gets ceil(c * slots / cores) slots.
         site: the place it belongs to.
         lease: silence of the node longer than this means it is down; None: its engine itself reports every loss.
-        read_ahead: how much work of a bag may be launched on a slot ahead of its turn, in tasks of 20 ms; of shorter
+        read_ahead: how much work of a bag may be launched on a slot ahead of its turn, in tasks of `short`; of shorter
             tasks up to eight times as many. So the slot need not wait for its driver between two of them; 0: none.
+        short: tasks of a bag that run longer than this on average are not launched ahead of their turn. The longer it
+            takes from a launch to its start, the longer are the tasks for which that is worth it.
         kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to take the same time.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
         capabilities: what can be done there.
@@ -128,6 +134,7 @@ class NodeSpec:
     capabilities: Capabilities = CAPABLE
     found: bool = False
     power: Power | None = None
+    short: Duration = SHORT_TASK
 
     @property
     def node_class(self) -> str:
@@ -156,6 +163,7 @@ def node_flaw(node: NodeSpec) -> str | None:
         (node.cores is None or 1 <= node.cores <= COUNT_MAX, "cores", node.cores, f"1 to {COUNT_MAX}, or none"),
         (node.lease is None or 0 < node.lease < NEVER, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
+        (0 < node.short < NEVER, "short", node.short, "more than 0"),
         (node.capabilities.read_ahead or not node.read_ahead, "read_ahead", node.read_ahead, "0: it cannot read ahead"),
         (0 <= power.idle <= WATTS_MAX, "power.idle", power.idle, f"0 to {WATTS_MAX:g} watts"),
         (power.idle <= power.peak <= WATTS_MAX, "power.peak", power.peak, f"{power.idle:g} to {WATTS_MAX:g} watts"),

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.slow
 def administered(slurm: Cluster) -> Iterator[None]:
     """An administrator resumes the nodes that Slurm drains while the context lasts.
 
-    A controller that was killed numbers jobs again that it has forgotten. A node that still knows one of that number is
-    drained ("Duplicate jobid"), for good.
+    A controller that was killed has forgotten the last seconds. It starts jobs again that had begun then, or gives
+    their numbers to others. A node on which the first copy has not ended yet refuses the second one ("already
+    running"), and Slurm drains that node ("Duplicate jobid") until somebody resumes it.
     """
     over = Event()
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headway.engines.slurm import engine as module
 from headway.engines.slurm.engine import SlurmEngine
 from headway.engines.trial import Trial
 from headway.model.outcome import Outcome
 
 from ...slurm import Cluster
 from ...waiting import LIMIT, becomes, gone
-from .conftest import FOUR, SETTINGS, add, note_and_wait
+from .conftest import FOUR, LONG, SETTINGS, add, note_and_wait
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 
@@ -52,6 +53,29 @@ async def test_what_waits_in_the_queue_is_killed(slurm: Cluster, trial: Trial) -
     trial.engine.kill(*key)
     assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
     slurm.run("scancel", other)
+
+
+async def test_what_is_next_on_a_slot_waits_in_slurm_and_begins_when_the_job_before_it_has_ended(
+    slurm: Cluster, trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although another slot of the node is free."""
+    monkeypatch.setattr(module, "BEHIND_SECONDS", LONG)
+    await trial.start(*FOUR)
+    first = trial.call(note_and_wait, str(tmp_path / "pid"))
+    unwanted, second, third = (trial.call(add, number, 2) for number in range(3))
+    await becomes(lambda: (tmp_path / "pid").exists() and slurm.jobs("--states=PENDING") != [])
+    trial.engine.kill(*unwanted)
+    assert (await trial.ended(unwanted)).ending.outcome is Outcome.KILLED
+    await becomes(lambda: slurm.run("squeue", "-h", "--states=PENDING", "--format=%j %r").split() != [])
+    ((name, reason),) = (
+        line.split() for line in slurm.run("squeue", "-h", "--states=PENDING", "--format=%j %r").splitlines()
+    )
+    assert name.endswith("-{}.{}.{}.0".format(*second))
+    assert reason == "Dependency"
+    assert await trial.value(trial.call(add, 1, 1, slots=(1,))) == 2
+    assert trial.unread == []
+    (tmp_path / "door").touch()
+    assert [await trial.value(key) for key in (first, second, third)] == ["through", 3, 4]
 
 
 async def test_what_another_job_preempts_is_lost(slurm: Cluster, trial: Trial, tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_a_form_has_its_own_terms_only() -> None:
         ({"cores": 0}, "cores is 0; allowed: 1"),
         ({"lease": 0}, "lease is 0; allowed: more than 0"),
         ({"read_ahead": -1}, "read_ahead is -1; allowed: 0"),
+        ({"short": 0}, "short is 0; allowed: more than 0"),
     ],
 )
 def test_flaws_of_nodes(terms: dict[str, Any], words: str) -> None:

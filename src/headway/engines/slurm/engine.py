@@ -26,17 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from headway.engines.base import (
     BEHIND_SECONDS,
@@ -48,7 +44,6 @@ from headway.engines.base import (
     Found,
     Report,
     Saved,
-    Stalled,
     Started,
     TierRefused,
 )
@@ -57,16 +52,17 @@ from headway.engines.local.driver.written import OutputsInFiles, Written, attemp
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
-from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
-from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Part, Remains, untold
-from headway.engines.slurm.commands import NO_MORE, Commands, NotNow, Refused
+from headway.engines.slurm.adoption import left_behind
+from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Remains, untold
+from headway.engines.slurm.commands import Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder
-from headway.engines.slurm.jobs import Job
+from headway.engines.slurm.hearing import fresh, hear
 from headway.engines.slurm.nodes import Nodes
-from headway.engines.slurm.parsing import Partition, PartKey, Queued, job_name
+from headway.engines.slurm.parsing import Queued
 from headway.engines.slurm.places import Places
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.written import Record, Seat, records
+from headway.engines.slurm.submission import AGAIN_SECONDS, Submission
+from headway.engines.slurm.written import Record, Seat
 from headway.errors import EngineError, HeadwayError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -75,15 +71,8 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-_SUBMITTERS: Final = 4
 _PAUSES: Final = (0.1, 0.5)
 """The first pause between two looks, and the greatest after one of Slurm's jobs has ended or is to end."""
-
-_AGAIN_SECONDS: Final = (0.5, 10.0)
-"""The first and the longest pause before something is submitted or cancelled again."""
-
-_ROOM_AGAIN_SECONDS: Final = 0.5
-"""The pause before something is written again to a full disk."""
 
 _LINGER_SECONDS: Final = 5.0
 """A job that has nothing to do any more is cancelled when it is still there after so long."""
@@ -133,7 +122,7 @@ class SlurmEngine(OutputsInFiles):
         self._to_cancel: set[int] = set()
         self._cancelling: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._submitters = asyncio.Semaphore(_SUBMITTERS)
+        self._submission = Submission(self._folder, settings, self._commands, self)
         self._reading = asyncio.Lock()
         self._soon = asyncio.Event()
         self._pause = settings.poll
@@ -141,8 +130,6 @@ class SlurmEngine(OutputsInFiles):
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="headway-slurm")
         self._early: list[Report] | None = []
         self._door: asyncio.DatagramTransport | None = None
-        self._uploads: Path | None = None
-        self._partition = Partition(settings.partition, None)
         self._report: Callable[[Report], None]
         self._loop: asyncio.AbstractEventLoop
 
@@ -162,12 +149,12 @@ class SlurmEngine(OutputsInFiles):
         """Look which nodes are there, and take over what an earlier server left."""
         self._loop = asyncio.get_running_loop()
         self._report = report
-        self._uploads = files.folder
+        self._submission.uploads = files.folder
         self._early = []
         await self._commands.check()
         self._folder.open()
         try:
-            self._partition = await self._commands.partition()
+            self._submission.partition = await self._commands.partition()
             self._nodes.seen = await self._commands.nodes()
             self._nodes.begin(nodes)
             await self._open_door()
@@ -242,7 +229,7 @@ class SlurmEngine(OutputsInFiles):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node was lost before it started"))
         elif any(slot >= self._nodes.by_name[node].spec.slots for node, slot in attempt.places):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node does not have this slot any more"))
-        elif assignment.files and self._uploads is None:
+        elif assignment.files and self._submission.uploads is None:
             detail = "its files cannot be had: the server keeps them where no node can open them"
             self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail))
         elif refused := self._know_account(attempt, assignment):
@@ -251,6 +238,8 @@ class SlurmEngine(OutputsInFiles):
             self._assignments[key] = assignment
             if self._places.ask(key, attempt.places):
                 self._begin(attempt)
+            elif (holder := self._places.holder(attempt.places[0])) is not None:
+                self._line_up(self._attempts[holder])
 
     def _know_account(self, attempt: Attempt, assignment: Assignment) -> str:
         """Find the account that an attempt runs as, if it names one; returns why it cannot run."""
@@ -267,11 +256,15 @@ class SlurmEngine(OutputsInFiles):
         held = self._attempts.get((job, task, attempt))
         if held is None or held.ended is not None:
             return
-        if not held.submitted:
-            self._end_unbegun(held, Ending(Outcome.KILLED))
+        self._withdraw(held)
+
+    def _withdraw(self, attempt: Attempt, detail: str = "") -> None:
+        """End an attempt as killed: at once if Slurm does not know it, else when that has ended it."""
+        if not attempt.submitted:
+            self._end_unbegun(attempt, Ending(Outcome.KILLED, detail=detail))
         else:
-            self._cancel(held)
-            self._loop.call_soon(self._judge, held)
+            self._cancel(attempt)
+            self._loop.call_soon(self._judge, attempt)
 
     def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
         """There is no background."""
@@ -294,7 +287,7 @@ class SlurmEngine(OutputsInFiles):
     async def read(self, name: str, offset: int, size: int) -> bytes:
         """Read the file; what has written nothing yet has none."""
         try:
-            return await self._aside(self._written.read, name, offset, size)
+            return await self.aside(self._written.read, name, offset, size)
         except FileNotFoundError:
             held = self._attempts.get(key) if (key := attempt_of(name)) is not None else None
             if held is not None and held.ended is None:
@@ -333,7 +326,18 @@ class SlurmEngine(OutputsInFiles):
                     await self._clear()
             await self._close()
 
-    # Called by its nodes
+    # Called by its nodes and by what submits
+
+    def tell(self, report: Report) -> None:
+        """Report something, or keep it until the engine has started."""
+        if self._early is None:
+            self._report(report)
+        else:
+            self._early.append(report)
+
+    async def aside(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Do something in a thread that may wait for a network file system."""
+        return await self._loop.run_in_executor(self._pool, step, *arguments)
 
     def drop_all(self, name: str) -> None:
         """Forget every attempt that has a part on a node, and end its other parts."""
@@ -347,12 +351,22 @@ class SlurmEngine(OutputsInFiles):
 
     # Attempts
 
-    def _begin(self, attempt: Attempt) -> None:
-        """It has its slots: submit it, unless a node takes nothing new just now."""
+    def _begin(self, attempt: Attempt, after: int = 0) -> None:
+        """Submit it, unless a node takes nothing new just now; `after`: the job that has its slot until it ends."""
         known = self._nodes.by_name
         if not any(known[name].closed for name in attempt.nodes if name in known):
             attempt.submitted = True
-            self._do(self._submit(attempt, self._assignments.pop(attempt.key)))
+            self._do(self._submit(attempt, self._assignments.pop(attempt.key), after))
+
+    def _line_up(self, attempt: Attempt) -> None:
+        """Give Slurm what comes next on the slots of an attempt: it starts it as soon as that one's job has ended.
+
+        One for each slot. What waits for several slots, or behind that one, is kept here until it has its slots.
+        """
+        jobs = {part.node: part.job for part in attempt.parts}
+        for key, (node, _) in self._places.next_after(attempt.key) if self._settings.read_ahead else ():
+            if key in self._assignments and jobs[node]:
+                self._begin(self._attempts[key], jobs[node])
 
     def _begin_kept_back(self) -> None:
         """Submit what waited for a node that takes new work again."""
@@ -360,25 +374,16 @@ class SlurmEngine(OutputsInFiles):
             if (attempt := self._attempts.get(key)) is not None and attempt.ended is None:
                 self._begin(attempt)
 
-    async def _submit(self, attempt: Attempt, assignment: Assignment) -> None:
-        """Write what the runners are told, and give the jobs to Slurm."""
-        for part in attempt.parts:
-            part.submitting = True
-        async with self._submitters:
-            try:
-                for part in attempt.parts:
-                    await self._give(attempt, part, assignment)
-                for part in attempt.parts:
-                    await self._submit_part(attempt, part, assignment)
-            except OSError as error:
-                self._refuse(attempt, f"{self._folder.root} cannot be written to: {error}", outside=True)
-            except EngineError as error:
-                self._refuse(attempt, str(error), outside=True)
-            except Refused as error:
-                self._refuse(attempt, f"Slurm refuses it: {error}")
-            finally:
-                for part in attempt.parts:
-                    part.submitting = False
+    async def _submit(self, attempt: Attempt, assignment: Assignment, after: int) -> None:
+        """Give its jobs to Slurm, and see what became of it meanwhile."""
+        try:
+            await self._submission.submit(attempt, assignment, self._nodes.seen, after)
+        except OSError as error:
+            self._refuse(attempt, f"{self._folder.root} cannot be written to: {error}", outside=True)
+        except EngineError as error:
+            self._refuse(attempt, str(error), outside=True)
+        except Refused as error:
+            self._refuse(attempt, f"Slurm refuses it: {error}")
         if attempt.key not in self._attempts:  # dropped meanwhile, and its jobs may have come later
             self._cancel(attempt)
             self._remove(attempt)
@@ -386,56 +391,8 @@ class SlurmEngine(OutputsInFiles):
             if any(part.cancelled for part in attempt.parts):
                 self._cancel(attempt)
             self._judge(attempt)
+            self._line_up(attempt)
         self._pause = min(self._pause, 2 * _PAUSES[1])
-
-    async def _give(self, attempt: Attempt, part: Part, assignment: Assignment) -> None:
-        """Write what the runner of a part is told; while the disk of the folder is full, wait for room.
-
-        Raises:
-            OSError: it cannot be written, or there was no room for `ROOM_SECONDS`.
-        """
-        until, told = self._loop.time() + ROOM_SECONDS, False
-        while not part.cancelled:
-            try:
-                order = self._job(attempt, part, assignment).order()
-                await self._aside(self._folder.give, order, attempt.account)
-                break
-            except OSError as error:
-                if error.errno not in NO_ROOM or self._loop.time() >= until:
-                    raise
-                if not told:
-                    self.tell(Stalled(*attempt.key, f"{self._folder.root} cannot be written to: {error}"))
-                told = True
-            await asyncio.sleep(_ROOM_AGAIN_SECONDS)
-        if told and not part.cancelled:
-            self.tell(Stalled(*attempt.key))
-
-    async def _submit_part(self, attempt: Attempt, part: Part, assignment: Assignment) -> None:
-        """Give a job to Slurm; while that does not answer, try again.
-
-        Raises:
-            Refused: Slurm does not want it.
-        """
-        words = self._job(attempt, part, assignment).words()
-        pause = _AGAIN_SECONDS[0]
-        while not part.cancelled:
-            try:
-                account = attempt.account
-                part.job = await self._commands.submit(*words, environment=account.environment if account else NO_MORE)
-                return
-            except NotNow as error:
-                log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _AGAIN_SECONDS[1])
-            with suppress(NotNow, Refused):  # perhaps it was accepted, and only the answer was lost
-                queue = await self._commands.queue(self._folder.identity)
-                if mine := queue.get((attempt.key, part.number)):
-                    part.job = mine[0].job
-                    return
-
-    def _job(self, attempt: Attempt, part: Part, assignment: Assignment) -> Job:
-        node = self._nodes.seen.get(part.node)
-        return Job(self._folder, self._settings, self._partition, node, self._uploads, attempt, part, assignment)
 
     def _refuse(self, attempt: Attempt, detail: str, *, outside: bool = False) -> None:
         """It cannot be submitted: end it, with the parts that were."""
@@ -451,9 +408,13 @@ class SlurmEngine(OutputsInFiles):
         self._assignments.pop(attempt.key, None)
         self._loop.call_soon(self._finish, attempt)
 
+    def _is_early(self, attempt: Attempt) -> bool:
+        """Whether Slurm may have begun it before the end of the one that had its slot was heard: first that one's."""
+        return self._places.waits(attempt.key) and not attempt.parts[0].cancelled
+
     def _judge(self, attempt: Attempt) -> None:
         """Report the end of an attempt if all is known of it; end the other parts of a gang that has failed."""
-        if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt:
+        if attempt.ended is not None or self._attempts.get(attempt.key) is not attempt or self._is_early(attempt):
             return
         now, key = self._loop.time(), attempt.key
         silent = [part for part in attempt.parts if part.left and attempt.is_over(part, now)]
@@ -463,14 +424,15 @@ class SlurmEngine(OutputsInFiles):
             part.number: Remains(self._folder.is_claimed(key, part.number), self._folder.said(key, part.number))
             for part in silent
         }
-        if attempt.whole(now, self._partition, remains):
+        if attempt.whole(now, self._submission.partition, remains):
             in_vain = [part for part in silent if attempt.is_in_vain(part, remains[part.number])]
             for part in attempt.parts:
                 if part.left < len(part.ranks):
                     self._nodes.works(part.node)
             self._finish(attempt)
             for part in in_vain:
-                self._nodes.in_vain(part.node, untold(part, self._partition, remains[part.number]).detail, now)
+                said = untold(part, self._submission.partition, remains[part.number])
+                self._nodes.in_vain(part.node, said.detail, now)
 
     def _finish(self, attempt: Attempt) -> None:
         """Report an end, free the slots, and see to it that its jobs leave the queue."""
@@ -481,11 +443,19 @@ class SlurmEngine(OutputsInFiles):
         self._give_up_places(attempt)
 
     def _give_up_places(self, attempt: Attempt) -> None:
-        """Its slots are free; what waited for them begins."""
+        """Its slots are free; what waited for them begins, or is heard from now on if Slurm has begun it."""
         self._assignments.pop(attempt.key, None)
+        before = dict.fromkeys(self._places.holder(place) for place in attempt.places)
         for key in self._places.leave(attempt.key):
-            if (lucky := self._attempts.get(key)) is not None and lucky.ended is None:
+            if (lucky := self._attempts.get(key)) is None or lucky.ended is not None:
+                continue
+            if not lucky.submitted:
                 self._begin(lucky)
+            else:
+                self._do(self._on_told(lucky))
+                self._line_up(lucky)
+        for holder in [self._attempts[key] for key in before if key in self._attempts]:
+            self._line_up(holder)  # it was the next one on a slot of that
 
     def _give_back(self) -> None:
         """Give back what waits for one slot by itself, behind an attempt that takes long."""
@@ -494,15 +464,7 @@ class SlurmEngine(OutputsInFiles):
             if waiting is None or waiting.ended is not None or len(waiting.record.seats) > 1 or before is None:
                 continue
             if before.started_at is not None and self._loop.time() - before.started_at >= BEHIND_SECONDS:
-                detail = "it had not begun: what runs before it takes long"
-                self._end_unbegun(waiting, Ending(Outcome.KILLED, detail=detail))
-
-    def tell(self, report: Report) -> None:
-        """Report something, or keep it until the engine has started."""
-        if self._early is None:
-            self._report(report)
-        else:
-            self._early.append(report)
+                self._withdraw(waiting, "it had not begun: what runs before it takes long")
 
     # Ends of jobs
 
@@ -520,7 +482,7 @@ class SlurmEngine(OutputsInFiles):
 
     async def _cancel_jobs(self) -> None:
         """Cancel jobs; while Slurm does not answer, try again."""
-        pause = _AGAIN_SECONDS[0]
+        pause = AGAIN_SECONDS[0]
         while self._to_cancel:
             now, self._to_cancel = self._to_cancel, set()
             try:
@@ -530,7 +492,7 @@ class SlurmEngine(OutputsInFiles):
                 log.warning("jobs %s of Slurm are not cancelled yet: %s", sorted(now), error)
                 self._to_cancel |= now
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _AGAIN_SECONDS[1])
+                pause = min(2 * pause, AGAIN_SECONDS[1])
 
     def _bury(self, attempt: Attempt) -> None:
         """Its jobs should leave the queue soon."""
@@ -644,40 +606,29 @@ class SlurmEngine(OutputsInFiles):
     async def _read_all(self) -> None:
         """Read what has been told of all attempts."""
         for attempt in tuple(self._attempts.values()):
-            if attempt.submitted and attempt.ended is None:
+            if attempt.submitted and attempt.ended is None and not self._is_early(attempt):
                 await self._read(attempt)
                 self._judge(attempt)
 
     async def _read(self, attempt: Attempt) -> None:
         """Read what has been told of an attempt, and report it."""
         async with self._reading:
-            fresh = await self._aside(self._fresh, attempt)
-            for report in self._hear(attempt, fresh):
+            told = await self.aside(fresh, self._folder, attempt)
+            for report in hear(attempt, told, self._loop.time()):
                 if self._attempts.get(attempt.key) is attempt and attempt.ended is None:
                     if isinstance(report, Saved):
                         self._saving.add(report.job)
                     self.tell(report)
 
-    def _fresh(self, attempt: Attempt) -> list[tuple[Part, list[bytes], int]]:
-        """In a thread: the new records of an attempt by part, and where the next ones begin."""
-        found = []
-        for part in attempt.parts:
-            with suppress(OSError):  # it is written in this moment, or was removed, or can be read another time
-                found.append((part, *records(self._folder.of(attempt.key, part.number) / "told", part.offset)))
-        return found
-
-    def _hear(self, attempt: Attempt, fresh: list[tuple[Part, list[bytes], int]]) -> Iterator[Report]:
-        """What follows from new records."""
-        for part, bodies, offset in fresh:
-            part.offset = offset
-            for body in bodies:
-                try:
-                    yield from attempt.hear(part, body, self._loop.time())
-                except (msgspec.MsgspecError, ValueError) as error:  # whatever wrote there: its end is not known by it
-                    log.warning("job %d, task %d, attempt %d told what cannot be read: %s", *attempt.key, error)
-
     async def _on_told(self, attempt: Attempt) -> None:
-        """A runner has told something: read it at once."""
+        """A runner has told something: read it at once, but not before the end of what had its slot."""
+        if self._is_early(attempt):
+            before = self._places.holder(attempt.places[0])
+            if before is not None and not self._places.waits(before):
+                await self._on_told(self._attempts[before])
+            if self._is_early(attempt):
+                self._look_soon()
+                return
         await self._read(attempt)
         self._judge(attempt)
         if attempt.ended is None and any(attempt.is_asked_of(part) for part in attempt.parts):
@@ -688,10 +639,10 @@ class SlurmEngine(OutputsInFiles):
     async def _open_door(self) -> None:
         """Listen for news of attempts; without it, the engine looks by itself."""
         try:
-            host = self._settings.address or await self._aside(_address_towards, await self._commands.controller())
+            host = self._settings.address or await self.aside(_address_towards, await self._commands.controller())
             self._door, _ = await self._loop.create_datagram_endpoint(lambda: _News(self), ("0.0.0.0", 0))
             port = self._door.get_extra_info("sockname")[1]
-            await self._aside(self._folder.hang_up_plate, host, port)
+            await self.aside(self._folder.hang_up_plate, host, port)
         except (OSError, Refused) as error:
             log.warning("there are no news of attempts, so their ends are seen later: %s", error)
 
@@ -712,79 +663,41 @@ class SlurmEngine(OutputsInFiles):
         Raises:
             NotNow, OSError: Slurm does not answer, the folder cannot be read.
         """
-        identity = self._folder.identity
-        by_key: dict[AttemptKey, list[Record]] = {}
-        for folder, record in await self._aside(lambda: list(self._folder.given())):
-            if record is None:
-                self._later(partial(shutil.rmtree, folder, ignore_errors=True))
-            else:
-                by_key.setdefault(record.key, []).append(record)
-        attempts = {key: Attempt(some[0]) for key, some in by_key.items()}
-        queue = await self._commands.queue(identity)
-        for attempt in attempts.values():
-            for _ in self._hear(attempt, await self._aside(self._fresh, attempt)):
-                pass  # what was saved, and began, is told below
-        unclear = [
-            (attempt.key, part.number)
-            for attempt in attempts.values()
-            for part in attempt.parts
-            if (attempt.key, part.number) not in queue and (part.left or attempt.is_asked_of(part))
-        ]
-        if unclear:
-            names = [job_name(identity, *one) for one in unclear]
-            queue = {**await self._commands.named(identity, names), **queue}
-        running, ended, now = [], [], self._loop.time()
-        for key, attempt in attempts.items():
-            attempt.submitted = True
-            is_whole = len(by_key[key]) == len(attempt.parts) and self._know_jobs(attempt, queue, now)
-            if not is_whole or not attempt.nodes <= self.up:
-                self._cancel(attempt)
-                self._remove(attempt)
+        now = self._loop.time()
+        left = await left_behind(self._folder, self._commands, self, now)
+        running, ended = [], []
+        for attempt in left.whole:
+            if not attempt.nodes <= self.up:
+                left.broken.append(attempt)
                 continue
+            key = attempt.key
             self._attempts[key] = attempt
             if attempt.has_saved:
                 self._saving.add(attempt.record.job)
-            if whole := attempt.whole(now, self._partition, {}):
+            if whole := attempt.whole(now, self._submission.partition, {}):
                 ended.append(whole)
                 self._bury(attempt)
                 continue
             running.append(key)
-            self._places.hold(key, attempt.places)
+            self._places.ask(key, attempt.places)
             if attempt.started_at is not None and attempt.record.starts:
                 self.tell(Started(*key))
-        known = {part.job for attempt in attempts.values() for part in attempt.parts}
-        for some in queue.values():
-            for queued in some:
-                if queued.job not in known and queued.state in UNFINISHED:
-                    self._graves[queued.job] = _Grave(frozenset(self._nodes.by_name), now)
-                    self._to_cancel.add(queued.job)
+        for attempt in left.broken:
+            self._cancel(attempt)
+            self._remove(attempt)
+        for job in left.strays:
+            self._graves[job] = _Grave(frozenset(self._nodes.by_name), now)
+            self._to_cancel.add(job)
         if self._to_cancel:
             await self._commands.cancel(self._to_cancel)
             self._to_cancel = set()
         self._sweep_fences(running)
-        grounds = await self._aside(self._folder.grounds)
+        grounds = await self.aside(self._folder.grounds)
         saved = frozenset().union(*(checkpoints.jobs(str(ground / "checkpoints")) for ground in grounds))
         self._saving.update(saved)
         absent = frozenset(self._nodes.by_name) - self.up
         self._look_soon()
         return Found(frozenset(running), tuple(ended), saved, frozenset(), absent)
-
-    def _know_jobs(self, attempt: Attempt, queue: dict[PartKey, list[Queued]], now: float) -> bool:
-        """Find the jobs of an attempt; False if one of its parts has none and has not told its end."""
-        for part in attempt.parts:
-            some = queue.get((attempt.key, part.number), [])
-            for queued in some:
-                part.job = queued.job
-                if queued.state not in UNFINISHED:
-                    part.final, part.final_at = queued, now
-                else:
-                    part.final, part.began = None, part.began or queued.state == "RUNNING"
-                    break
-            if not some and part.left:
-                return False
-            if not some:
-                part.final, part.final_at = Queued(0, FORGOTTEN, ""), now
-        return True
 
     def _sweep_fences(self, running: list[AttemptKey]) -> None:
         """Remove fences of tasks that ended while no server could take them down."""
@@ -825,10 +738,6 @@ class SlurmEngine(OutputsInFiles):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _aside(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Do something in a thread that may wait for a network file system."""
-        return await self._loop.run_in_executor(self._pool, step, *arguments)
 
     def _later(self, step: Callable[..., object], *arguments: Any) -> None:
         """The same, without waiting for it."""

@@ -47,6 +47,7 @@ class Job:
     Attributes:
         node: as Slurm described it last; None: it did not.
         uploads: folder of the files that the server keeps; None: no node can open them.
+        after: the job after whose end it may begin; 0: at once.
     """
 
     folder: Folder
@@ -57,6 +58,7 @@ class Job:
     attempt: Attempt
     part: Part
     assignment: Assignment
+    after: int = 0
 
     def order(self) -> Order:
         """What its runner is told."""
@@ -91,6 +93,7 @@ class Job:
             *self._as_account(),
             *self._memory(slots),
             *self._time(),
+            *((f"--dependency=afterany:{self.after}",) if self.after else ()),
             *settings.options,
             str(self.folder.script),
             *(settings.python, "-P", "-m", "headway.engines.slurm.start", str(folder)),

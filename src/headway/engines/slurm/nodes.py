@@ -7,18 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from headway.engines.base import NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Report
+from headway.engines.base import BEHIND_SECONDS, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Report
 from headway.engines.slurm.jobs import slots_of
 from headway.engines.slurm.parsing import SlurmNode, Standing
 from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
 from headway.errors import EngineError, InvalidInput
-from headway.model.instant import to_seconds
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.node import Capabilities, NodeSpec
 
 log = logging.getLogger(__name__)
 
-CAPABLE: Final = Capabilities(tiers=False, moves=False, read_ahead=False)
+CAPABLE: Final = Capabilities(tiers=False, moves=False)
 """What can be done on nodes of Slurm."""
+
+SHORT: Final = from_seconds(BEHIND_SECONDS / 2)
+"""It takes Slurm up to a second to start a job. So what runs shorter than this is worth launching ahead of its turn."""
 
 IN_VAIN_MOST: Final = 2
 """When so many jobs have ended on a node before our program had begun, it cannot be used: no Python, no Headway, ..."""
@@ -166,7 +169,13 @@ class Nodes:
                 log.warning("node %s has %d CPUs, too few for %d slots, and is not used", node.name, node.cpus, slots)
                 continue
             spec = NodeSpec(
-                node.name, min(slots, SLOTS_MAX), site=self._settings.site, reports_start=True, capabilities=CAPABLE
+                node.name,
+                min(slots, SLOTS_MAX),
+                site=self._settings.site,
+                reports_start=True,
+                read_ahead=self._settings.read_ahead,
+                capabilities=CAPABLE,
+                short=SHORT,
             )
             self.by_name[node.name] = Node(replace(spec, found=True), up=True)
             self._owner.tell(NodeFound(spec))

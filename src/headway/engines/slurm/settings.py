@@ -40,6 +40,8 @@ class SlurmSettings:
             seen so late.
         command_limit: seconds that one of Slurm's commands may take.
         task_output_max: bytes that are kept of each stream of an attempt.
+        read_ahead: 1: the next job of each slot waits in Slurm's own queue, if jobs are short; 0: none does. Where
+            users may have only so many jobs in the queue, those that wait count too.
         run_as_owner, allow_root: see `headway.engines.local.driver.settings.LocalSettings`.
         pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
 
@@ -59,6 +61,7 @@ class SlurmSettings:
     poll: float = 5.0
     command_limit: float = 20.0
     task_output_max: int = 64 << 20
+    read_ahead: int = 1
     pass_env: tuple[str, ...] = ()
     run_as_owner: bool = False
     allow_root: bool = False
@@ -78,4 +81,6 @@ class SlurmSettings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InvalidInput(name, value, f"{least:.15g} to {most:.15g} {unit}")
+        if self.read_ahead not in (0, 1):
+            raise InvalidInput("read_ahead", self.read_ahead, "0 or 1")
         check_names(self.pass_env)

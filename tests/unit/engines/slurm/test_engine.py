@@ -26,7 +26,7 @@ from headway.engines.base import (
     Started,
 )
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
-from headway.engines.slurm import attempt, nodes
+from headway.engines.slurm import attempt, nodes, submission
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.commands import NotNow, Refused
 from headway.engines.slurm.engine import SlurmEngine
@@ -184,7 +184,8 @@ def anyio_backend() -> str:
 async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Played]:
     slurm = PlayedSlurm()
     monkeypatch.setattr(module, "Commands", lambda _: slurm)
-    monkeypatch.setattr(module, "_AGAIN_SECONDS", (0.01, 0.02))
+    for where in (module, submission):
+        monkeypatch.setattr(where, "AGAIN_SECONDS", (0.01, 0.02))
     monkeypatch.setattr(attempt, "SETTLE_SECONDS", 0.1)
     async with Trial(SlurmEngine(tmp_path / "shared", SlurmSettings("main", poll=0.1)), 10) as trial:
         yield Played(trial, slurm, tmp_path / "shared")
@@ -277,6 +278,102 @@ async def test_a_closed_node_begins_nothing_until_it_is_ready_again(played: Play
     await played.trial.told(Ended)
 
 
+def after(words: tuple[str, ...]) -> list[str]:
+    """Which job a job waits for in Slurm."""
+    return [word.partition(":")[2] for word in words if word.startswith("--dependency=afterany:")]
+
+
+async def test_what_is_next_on_a_slot_waits_in_slurm_for_the_job_before_it(played: Played) -> None:
+    """One at a time; what comes after it waits here."""
+    await played.trial.start(*TWO)
+    await played.runs()
+    keys = [(1, 0, 1), *(played.launches() for _ in range(3))]
+    for number, key in enumerate(keys, 1):
+        seen = min(number + 1, len(keys))
+        await becomes(lambda seen=seen: len(played.slurm.jobs) == seen)  # type: ignore[misc]
+        await asyncio.sleep(0.15)
+        assert [key for (key, _), _ in played.slurm.jobs.values()] == keys[:seen]
+        played.ends(number, WELL)
+        assert (await played.trial.told(Ended)).key == key
+    assert [after(words) for words in played.slurm.submitted] == [[], ["1"], ["2"], ["3"]]
+
+
+async def test_without_reading_ahead_nothing_waits_in_slurm_for_a_slot(played: Played) -> None:
+    played.trial.engine = SlurmEngine(played.root, SlurmSettings("main", poll=0.1, read_ahead=0))
+    await played.trial.engine.start((), played.trial._take, played.trial._files)
+    assert [(await played.trial.told(NodeFound)).node.read_ahead for _ in TWO] == [0, 0]
+    first, key = await played.runs(), played.launches()
+    await asyncio.sleep(0.3)
+    assert len(played.slurm.submitted) == 1
+    played.ends(first, WELL)
+    await played.trial.told(Ended)
+    await becomes(lambda: 2 in played.slurm.jobs)
+    assert after(played.slurm.submitted[1]) == []
+    played.ends(2, WELL)
+    await played.trial.ended(key)
+
+
+async def test_what_slurm_has_begun_is_heard_after_the_end_of_what_had_its_slot(played: Played) -> None:
+    """News and files may come in another order than they were written."""
+    await played.trial.start(*TWO)
+    first, key = await played.runs(), played.launches()
+    await becomes(lambda: 2 in played.slurm.jobs)
+    played.slurm.moves(2, "RUNNING")
+    played.tells(2, MemberStarted(*key, 0))
+    await asyncio.sleep(0.2)
+    played.ends(2, WELL)
+    played.slurm.moves(2, "COMPLETED")
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == []
+    played.ends(first, WELL)
+    assert (await played.trial.told(Ended)).key == (1, 0, 1)
+    assert await played.trial.told(Started) == Started(*key)
+    assert await played.trial.told(Ended) == Ended(*key, WELL)
+
+
+async def test_what_follows_a_job_that_ends_without_a_word_is_heard_when_slurm_has_said_so(played: Played) -> None:
+    await played.trial.start(*TWO)
+    first, key = await played.runs(), played.launches()
+    await becomes(lambda: 2 in played.slurm.jobs)
+    (played.root / "attempts" / "1.0.1.0" / "claim").touch()
+    played.slurm.moves(first, "FAILED")
+    played.slurm.moves(2, "COMPLETED")
+    played.tells(2, MemberStarted(*key, 0))
+    played.ends(2, WELL)
+    ended = await played.trial.told(Ended)
+    assert (ended.key, ended.ending.outcome) == ((1, 0, 1), Outcome.LOST)
+    assert await played.trial.told(Started) == Started(*key)
+    assert await played.trial.told(Ended) == Ended(*key, WELL)
+
+
+async def test_what_waits_in_slurm_is_killed_or_given_back_alone(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await played.trial.start(*TWO)
+    first, unwanted, waits = await played.runs(), played.launches(), played.launches()
+    await becomes(lambda: 2 in played.slurm.jobs)
+    played.engine.kill(*unwanted)
+    assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
+    assert played.slurm.jobs[2][1] == "CANCELLED"
+    await becomes(lambda: 3 in played.slurm.jobs)
+    assert after(played.slurm.submitted[2]) == [str(first)]
+    monkeypatch.setattr(module, "BEHIND_SECONDS", 0.0)
+    assert (await played.trial.ended(waits)).ending.outcome is Outcome.KILLED
+    assert (played.slurm.jobs[3][1], played.slurm.jobs[first][1]) == ("CANCELLED", "RUNNING")
+    played.ends(first, WELL)
+    assert (await played.trial.told(Ended)).ending == WELL
+
+
+async def test_with_its_node_is_lost_what_waits_in_slurm_for_a_slot_there(played: Played) -> None:
+    await played.trial.start(*TWO)
+    await played.runs()
+    played.launches()
+    await becomes(lambda: 2 in played.slurm.jobs)
+    played.slurm.states["a"] = DOWN
+    assert (await played.trial.told(NodeLost)).node == "a"
+    await becomes(lambda: [state for _, state in played.slurm.jobs.values()] == ["CANCELLED"] * 2)
+
+
 async def test_a_node_is_back_only_when_nothing_of_ours_is_left_there(played: Played) -> None:
     await played.trial.start(*TWO)
     number = await played.runs(node="a")
@@ -287,6 +384,26 @@ async def test_a_node_is_back_only_when_nothing_of_ours_is_left_there(played: Pl
     await asyncio.sleep(0.3)
     assert played.trial.unread == []
     played.slurm.moves(number, "NODE_FAIL")
+    assert (await played.trial.told(NodeBack)).node == "a"
+
+
+async def test_a_node_that_slurm_drains_for_a_second_copy_of_a_job_loses_that_one_and_ends_the_others(
+    played: Played,
+) -> None:
+    """After its controller was killed, Slurm starts a job again; the first copy still runs, so it ends both."""
+    await played.trial.start(*TWO)
+    twice, other = await played.runs(node="a"), await played.runs(node="a", slot=1)
+    played.slurm.states["a"] = CLOSED
+    played.ends(twice, Ending(Outcome.KILLED))
+    played.slurm.moves(twice, "CANCELLED")
+    assert (await played.trial.told(Ended)).ending.outcome is Outcome.LOST
+    await asyncio.sleep(0.3)
+    assert played.trial.unread == []
+    played.ends(other, WELL)
+    assert (await played.trial.told(Ended)).ending == WELL
+    assert (await played.trial.told(NodeLost)).node == "a"
+    played.slurm.moves(other, "COMPLETED")
+    played.slurm.states["a"] = READY
     assert (await played.trial.told(NodeBack)).node == "a"
 
 
@@ -418,6 +535,27 @@ async def test_the_next_server_takes_over_what_runs_waits_or_has_ended(played: P
     assert (await trial.told(Ended)).key == waits
 
 
+async def test_the_next_server_takes_over_what_runs_on_a_slot_and_what_follows_it(played: Played) -> None:
+    """Also if it finds the folder of what follows first."""
+    await played.trial.start(*TWO)
+    played.trial._task = 9
+    first, following = await played.runs(), played.launches()
+    await becomes(lambda: 2 in played.slurm.jobs)
+    assert sorted(path.name for path in (played.root / "attempts").iterdir()) == ["1.10.1.0", "1.9.1.0"]
+    trial = await dies(played)
+    assert (await trial.start(*TWO)).running == {(1, 9, 1), following}
+    assert await trial.told(Started) == Started(1, 9, 1)
+    later = played.launches()
+    played.ends(2, WELL)
+    await asyncio.sleep(0.3)
+    assert trial.unread == []
+    played.ends(first, WELL)
+    assert [(await trial.told(Ended)).key for _ in range(2)] == [(1, 9, 1), following]
+    await becomes(lambda: 3 in played.slurm.jobs)
+    played.ends(3, WELL)
+    assert (await trial.told(Ended)).key == later
+
+
 async def test_what_ran_on_a_node_that_is_down_now_is_dropped(played: Played) -> None:
     await played.trial.start(*TWO)
     number = await played.runs()
@@ -463,7 +601,7 @@ async def test_a_gang_of_which_a_member_failed_without_a_server_ends_with_the_ne
 async def test_while_the_disk_of_the_folder_is_full_launches_wait_and_that_is_said(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ROOM_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(submission, "_ROOM_AGAIN_SECONDS", 0.01)
     give, full = played.engine._folder.give, [True]
 
     def given(*order: Any) -> None:
@@ -487,7 +625,7 @@ async def test_while_the_disk_of_the_folder_is_full_launches_wait_and_that_is_sa
 
 
 async def test_a_disk_that_stays_full_strikes_the_attempt(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(submission, "ROOM_SECONDS", 0.0)
 
     def given(*order: Any) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")

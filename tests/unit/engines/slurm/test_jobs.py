@@ -54,6 +54,10 @@ def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
     )
 
 
+def test_a_job_may_wait_for_the_end_of_another_one() -> None:
+    assert "--dependency=afterany:17" in replace(job((5,)), after=17).words()
+
+
 @pytest.mark.parametrize(
     ("made", "word"),
     [

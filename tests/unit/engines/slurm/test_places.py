@@ -14,6 +14,8 @@ def test_what_is_free_is_taken_and_what_is_held_is_waited_for() -> None:
     assert not places.ask(C, [("n", 1)])
     assert places.waits(C)
     assert places.behind() == [(C, A)]
+    assert list(places.next_after(A)) == [(C, ("n", 1))]
+    assert places.holder(("n", 1)) == A
     assert places.leave(A) == [C]
     assert places.leave(C) == []
 
@@ -24,6 +26,7 @@ def test_none_is_taken_that_an_earlier_one_waits_for() -> None:
     assert not places.ask(B, [("n", 0), ("n", 1)])
     assert not places.ask(C, [("n", 1)])
     assert places.ask(D, [("n", 2)])
+    assert list(places.next_after(A)) == [], "the one that waits wants more"
     assert places.behind() == [], "nobody has the slot that the last one waits for"
     assert places.leave(A) == [B]
     assert places.leave(B) == [C]
@@ -36,3 +39,18 @@ def test_what_waits_may_leave() -> None:
     assert not places.ask(C, [("n", 1)])
     assert places.leave(B) == [C]
     assert places.leave(A) == []
+
+
+def test_the_next_of_several_that_wait_for_a_place_is_the_one_that_came_first() -> None:
+    places = Places()
+    assert places.ask(A, [("n", 0)])
+    assert not places.ask(B, [("n", 0)])
+    assert not places.ask(C, [("n", 0)])
+    assert list(places.next_after(A)) == [(B, ("n", 0))]
+    assert list(places.next_after(B)) == []
+    assert places.leave(A) == [B]
+    assert list(places.next_after(B)) == [(C, ("n", 0))]
+    assert places.leave(C) == []
+    assert list(places.next_after(B)) == []
+    assert places.leave(B) == []
+    assert places.leave(B) == []

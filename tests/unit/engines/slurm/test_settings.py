@@ -20,6 +20,7 @@ from headway.errors import InvalidInput
         ("options", ("-A", "me"), "options of sbatch such as --account=NAME"),
         ("poll", 0.0, "0.1 to 60 seconds"),
         ("command_limit", 1000.0, "1 to 600 seconds"),
+        ("read_ahead", 2, "0 or 1"),
         ("task_output_max", 1, "65536 to 1099511627776 bytes"),
         ("pass_env", ("HEADWAY_TOKEN",), "a variable that is no secret of the server"),
     ],
