@@ -345,6 +345,8 @@ class Scheduler:
         parts: dict[str, dict[str, NodeView]] = {}
         for pool in state.others or [state]:
             parts.setdefault(part(pool.name), {}).update(pool.nodes)
+        if len(parts) == 1:
+            return Extent([state.nodes.values()])  # those included that came just now and are in no pool yet
         return Extent([nodes.values() for nodes in parts.values()])
 
     def status(self, job: JobId) -> JobStatus:
