@@ -313,6 +313,7 @@ class Round:
             if late and view.agenda and self.policy.adaptive and self.policy.queue == "due":
                 plan.promises.clear()
                 self._place_anew(plan, lacking)
+        plan.rents = self._rented.rents
         wake = self._follow(plan)
         plan.wake = self._next_look(plan, min(wake, self._rented.wake))
         if view.recording:
@@ -466,6 +467,7 @@ class Round:
             kept: what keeps its place.
         """
         late, free = False, self._free_at()
+        self._rented = Rented()
         for site in self.sites:
             self._lay(site, free, kept)
             site.begin(free)
@@ -481,7 +483,7 @@ class Round:
                 late = late or (fit is not None and fit[1].end > job.due)
                 self._promise(plan, job, task, fit, agenda)
         if beyond:
-            covered = self._rent(plan, beyond)
+            covered = self._rent(beyond)
             for job, task in beyond:
                 held = (job.id, task) in covered
                 fit = None if held else self._fit(job, task)
@@ -523,7 +525,7 @@ class Round:
         if is_kept and job.planned.get(task) != (start, name):
             plan.promise(job.id, start, len(slots), task, name)
 
-    def _rent(self, plan: Plan, late: Sequence[tuple[JobView, int]]) -> Collection[TaskKey]:
+    def _rent(self, late: Sequence[tuple[JobView, int]]) -> Collection[TaskKey]:
         """Rent machines on which these tasks end in time; returns the tasks that wait for one."""
         policy, plain = self.policy, NodeSpec("rented")
         expected: dict[JobId, Duration] = {}
@@ -534,7 +536,6 @@ class Round:
             time = job.sized(expected[job.id], task) if job.mean_size else expected[job.id]
             tasks.append(OpenTask(job.id, task, job.due, (max(1, time - job.kept.get(task, 0)),)))
         self._rented = rented(tasks, self.view.market, self.view.now, rule=policy.rent, spare=policy.spare)
-        plan.rents = [*plan.rents, *self._rented.rents]
         return self._rented.covered
 
     def _lay(self, site: Site, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
