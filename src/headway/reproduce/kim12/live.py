@@ -2,7 +2,7 @@
 
 A server has one cluster file with three sites: the grid is this machine, the private cloud a Dask of two workers, and
 the public cloud rents instances of a real `moto` server. Each instance that runs is a process, which joins a second
-Dask as a worker. Bags of tasks that sleep come over a minute. Two of the tasks take four times as long as expected.
+Dask as a worker. Bags of tasks that sleep come for half a minute. Two of the tasks take four times as long as expected.
 
 The simulator gets the same bags, with the run times that they really have, and the same cluster file. It is asked a
 second time with what was measured live: when each job came, how long each task had its slot, and how long a machine
