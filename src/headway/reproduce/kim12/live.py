@@ -545,7 +545,8 @@ def _overheads(found: Mapping[str, Twice]) -> Table:
     rows = []
     for method, one in found.items():
         each = [f"{1000 * one.measured.longer[site]:.0f} ms" if site in one.measured.longer else "" for site in SITES]
-        rows.append((method, *each, f"{one.measured.start:.1f} s"))
+        joined = f"{one.measured.start:.1f} s" if one.runs[LIVE].joined_after() else ""
+        rows.append((method, *each, joined))
     told = [f"{1000 * STARTUP:.0f} ms"] * len(SITES)
     rows.append(("the cluster file says", *told, f"{START:.1f} s"))
     return Table(
