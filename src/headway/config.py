@@ -127,7 +127,19 @@ from headway.model.instant import SECOND, Duration, from_seconds, to_seconds
 from headway.model.network import BANDWIDTH_RANGE, Link, LinkTerms, Network
 from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, WATTS_MAX, NodeSpec, Power, can_be_shown
 from headway.model.power import LIMIT, Switching
-from headway.model.renting import DAY, MACHINES_MAX, MARGIN, MINIMUM, PRICE_MAX, UNIT, Money, Offer, Renting
+from headway.model.renting import (
+    DAY,
+    MACHINES_MAX,
+    MARGIN,
+    MINIMUM,
+    PRICE_MAX,
+    UNIT,
+    Money,
+    Offer,
+    Renting,
+    may_be_rented,
+    node_name,
+)
 from headway.model.renting import LIMIT as RENTING_LIMIT
 from headway.model.site import SiteTerms
 from headway.times import seconds_of, span_of
@@ -871,10 +883,10 @@ def _check_offer(one: Offer, others: Collection[tuple[str, str]], nodes: Sequenc
     """
     if (one.site, one.type) in others:
         raise InvalidInput("type", one.type, f"one that no other offer of site {one.site!r} has")
-    rented = re.compile(rf"{re.escape(one.site)}-r\d+")
-    taken = next((node.name for node in nodes if rented.fullmatch(node.name)), None)
+    taken = next((node.name for node in nodes if may_be_rented(node.name, one.site)), None)
     if taken is not None:
-        hint = f"Machines that are rented there are named {one.site}-r1, {one.site}-r2 and so on."
+        first, second = node_name(one.site, 1), node_name(one.site, 2)
+        hint = f"Machines that are rented there are named {first}, {second} and so on."
         raise InvalidInput("site", one.site, f"one whose machines are not named as node {taken!r}", hint=hint)
 
 

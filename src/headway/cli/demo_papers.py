@@ -37,7 +37,8 @@ def papers(tell: Callable[[str], None], table: Callable[[Any], None], out: Path,
         What came of it, for programs.
 
     Raises:
-        HeadwayError: a job failed, a file cannot be written, or live and simulated runs disagree in what matters.
+        HeadwayError: a job failed, a file cannot be written, or renting has not saved the due date that it is to save.
+            Where live and simulated runs disagree is told, and no error.
     """
     from headway.cli.output import make_folder
     from headway.reproduce import together

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headway.cli.reach import reached
-from headway.cli.show import clock, counted, instant_in, print_table, span
+from headway.cli.show import clock, counted, instant_in, money, print_table, span
 from headway.errors import InvalidInput, did_you_mean
 from headway.metrics import to_json
 
@@ -293,7 +293,7 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
         ]
     measures += _of_later(found, within)
     if found.now.money is not None and found.then.money is not None:
-        measures.append(("rented machines cost", _money(found.now.money), _money(found.then.money)))
+        measures.append(("rented machines cost", _with(found.now.money, money), _with(found.then.money, money)))
     print_table(("", "now", "then"), measures, right=("now", "then"))
     places = {job: place for place, job in enumerate(found.now.jobs)}
     rows = []
@@ -359,10 +359,6 @@ def _chance(value: float) -> str:
 
 def _count(bounds: Bounds) -> str:
     return _with(bounds, lambda value: f"{value:,.6g}")
-
-
-def _money(bounds: Bounds) -> str:
-    return _with(bounds, lambda value: f"{value:,.2f}")
 
 
 def _due(left: float) -> str:

@@ -47,7 +47,9 @@ TELL_AGAIN: Final = HOUR
 """A trouble that goes on is told again after this."""
 
 NO_PROVIDER: Final = "no provider is declared for this site"
-HINT: Final = "it is billed until a [[provider]] is declared again; limit = 0 in its [[offer]] rents nothing more"
+HINT: Final = (
+    "it is billed until a [[provider]] is declared again; limit = 0 in its [[offer]] or [[prices]] rents nothing more"
+)
 
 
 class NeededByRenter(Protocol):

@@ -166,13 +166,26 @@ STAGES: Final = {word: stage for stage, word in STAGE_WORDS.items()}
 """The stages by their words."""
 
 
+_MARK: Final = "-r"
+
+
 def node_name(site: str, number: int) -> str:
     """How the node is named that a rental is.
 
     >>> node_name("cloud", 7)
     'cloud-r7'
     """
-    return f"{site}-r{number}"
+    return f"{site}{_MARK}{number}"
+
+
+def may_be_rented(node: str, site: str) -> bool:
+    """Whether a node has a name that a rental of a site could have.
+
+    >>> may_be_rented("cloud-r7", "cloud"), may_be_rented("cloud-rack", "cloud"), may_be_rented("cloud-r7", "clouds")
+    (True, False, False)
+    """
+    before, mark, number = node.rpartition(_MARK)
+    return bool(mark) and before == site and number.isdecimal()
 
 
 class Rental:
@@ -301,7 +314,7 @@ class Market:
         spent: what is paid or committed, by day since the epoch, by UTC; days before yesterday are dropped.
         by_job: the same by job that machines were rented for, as long as it is in the system, or one of them is rented.
         by_user: the same by its user; of no job: the empty name.
-        troubles: by site and type, what has not come lately.
+        troubles: by site and type, what has not come or has ended by itself, since one was given back in order.
         never_joined: how many machines were given back because they never joined.
     """
 
@@ -324,9 +337,8 @@ class Market:
 
     def may_name(self, node: str) -> bool:
         """Whether a machine that is rented, or may be, could have this name as a node."""
-        site, mark, number = node.rpartition("-r")
-        sites = (offer.site for offer in (*self.renting.offers, *[one.offer for one in self.rentals.values()]))
-        return bool(mark) and number.isdecimal() and site in sites
+        sites = {one.site for one in (*self.renting.offers, *[rental.offer for rental in self.rentals.values()])}
+        return any(may_be_rented(node, site) for site in sites)
 
     def offer(self, site: str, kind: str) -> Offer | None:
         """The offer of this type at this site."""
@@ -338,7 +350,7 @@ class Market:
         return max(0, offer.limit - taken)
 
     def can_be_had(self, offer: Offer, now: Instant) -> bool:
-        """Whether one more can be asked for: the limit is not reached, and it has not failed to come just now."""
+        """Whether one more can be asked for: the limit is not reached, and no trouble says to wait."""
         trouble = self.troubles.get((offer.site, offer.type))
         return self.left(offer) > 0 and (trouble is None or trouble.again <= now)
 

@@ -10,9 +10,8 @@ Source: Kim12, 4.3 and 5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace, merge, nsmallest
 from statistics import NormalDist
 from typing import Final, NamedTuple
@@ -22,14 +21,13 @@ from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant, fro
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
-from headway.model.renting import Money, Offer
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
 from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
-from headway.renting.choosing import Choice, Hire, OpenTask, cheapest, cheapest_each
-from headway.renting.packing import AtHand
+from headway.policies.renting import CHEAPEST, NOTHING, RENTS, SPARE, Rented, rented
+from headway.renting.choosing import OpenTask, TaskKey
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 RIGID: Final = Kind.RIGID
@@ -54,20 +52,6 @@ PASSED_OVER_MAX: Final = 100
 
 DEVIATIONS: Final = 1.2533
 """Standard deviations in a mean absolute deviation of a normal distribution, the square root of pi over 2."""
-
-EACH: Final = "each"
-CHEAPEST: Final = "cheapest"
-RENTS: Final = (EACH, CHEAPEST, "no")
-"""How machines are chosen that are rented."""
-
-SPARE: Final = 0.25
-"""So much longer than expected a task may take, as a share of that, before a machine that comes late is too late."""
-
-RESERVE: Final = (SECOND, 60 * SECOND)
-"""A machine is asked for so long before it must be: a quarter of the shortest run time, within these."""
-
-EFFORT: Final = 1000
-"""Bounds what is tried in a round to find the cheapest machines, see `headway.renting.packing`: rounds are many."""
 
 Entry = tuple[Instant, JobId, int]
 """A promised start, a job and a task, as in `Snapshot.agenda`."""
@@ -282,10 +266,8 @@ class Round:
         self._deviations = 0.0 if mean else DEVIATIONS * NormalDist().inv_cdf(policy.quantile)
         self._known: list[dict[JobId, Duration]] = [{} for _ in range(classes)]
         self._agenda: Mapping[str, Sequence[Entry]] = view.agenda
-        self._rents = policy.rent != "no" and bool(view.market.renting.offers or view.market.rentals)
-        self._held: dict[JobId, Instant] = {}  # jobs with tasks that wait for a machine, and when the first one comes
-        self._denied = set[JobId]()  # jobs with tasks for which a machine cannot be rented now
-        self._rent_at: Instant = NEVER
+        self._rents = policy.rent != NOTHING and view.market.is_used
+        self._rented = Rented()
 
     # What tasks take
 
@@ -331,8 +313,9 @@ class Round:
             if late and view.agenda and self.policy.adaptive and self.policy.queue == "due":
                 plan.promises.clear()
                 self._place_anew(plan, lacking)
+        plan.rents = self._rented.rents
         wake = self._follow(plan)
-        plan.wake = self._next_look(plan, min(wake, self._rent_at))
+        plan.wake = self._next_look(plan, min(wake, self._rented.wake))
         if view.recording:
             self._explain(plan)
         return plan
@@ -484,6 +467,7 @@ class Round:
             kept: what keeps its place.
         """
         late, free = False, self._free_at()
+        self._rented = Rented()
         for site in self.sites:
             self._lay(site, free, kept)
             site.begin(free)
@@ -499,12 +483,12 @@ class Round:
                 late = late or (fit is not None and fit[1].end > job.due)
                 self._promise(plan, job, task, fit, agenda)
         if beyond:
-            covered = self._rent(plan, beyond)
+            covered = self._rent(beyond)
             for job, task in beyond:
                 held = (job.id, task) in covered
                 fit = None if held else self._fit(job, task)
                 late = late or not held
-                self._promise(plan, job, task, fit, agenda, is_kept=job.id not in self._denied)
+                self._promise(plan, job, task, fit, agenda, is_kept=job.id not in self._rented.denied)
         if kept:
             gone = {(job.id, task) for job, tasks in work if job.planned for task in tasks}
             for name, before in kept.items():
@@ -541,10 +525,9 @@ class Round:
         if is_kept and job.planned.get(task) != (start, name):
             plan.promise(job.id, start, len(slots), task, name)
 
-    def _rent(self, plan: Plan, late: Sequence[tuple[JobView, int]]) -> set[tuple[JobId, int]]:
+    def _rent(self, late: Sequence[tuple[JobView, int]]) -> Collection[TaskKey]:
         """Rent machines on which these tasks end in time; returns the tasks that wait for one."""
-        market, now = self.view.market, self.view.now
-        plain = NodeSpec("rented")
+        policy, plain = self.policy, NodeSpec("rented")
         expected: dict[JobId, Duration] = {}
         tasks = list[OpenTask]()
         for job, task in late:
@@ -552,72 +535,8 @@ class Round:
                 expected[job.id] = self._expected(job, plain)
             time = job.sized(expected[job.id], task) if job.mean_size else expected[job.id]
             tasks.append(OpenTask(job.id, task, job.due, (max(1, time - job.kept.get(task, 0)),)))
-        offers = [offer for offer in market.renting.offers if market.can_be_had(offer, now)]
-        rentals = list(market.coming())
-        machines = [
-            AtHand(one.offer, one.since, one.paid, (max(now, one.ready_at),) * one.offer.slots, one.reclaimed)
-            for one in rentals
-        ]
-        left = [market.left(offer) for offer in offers]
-        choice = self._choice(tasks, offers, machines, left)
-        covered = set[tuple[JobId, int]]()
-        for use in choice.uses:
-            self._hold(use.tasks, rentals[use.machine].ready_at, covered)
-        paid, paid_for = 0, Counter[JobId]()
-        for hire in choice.hires:
-            if hire.at > now:
-                self._rent_at = min(self._rent_at, hire.at)
-            else:
-                cost, room = hire.offer.bill(hire.offer.step), market.room(None, now)
-                payer = None if room is not None and cost > room - paid else self._payer(hire, cost, paid_for)
-                if payer is None:
-                    self._denied.update(hire.jobs)
-                    continue
-                paid += cost
-                paid_for[payer] += cost
-                plan.rent(hire.offer.site, hire.offer.type, payer, hire.why)
-            self._hold(hire.tasks, max(now, hire.at) + hire.offer.start_time, covered)
-        if len(offers) < len(market.renting.offers):
-            self._denied.update(job for job, _ in choice.missed)
-        if len(covered) < len(late):
-            self._rent_at = min(self._rent_at, market.next_again(now))
-        return covered
-
-    def _payer(self, hire: Hire, cost: Money, paid: Mapping[JobId, Money]) -> JobId | None:
-        """The job for which a machine is rented: of those that share it, that with the most tasks whose budget allows.
-
-        Args:
-            paid: what is rented for jobs in this round.
-        """
-        for job in hire.jobs:
-            room = self.view.market.room(job, self.view.now)
-            if room is None or cost <= room - paid[job]:
-                return job
-        return None
-
-    def _choice(
-        self, tasks: list[OpenTask], offers: Sequence[Offer], machines: Sequence[AtHand], left: Sequence[int]
-    ) -> Choice:
-        """What to rent. Tasks that are in time nowhere with time to spare are to be so without."""
-        now, spare = self.view.now, self.policy.spare
-        if self.policy.rent == EACH:
-            return cheapest_each(tasks, offers, machines, now=now, left=left)
-        reserve = max(RESERVE[0], min(RESERVE[1], min([task.times[0] for task in tasks]) // 4))
-        spared = [replace(task, times=(round(task.times[0] * (1 + spare)),)) for task in tasks]
-        choose = partial(cheapest, offers=offers, machines=machines, now=now, left=left, reserve=reserve, effort=EFFORT)
-        choice = choose(spared)
-        if not choice.missed:
-            return choice
-        missed = set(choice.missed)
-        return choose(
-            [task if (task.job, task.task) in missed else longer for task, longer in zip(tasks, spared, strict=True)]
-        )
-
-    def _hold(self, tasks: Sequence[tuple[JobId, int]], until: Instant, covered: set[tuple[JobId, int]]) -> None:
-        """These tasks wait for a machine that comes then."""
-        covered.update(tasks)
-        for number, _ in tasks:
-            self._held[number] = min(until, self._held.get(number, NEVER))
+        self._rented = rented(tasks, self.view.market, self.view.now, rule=policy.rent, spare=policy.spare)
+        return self._rented.covered
 
     def _lay(self, site: Site, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
         """Let what keeps its place at a site take its slots, in order of the promised starts."""
@@ -770,9 +689,10 @@ class Round:
         for job in view.asked(view.waiting):
             if job.id in starting:
                 continue
-            if job.id in self._held and self._held[job.id] < first.get(job.id, NEVER):
-                plan.pass_over(job.id, Reason.MACHINE_COMES, self._held[job.id])
-            elif job.id in self._denied:
+            comes = self._rented.held.get(job.id, NEVER)
+            if comes < first.get(job.id, NEVER):
+                plan.pass_over(job.id, Reason.MACHINE_COMES, comes)
+            elif job.id in self._rented.denied:
                 plan.pass_over(job.id, Reason.NOT_TO_BE_RENTED, first.get(job.id))
             elif job.id in first:
                 plan.pass_over(job.id, Reason.SITE_BUSY, max(view.now, first[job.id]))

@@ -16,7 +16,8 @@ from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView, NodeView, Policy, Snapshot, all_slots, is_top_level, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, Demand, Site, served_by, why
-from headway.policies.prefer import CHEAPEST, MEAN, RELEASE, SPARE, Prefer
+from headway.policies.prefer import MEAN, RELEASE, Prefer
+from headway.policies.renting import CHEAPEST, SPARE
 
 AT: Final = "SITE/POLICY[|SITE/POLICY...], the parameters of a POLICY separated by semicolons"
 """What names policies of single sites."""

@@ -129,10 +129,6 @@ class Choice:
         """What is to be paid, above what is paid already."""
         return sum(hire.cost for hire in self.hires) + sum(use.cost for use in self.uses)
 
-    def due_at(self, now: Instant) -> list[Hire]:
-        """The machines that are to be asked for now."""
-        return [hire for hire in self.hires if hire.at <= now]
-
 
 def left_of(offers: Sequence[Offer], machines: Sequence[AtHand]) -> list[int]:
     """How many more of each offer can be rented, with these there."""

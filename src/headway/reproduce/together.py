@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -32,7 +31,7 @@ from headway.config import read_cluster, read_renting
 from headway.errors import HeadwayError
 from headway.live.store.backup import back_up
 from headway.live.store.decisions import event_of
-from headway.live.store.history import held, history, reading
+from headway.live.store.history import reading
 from headway.live.store.redeciding import rounds
 from headway.live.store.verification import BACKUP
 from headway.model.actions import JobStatus
@@ -46,6 +45,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.renting.processes import Processes
 from headway.reproduce.chang16.live import Callers, Load
+from headway.reproduce.live import held_on_server, of_server
 from headway.reproduce.server import own_server
 from headway.reproduce.tables import Table
 from headway.sim.experiment import ServiceLoad, run
@@ -422,7 +422,7 @@ def rented_processes_end(folder: Path) -> Iterator[None]:
 def recorded(files: Files) -> Lived:
     """What the journal of a live run says of the scenario."""
     data = files.journal
-    whole, times = history(data, registry.find, record=True), held(data, registry.find)
+    whole, times = of_server(data, record=True), held_on_server(data)
     windows, service, zero = [], -1, 0
     names: dict[int, str] = {}
     with reading(data) as beginning:
@@ -471,8 +471,9 @@ class _Run:
         self._tell = tell
         self._over = threading.Event()
         self._waiters: dict[str, Waiter] = {}
-        arrivals = np.asarray(files.service()["arrivals"])
-        self._callers = Callers(url, token, SERVICE, Load(arrivals, np.full(len(arrivals), PROCESSING)))
+        self._terms = files.service()
+        arrivals = np.asarray(self._terms["arrivals"])
+        self._callers = Callers(url, token, SERVICE, Load(arrivals, np.full(len(arrivals), self._terms["processing"])))
         self._last = float(arrivals[-1])
         self._said: set[object] = set()
         self._instances = 0
@@ -483,9 +484,9 @@ class _Run:
         Raises:
             HeadwayError: a request has no answer, or a job does not succeed in time.
         """
-        agreed = partial(Service, threshold=THRESHOLD, fraction=FRACTION, rate=RATE, window=WINDOW)
+        agreed = {name: self._terms[name] for name in ("threshold", "fraction", "rate", "window", "least", "most")}
         begin = time.monotonic()
-        served = self._client.serve(agreed(SERVICE, time.sleep, least=1, most=MOST))
+        served = self._client.serve(Service(SERVICE, time.sleep, **agreed))
         with ThreadPoolExecutor(2) as threads:
             try:
                 doing = [threads.submit(self._submit, begin), threads.submit(asyncio.run, self._ask(begin))]
@@ -624,7 +625,7 @@ def compared(runs: Mapping[str, Outcome]) -> Table:
     rows.append(("machines rented", *(str(len(one.machines)) for one in some)))
     rows.append(("money", *(f"{one.money:.2f}" for one in some)))
     rows.append(("answers in time", *(f"{one.in_time:.0%}" for one in some)))
-    rows.append(("in time from 21 s on", *(f"{one.share_in(*STEADY):.0%}" for one in some)))
+    rows.append((f"in time from {STEADY[0]:.0f} s on", *(f"{one.share_in(*STEADY):.0%}" for one in some)))
     rows.append(("slots of the service", *(span_of(one.instances) for one in some)))
     return Table("The same files live and in the simulator", ("", *runs), rows)
 

@@ -95,6 +95,17 @@ def test_a_machine_that_jobs_share_counts_in_the_budget_of_one_of_them() -> None
     assert sum(row.cost for row in poor.rentals) == 3 * UNIT
 
 
+@pytest.mark.parametrize("rule", ["each", "cheapest"])
+def test_what_is_placed_anew_at_once_is_rented_for_only_once(rule: str) -> None:
+    """The first job waits on the grid. Of the two that come later one can be saved, and one cannot: so all is placed
+    again in the order of due dates, in the same round."""
+    workload = bags((0, 4, 600, 10**8), (10, 1, 600, 780), (10, 1, 600, 700))
+    done = simulate(workload, f"{rule},queue=due")
+    assert [(row.type, row.asked, row.job) for row in done.rentals] == [("small", 10 * SECOND, 1)]
+    assert summarise(done)["money"] == 1.0
+    assert (done.end > done.due).tolist() == [False, False, True]
+
+
 def test_it_is_explained_what_a_job_waits_for() -> None:
     core = Scheduler(find, "sites:top=prefer,rent=each")
     for event in (

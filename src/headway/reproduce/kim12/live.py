@@ -2,7 +2,7 @@
 
 A server has one cluster file with three sites: the grid is this machine, the private cloud a Dask of two workers, and
 the public cloud rents instances of a real `moto` server. Each instance that runs is a process, which joins a second
-Dask as a worker. Bags of tasks that sleep come over a minute. Two of the tasks take four times as long as expected.
+Dask as a worker. Bags of tasks that sleep come for half a minute. Two of the tasks take four times as long as expected.
 
 The simulator gets the same bags, with the run times that they really have, and the same cluster file. It is asked a
 second time with what was measured live: when each job came, how long each task had its slot, and how long a machine
@@ -545,7 +545,8 @@ def _overheads(found: Mapping[str, Twice]) -> Table:
     rows = []
     for method, one in found.items():
         each = [f"{1000 * one.measured.longer[site]:.0f} ms" if site in one.measured.longer else "" for site in SITES]
-        rows.append((method, *each, f"{one.measured.start:.1f} s"))
+        joined = f"{one.measured.start:.1f} s" if one.runs[LIVE].joined_after() else ""
+        rows.append((method, *each, joined))
     told = [f"{1000 * STARTUP:.0f} ms"] * len(SITES)
     rows.append(("the cluster file says", *told, f"{START:.1f} s"))
     return Table(
