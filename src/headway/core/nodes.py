@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headway.core.state import State
@@ -154,14 +154,14 @@ def statuses_on(state: State, slots: Slots, attempts: Iterable[AttemptView]) -> 
 
 
 class Extent:
-    """What a cluster can hold when nothing runs there. Nodes that drain do not count; slots that are down do.
+    """What a cluster can hold when nothing runs there.
 
     Args:
         groups: the nodes; of several groups a job needs one that holds it.
     """
 
-    def __init__(self, groups: Iterable[Iterable[NodeView]]) -> None:
-        self._groups = [[node.spec for node in nodes if not node.draining] for nodes in groups]
+    def __init__(self, groups: Sequence[Sequence[NodeSpec]]) -> None:
+        self._groups = groups
         self._slots = [sum(node.slots for node in nodes) for nodes in self._groups]
         self._holds: dict[int, frozenset[int]] = {}
 

@@ -340,14 +340,17 @@ class Scheduler:
         return None if job.kind is Kind.BAG else self.extent().flaw_of_fit(job)
 
     def extent(self) -> Extent:
-        """What the cluster, as it is now, can hold: if there are pools between which no slots move, what one can."""
+        """What the cluster, as it is now, can hold: if there are pools between which no slots move, what one can.
+
+        Nodes that drain do not count; slots that are down do.
+        """
         state, part = self.state, getattr(self.state.policy, "part", str)
         parts: dict[str, dict[str, NodeView]] = {}
         for pool in state.others or [state]:
             parts.setdefault(part(pool.name), {}).update(pool.nodes)
-        if len(parts) == 1:
-            return Extent([state.nodes.values()])  # those included that came just now and are in no pool yet
-        return Extent([nodes.values() for nodes in parts.values()])
+        # If they are one part, also the nodes that came just now and are in no pool yet.
+        whole = [state.nodes] if len(parts) == 1 else parts.values()
+        return Extent([[node.spec for node in nodes.values() if not node.draining] for nodes in whole])
 
     def status(self, job: JobId) -> JobStatus:
         """The status of a job in the system.

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from headway.core.nodes import Extent
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
@@ -20,7 +21,6 @@ from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
 from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Service, Workflow
-from headway.model.node import NodeSpec
 from headway.model.schedule import Attempts, Holdings, Schedule
 from headway.model.snapshot import PolicySource
 from headway.model.workload import BagTimes, Workload, workload_us
@@ -267,10 +267,12 @@ def _workload(
     release = dict(zip(done.label.tolist(), done.release.tolist(), strict=True))
     before = {job.spec.id for job in state.jobs}
     nodes = [node.spec for node in state.nodes]
+    extent = Extent([nodes])
     known = [
         job
-        for job in sorted(specs)
-        if job in work and job not in still_open and not isinstance(specs[job], Service) and _fits(specs[job], nodes)
+        for job in sorted(specs if any(node.slots for node in nodes) else ())
+        if job in work and job not in still_open and not isinstance(specs[job], Service)
+        if extent.flaw_of_fit(specs[job]) is None
     ]
     came = sorted((job for job in known if job not in before), key=lambda job: (release[job], job))
     place = {job: position for position, job in enumerate(came)}
@@ -307,13 +309,6 @@ def _workload(
         },
     )
     return workload, {job: means[job] for job in known if job in before}, len(specs) - len(known)
-
-
-def _fits(job: JobSpec, nodes: Sequence[NodeSpec]) -> bool:
-    """Whether a job could ever run on these nodes."""
-    if isinstance(job, Workflow):
-        return all(any(node.slots_for(task.cores) <= node.slots for node in nodes) for task in job.graph)
-    return job.width <= sum(node.slots for node in nodes)
 
 
 def _outages(changes: Sequence[Event], begin: Instant, joining: Collection[str]) -> tuple[Outage, ...]:
