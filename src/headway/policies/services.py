@@ -481,7 +481,7 @@ class Services:
     @property
     def named_sites(self) -> tuple[str, ...]:
         """The sites that it and the policy beside name; there should be such sites."""
-        return tuple(dict.fromkeys([*self._sites, *(named_by(self._policy_beside) if self.beside else ())]))
+        return tuple(dict.fromkeys([*self.service_sites, *(named_by(self._policy_beside) if self.beside else ())]))
 
     @property
     def quantile(self) -> float:
@@ -490,7 +490,8 @@ class Services:
         return QUANTILE if beside is None else quantile_of(beside)
 
     @property
-    def _sites(self) -> tuple[str, ...]:
+    def service_sites(self) -> tuple[str, ...]:
+        """The sites that services may have; empty: all."""
         return tuple(self.on.split("/")) if self.on else ()
 
     @property
@@ -527,7 +528,7 @@ class Services:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
         if not self.beside or job.kind is Kind.SERVICE:
             return ""
-        parts = Parts(self, view, Border(view, self._sites))
+        parts = Parts(self, view, Border(view, self.service_sites))
         here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
         is_beside = job.pool.name == BESIDE
         said = f"it is on {there if is_beside else here}, because "
@@ -543,7 +544,7 @@ class Services:
         return f"{said}; {more}" if more else said
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan, border = view.plan(), Border(view, self._sites)
+        plan, border = view.plan(), Border(view, self.service_sites)
         parts = Parts(self, view, border)
         is_due = self._is_due(view, border, parts)
         services, new = deal(view, plan, border, parts)
