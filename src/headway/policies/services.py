@@ -37,7 +37,7 @@ from headway.model.snapshot import (
 )
 from headway.model.value import value
 from headway.policies.arrivals import Arrivals
-from headway.policies.deals import Site, candidates, cores_of, served_by
+from headway.policies.deals import Site, candidates, cores_of, needs_one_site, served_by
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import Outcomes
 from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
@@ -242,7 +242,12 @@ class Parts:
                 (BATCH, [node for node in nodes if node.slots & self.slots]),
                 (BESIDE, [node for node in nodes if not node.slots & self.slots]),
             )
-            self.sites = tuple([Site(name, there, None, served_by(policy.lower(name))) for name, there in parts])
+            self.sites = tuple(
+                [
+                    Site(name, there, None, served_by(policy.lower(name)), apart=needs_one_site(policy.lower(name)))
+                    for name, there in parts
+                ]
+            )
 
     def of(self, job: JobView, slots: Slots) -> tuple[str | None, Claim]:
         """The pool of a batch job, and how it comes there; None: no pool can hold it.
