@@ -120,6 +120,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -901,6 +902,8 @@ def _offers_of(table: Mapping[str, Any], base: Path) -> Sequence[Offer]:
         there = path.stat()
     except OSError as error:
         raise InvalidInput("file", table["file"], f"a price list that can be read: {error.strerror or error}") from None
+    if not S_ISREG(there.st_mode):  # it is read again and again
+        raise InvalidInput("file", table["file"], "a price list, which is a regular file")
     found = _price_list(path, there.st_mtime_ns, there.st_size)
     try:
         return found.offers(

@@ -340,6 +340,7 @@ async def test_machines_without_a_provider_are_told_at_the_start_and_given_back_
         (rental,) = renting_report(driver).rentals
         assert rental.stage == "returns"
         assert site.cloud.alive, "it is billed"
+        assert ("cloud", 0, 1) in [(one.name, one.offers, one.rented) for one in site_list(driver).sites]
         await driver.stop()
         told = [event.detail for _, event in journal.events() if isinstance(event, Incident)]
     assert [one.partition(":")[0] for one in told] == [

@@ -537,6 +537,23 @@ def test_services_that_want_more_instances_than_there_are_slots_are_told(up: Up,
     assert "it has" not in headway("explain", first, "--data", up.data).stdout, "it has all that it may have"
 
 
+def test_a_service_whose_sites_have_lost_their_slots_says_so(up: Up, client: Client) -> None:
+    headway("node", "add", "attic-1", "--slots", 1, "--site", "attic", "--data", up.data)
+    client.choose_policy("services:on=attic,beside=fcfs")
+    try:
+        job = client.serve(of(up, "double", "attic", least=1, most=2))
+        ready(client, 1, "attic")
+        assert headway("node", "remove", "attic-1", "--data", up.data).returncode == 0
+        until(lambda: client.service("attic").running == 0)
+        assert client.explain(job).text.startswith(
+            "it has 0 of the 1 instances that it is to have at least: all services together are to have 1, "
+            "and the sites that services may have (attic) have 0 slots. Add slots"
+        )
+    finally:
+        client.cancel(job)
+        client.choose_policy(POLICY)
+
+
 def test_options_are_named_as_they_were_typed(up: Up, client: Client) -> None:
     for words, said in (
         (("--min", 5, "--max", 2), "--min is 5; allowed: 0 to 2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ from headway.live.store.history import opened, reading
 from headway.live.store.journal import state_of
 from headway.live.store.rows import Rows
 from headway.policies import registry
-from headway.reproduce.together import LATE, WINDOW, Files
+from headway.renting.processes import Processes
+from headway.reproduce.together import LATE, WINDOW, Files, forget_machines
 
 from ..waiting import let_the_background_run
 
@@ -128,6 +130,45 @@ def test_when_it_is_interrupted_nothing_is_left(demo: Any, word: str) -> None:
     assert run.returncode == 130
     assert "Interrupted." in err
     assert "Traceback" not in err
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("word", "how"),
+    [("A server is up", signal.SIGKILL), ("tasks of report run on rented machines", signal.SIGTERM)],
+)
+def test_when_it_is_killed_no_process_is_left_and_the_next_run_cleans_up(
+    demo: Any, tmp_path: Path, word: str, how: signal.Signals
+) -> None:
+    run = demo()
+    for line in run.stderr:
+        if word in line:
+            break
+    else:
+        pytest.fail(f"it never said {word!r}")
+    run.send_signal(how)
+    run.communicate(timeout=100)
+    assert run.returncode == -how
+    end = time.monotonic() + 60
+    while left(tmp_path) or any((tmp_path / "tmp").iterdir()):
+        assert time.monotonic() < end, left(tmp_path)
+        time.sleep(0.1)
+    forget_machines(Files(tmp_path / "out").machines)
+
+
+def test_machines_are_forgotten_and_what_is_beside_them_is_not_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "machines"
+    provider = Processes(folder, ("sleep", "600"), "mine")
+    asyncio.run(provider.start("mine-1", "large", "public-r1"))
+    asyncio.run(provider.close())
+    (folder / "notes.txt").write_text("of somebody else")
+    forget_machines(folder)
+    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+    (folder / "notes.txt").unlink()
+    forget_machines(folder)
+    assert not folder.exists()
+    forget_machines(folder)
 
 
 @pytest.mark.thorough

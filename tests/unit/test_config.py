@@ -573,6 +573,7 @@ def test_a_price_list_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     [
         (PRICES.replace("list.csv", "lost.csv"), r"c.toml:6: file is 'lost.csv'; .*No such file"),
         (PRICES.replace('file = "list.csv"\n', ""), r"c.toml:4: file is None; allowed: the path of a price list"),
+        (PRICES.replace("list.csv", "."), r"c.toml:6: file is '\.'; allowed: a price list, which is a regular file"),
         (
             PRICES.replace("here", "hera"),
             r"c.toml:7: region is 'hera'; allowed: one of here, there, by .*list.csv\n.*here",

@@ -23,7 +23,7 @@ def site_list(driver: Driver) -> wire.SiteList:
     rented = [rental.offer.site for rental in market.rentals.values()]
     nodes = list(state.nodes.values())
     found = list[wire.SiteDetail]()
-    for name in dict.fromkeys((*engines, *(node.spec.site for node in nodes), *offers)):
+    for name in dict.fromkeys((*engines, *(node.spec.site for node in nodes), *offers, *rented)):
         here = [node for node in nodes if node.spec.site == name]
         up = [node for node in here if node.up and (node.power is PowerState.ON or node.waits_to_go_off)]
         found.append(

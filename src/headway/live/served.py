@@ -9,6 +9,7 @@ from headway.errors import NoSuchService
 from headway.live.driver import Driver
 from headway.model.instant import SECOND, to_seconds
 from headway.model.job import JobId, Service
+from headway.model.site import of_services
 from headway.model.slots import count
 from headway.model.snapshot import JobView
 from headway.model.window import RESPONSE_BOUNDS, Window
@@ -76,11 +77,14 @@ def short_of(driver: Driver, job: JobView) -> str:
     state = driver.core.state
     latest = [state.jobs[jobs[-1]].spec for jobs in driver.services.names.values()]
     wanted = sum(one.least for one in latest if isinstance(one, Service))
-    slots = sum(count(node.slots) for node in state.nodes.values() if node.up and not node.draining)
+    sites = of_services(state.policy)
+    nodes = [node for node in state.nodes.values() if node.up and not node.draining]
+    slots = sum([count(node.slots) for node in nodes if not sites or node.spec.site in sites])
     if wanted <= slots:
         return f"{has}, and gets more slots when tasks that run there have ended"
+    there = f"sites that services may have ({', '.join(sites)}) have" if sites else "cluster has"
     return (
-        f"{has}: all services together are to have {wanted}, and the cluster has {slots} slots. "
+        f"{has}: all services together are to have {wanted}, and the {there} {slots} slots. "
         "Add slots, or end a service, or replace one with fewer at least"
     )
 

@@ -39,6 +39,11 @@ def named_by(policy: object) -> Sequence[str]:
     return tuple(getattr(getattr(policy, "policy", policy), "named_sites", ()))
 
 
+def of_services(policy: object) -> Sequence[str]:
+    """The sites between whose slots a policy shares out services: its attribute `service_sites`; empty: all sites."""
+    return tuple(getattr(getattr(policy, "policy", policy), "service_sites", ()))
+
+
 def check_sites(policy: object, known: Iterable[str]) -> None:
     """See that there are the sites that a policy names.
 

@@ -5,6 +5,7 @@ Source: `in_turn` and `fewest_jobs` are RR and LB of DN13, section 4. `efficient
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import Final, NamedTuple
@@ -33,9 +34,11 @@ class Site:
         nodes: those that do not drain.
         pool: the pool of the site; None: it does not exist yet.
         serves: the kinds of jobs that its policy serves.
+        apart: whether its nodes are of several sites, of which a rigid job needs one.
 
     Attributes:
         name, nodes, serves: as given.
+        widest: so many slots a rigid job may need.
         dealt: how many jobs it was dealt so far.
         is_up: whether one of them is up.
         capacity: slots times speed factor.
@@ -51,6 +54,8 @@ class Site:
         nodes: Sequence[NodeView],
         pool: Snapshot | None,
         serves: frozenset[Kind] = ALL_KINDS,
+        *,
+        apart: bool = False,
     ) -> None:
         self.name = name
         self.nodes = nodes
@@ -58,7 +63,12 @@ class Site:
         self.dealt = 0 if pool is None else pool.dealt
         self.is_up = any(node.up for node in nodes)
         specs = [node.spec for node in nodes]
-        self.slots = sum(spec.slots for spec in specs)
+        self.slots = self.widest = sum(spec.slots for spec in specs)
+        if apart:
+            by_site = Counter[str]()
+            for spec in specs:
+                by_site[spec.site] += spec.slots
+            self.widest = max(by_site.values(), default=0)
         self.capacity = sum(spec.slots * spec.speed for spec in specs)
         self.fastest = max((spec.speed for spec in specs), default=0.0)
         peaks = [spec.power.peak for spec in specs if spec.power is not None]
@@ -80,7 +90,7 @@ class Site:
         if job.kind not in self.serves:
             return False
         if job.kind is Kind.RIGID:
-            return cores <= self.slots
+            return cores <= self.widest
         if cores not in self._holds:
             self._holds[cores] = any(node.spec.slots_for(cores) <= node.spec.slots for node in self.nodes)
         return self._holds[cores]
@@ -187,6 +197,15 @@ def served_by(policy: str) -> frozenset[Kind]:
     from headway.policies.registry import find  # it knows policies that deal
 
     return serves_of(find(policy))
+
+
+@cache
+def needs_one_site(policy: str) -> bool:
+    """Whether a policy, by its text, runs a rigid job within one site only."""
+    from headway.policies.registry import find  # it knows policies that deal
+
+    found = find(policy)
+    return bool(getattr(getattr(found, "policy", found), "needs_one_site", False))
 
 
 Dealt = tuple[JobView, Site | None]

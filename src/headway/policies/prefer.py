@@ -134,6 +134,11 @@ class Prefer:
         return tuple(self.order.split("/")) if self.order else ()
 
     @property
+    def needs_one_site(self) -> bool:
+        """Yes: a rigid job runs within one site."""
+        return True
+
+    @property
     def quantile(self) -> float:
         """That of a prediction. Of means history knows none; the median stands for them."""
         return MEDIAN if self.estimate == MEAN else float(self.estimate)

@@ -37,7 +37,7 @@ from headway.model.snapshot import (
 )
 from headway.model.value import value
 from headway.policies.arrivals import Arrivals
-from headway.policies.deals import Site, candidates, cores_of, served_by
+from headway.policies.deals import Site, candidates, cores_of, needs_one_site, served_by
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import Outcomes
 from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost, greedy
@@ -242,7 +242,12 @@ class Parts:
                 (BATCH, [node for node in nodes if node.slots & self.slots]),
                 (BESIDE, [node for node in nodes if not node.slots & self.slots]),
             )
-            self.sites = tuple([Site(name, there, None, served_by(policy.lower(name))) for name, there in parts])
+            self.sites = tuple(
+                [
+                    Site(name, there, None, served_by(policy.lower(name)), apart=needs_one_site(policy.lower(name)))
+                    for name, there in parts
+                ]
+            )
 
     def of(self, job: JobView, slots: Slots) -> tuple[str | None, Claim]:
         """The pool of a batch job, and how it comes there; None: no pool can hold it.
@@ -481,7 +486,7 @@ class Services:
     @property
     def named_sites(self) -> tuple[str, ...]:
         """The sites that it and the policy beside name; there should be such sites."""
-        return tuple(dict.fromkeys([*self._sites, *(named_by(self._policy_beside) if self.beside else ())]))
+        return tuple(dict.fromkeys([*self.service_sites, *(named_by(self._policy_beside) if self.beside else ())]))
 
     @property
     def quantile(self) -> float:
@@ -490,7 +495,8 @@ class Services:
         return QUANTILE if beside is None else quantile_of(beside)
 
     @property
-    def _sites(self) -> tuple[str, ...]:
+    def service_sites(self) -> tuple[str, ...]:
+        """The sites that services may have; empty: all."""
         return tuple(self.on.split("/")) if self.on else ()
 
     @property
@@ -527,7 +533,7 @@ class Services:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
         if not self.beside or job.kind is Kind.SERVICE:
             return ""
-        parts = Parts(self, view, Border(view, self._sites))
+        parts = Parts(self, view, Border(view, self.service_sites))
         here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
         is_beside = job.pool.name == BESIDE
         said = f"it is on {there if is_beside else here}, because "
@@ -543,7 +549,7 @@ class Services:
         return f"{said}; {more}" if more else said
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan, border = view.plan(), Border(view, self._sites)
+        plan, border = view.plan(), Border(view, self.service_sites)
         parts = Parts(self, view, border)
         is_due = self._is_due(view, border, parts)
         services, new = deal(view, plan, border, parts)

@@ -14,7 +14,7 @@ import csv
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.renting.processes import Processes
 from headway.reproduce.chang16.live import Callers, Load
+from headway.reproduce.children import Children
 from headway.reproduce.live import held_on_server, of_server
 from headway.reproduce.server import own_server
 from headway.reproduce.tables import Table
@@ -395,28 +396,35 @@ def live(files: Files, tell: Tell = lambda sentence: None) -> Lived:
         shutil.rmtree(files.journal)  # of an earlier run
     elif files.journal.exists():
         raise HeadwayError(f"{files.journal} is there already, and no backup of a journal", "Name another folder.")
-    with TemporaryDirectory(prefix="headway-together-") as name, rented_processes_end(files.machines):
-        data = Path(name)
-        with own_server(data, files.cluster, POLICY) as server, Client(data=data) as client:
-            tell(f"A server is up at {server['url']}, with one policy for everything:\n{POLICY}")
-            client.choose_policy(period=0)  # as in the simulation, the policy runs only when something happens
-            _Run(files, client, server["url"], (data / "token").read_text("utf-8").strip(), tell).perform()
-        back_up(data, files.journal)
+    forget_machines(files.machines)  # of an earlier run that was killed
+    with TemporaryDirectory(prefix="headway-together-") as name:
+        data = Path(name) / "data"
+        data.mkdir()
+        try:
+            with Children(Path(name) / "processes", Path(name)) as children:
+                with (
+                    own_server(data, files.cluster, POLICY, children.environment("server")) as server,
+                    Client(data=data) as client,
+                ):
+                    tell(f"A server is up at {server['url']}, with one policy for everything:\n{POLICY}")
+                    client.choose_policy(period=0)  # as in the simulation, the policy runs only when something happens
+                    _Run(files, client, server["url"], (data / "token").read_text("utf-8").strip(), tell).perform()
+                back_up(data, files.journal)
+        finally:
+            forget_machines(files.machines)
     return recorded(files)
 
 
-@contextlib.contextmanager
-def rented_processes_end(folder: Path) -> Iterator[None]:
-    """When the body is left, in whatever way, end the machines that a server may have left in this folder."""
-    try:
-        yield
-    finally:
-        if folder.is_dir():
-            provider = Processes(folder, (), "")
-            for file in sorted(folder.glob("*.machine")):
-                while not asyncio.run(provider.end(file.stem)):
-                    time.sleep(LOOK_SECONDS)
-            shutil.rmtree(folder)
+def forget_machines(folder: Path) -> None:
+    """End the machines that a server may have left in this folder; what else is there stays."""
+    if not folder.is_dir():
+        return
+    provider = Processes(folder, (), "")
+    for file in sorted(folder.glob("*.machine")):
+        while not asyncio.run(provider.end(file.stem)):
+            time.sleep(LOOK_SECONDS)
+    with contextlib.suppress(OSError):  # somebody has other files there
+        folder.rmdir()
 
 
 def recorded(files: Files) -> Lived:

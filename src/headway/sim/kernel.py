@@ -299,7 +299,6 @@ class Simulation:
             there = timing
         both = Joined(there, Stopwatch(made._world, later, first), first) if len(later) else there
         made._machines = Machines(made._world, both, crowd(state, later), [*ids, *range(first, first + len(later))])
-        made._jobs = len(ids) + len(later)
         made._begin = state.now
         if policy is not None and policy != state.policy:
             made._first.append(PolicyChosen(state.now, policy))
@@ -311,6 +310,7 @@ class Simulation:
         made._due = {job.id: job.due for job in core.jobs.values()}
         made._priority = {job.id: job.priority for job in core.jobs.values()}
         made._endless = frozenset([job.spec.id for job in state.jobs if isinstance(job.spec, Service)])
+        made._jobs = len(ids) - len(made._endless) + len(later)
         made._plan_outages(outages, state.now, {node.spec.name for node in state.nodes if not node.up})
         made._take_over(dict(left or {}), _begun(state) if state.sites else ())
         return made
@@ -484,8 +484,8 @@ class Simulation:
                 if rank == WINDOW and event is None:
                     self._end_window(number, at)
                 elif rank != END:
-                    if len(ended) == jobs and not (self.served is not None and self.served.open) and not rentals:
-                        break  # only outages and wakes are left
+                    if self._has_all_ended(jobs) and not rentals:
+                        break  # only outages and wakes are left, and services of which nobody knows when they end
                     if rank == STOP:
                         if number == self._stop:
                             break
@@ -494,7 +494,7 @@ class Simulation:
                     if task == MACHINE and not self._is_awaited(event, number):
                         continue  # it was given back before it came
                     self._feed(event)
-                    idle = idle + 1 if rank == WAKE and machines.is_idle else 0
+                    idle = idle + 1 if rank == WAKE and machines.is_idle_but_for(self._endless) else 0
                     if idle > IDLE_WAKES_MAX and job is None and all(entry[1] >= WAKE for entry in heap):
                         break  # rounds change nothing any more: the jobs that are left can never run
                 elif event is None:
@@ -511,6 +511,15 @@ class Simulation:
         self._next = job
         if progress is not None:
             progress(len(ended), jobs)
+
+    def _has_all_ended(self, jobs: int) -> bool:
+        """Whether so many jobs and all services have ended. One of a state does not: it has its first instance then."""
+        ended, open_jobs = self.recorder.end, self.scheduler.state.jobs
+        if len(ended) - sum([service in ended for service in self._endless]) < jobs:
+            return False
+        if self.served is not None and self.served.open:
+            return False
+        return all(open_jobs[one].attempts for one in self._endless if one in open_jobs and one not in ended)
 
     def _end_window(self, service: JobId, at: Instant) -> None:
         """A window of a service ends."""

@@ -78,10 +78,9 @@ class Machines:
         self._alone: dict[JobId, Duration] = {}
         self.shares = False
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs."""
-        return not self._running
+    def is_idle_but_for(self, jobs: Collection[JobId]) -> bool:
+        """Whether nothing runs, or only tasks of these jobs do."""
+        return all(job in jobs for job, _ in self._running)
 
     @property
     def alone(self) -> dict[JobId, Duration] | None:

@@ -7,7 +7,7 @@ from headway.core.scheduler import Scheduler
 from headway.foresight.renting import would_rent
 from headway.model.events import JobSubmitted, NodeJoined, RentingChosen, Woke
 from headway.model.instant import SECOND
-from headway.model.job import Bag
+from headway.model.job import Bag, Service
 from headway.model.node import NodeSpec
 from headway.model.renting import HOUR, UNIT, Offer, Renting
 from headway.policies.registry import find
@@ -44,3 +44,16 @@ def test_other_offers_and_another_policy_can_be_tried_where_there_are_none() -> 
     assert [row.asked for row in found.machines] == [0] * 4
     assert before == state(None, "edf")
     assert not would_rent(state(OFFERED), find, renting=Renting()).machines
+
+
+def test_a_service_that_never_ends_does_not_keep_it_from_an_answer() -> None:
+    core = Scheduler(find, "services:batch=fcfs,on=private,beside=sites:top=prefer")
+    core.handle(NodeJoined(0, NodeSpec("own", 2, site="private")))
+    core.handle(NodeJoined(0, NodeSpec("east", 2, site="east")))
+    core.handle(RentingChosen(0, OFFERED))
+    core.handle(JobSubmitted(0, Service(2, window=20 * SECOND, threshold=SECOND)))
+    core.handle(JobSubmitted(0, Bag(3, 0, estimate=600 * SECOND, tasks=10, due=1800 * SECOND)))
+    core.handle(Woke(0))
+    found = would_rent(core.dump(), find)
+    assert [(row.type, job) for row, job in zip(found.machines, found.jobs, strict=True)] == [("small", 3)]
+    assert (found.late, found.late_without) == ((), (3,))

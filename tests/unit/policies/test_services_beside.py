@@ -83,6 +83,16 @@ def test_what_no_pool_can_hold_is_refused_although_all_slots_together_would_do()
     assert without.flaw_of(Rigid(1, width=8)) is None, "the border is between all slots"
 
 
+def test_a_rigid_job_that_no_single_site_beside_can_hold_goes_to_the_sites_of_the_services() -> None:
+    """By preference a job needs one site: two sites of two and three slots have no room for four."""
+    for beside, pool in (("sites:top=prefer", "batch"), ("fcfs", "beside")):
+        core = scheduler(f"services:batch=measy,on=private,beside={beside}")
+        fed(core, NodeJoined(0, node("west-1", slots=3, site="west")))
+        fed(core, JobSubmitted(0, Rigid(1, width=4)), JobSubmitted(0, Rigid(2, width=3)))
+        assert pools(core) == {1: pool, 2: "beside"}
+        assert core.state.jobs[1].attempts, "it runs"
+
+
 def test_what_fits_no_more_waits_and_says_why() -> None:
     core = scheduler(POLICY, Rigid(1, width=6, estimate=SECOND), Rigid(2, width=6, estimate=SECOND))
     fed(core, NodeDrained(SECOND, "private-1"), JobSubmitted(SECOND, Rigid(3, width=6)))

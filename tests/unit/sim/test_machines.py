@@ -69,16 +69,16 @@ def test_an_attempt_takes_its_run_time_on_its_slots() -> None:
 
 def test_only_the_attempt_that_runs_is_due_and_only_at_its_end() -> None:
     there = machines(jobs(7))
-    assert there.is_idle
+    assert there.is_idle_but_for(())
     launched(there, Launch(0, 0, 2, 0b1), 0)
-    assert not there.is_idle
+    assert not there.is_idle_but_for(())
     assert there.is_due(0, 0, 2, 7 * SECOND)
     assert not there.is_due(0, 0, 1, 7 * SECOND)
     assert not there.is_due(0, 0, 2, 8 * SECOND)
     there.end(ended(7, 0, attempt=1))
-    assert not there.is_idle, "that was another attempt"
+    assert not there.is_idle_but_for(()), "that was another attempt"
     there.end(ended(7, 0, attempt=2))
-    assert there.is_idle
+    assert there.is_idle_but_for(())
     assert not there.is_due(0, 0, 2, 7 * SECOND)
 
 
@@ -146,7 +146,7 @@ def test_what_was_lost_with_a_node_does_not_end() -> None:
     assert there.is_due(0, 0, 1, 10 * SECOND), "the core still has it"
     scheduler.handle(NodeDown(2 * SECOND, "n"))
     there.lose(scheduler.state)
-    assert there.is_idle
+    assert there.is_idle_but_for(())
 
 
 @pytest.mark.parametrize("known", [False, True])
