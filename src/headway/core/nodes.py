@@ -158,18 +158,24 @@ class Extent:
 
     Args:
         groups: the nodes; of several groups a job needs one that holds it.
+        for_rigid: the same for rigid jobs, if they need one site of a group; None: they do not.
     """
 
-    def __init__(self, groups: Sequence[Sequence[NodeSpec]]) -> None:
+    def __init__(
+        self, groups: Sequence[Sequence[NodeSpec]], for_rigid: Sequence[Sequence[NodeSpec]] | None = None
+    ) -> None:
         self._groups = groups
+        for_rigid = groups if for_rigid is None else for_rigid
+        self._widest = max(sum(node.slots for node in nodes) for nodes in for_rigid)
+        self._in_one = "the whole cluster" if len(for_rigid) == 1 else "the largest site"
         self._slots = [sum(node.slots for node in nodes) for nodes in self._groups]
         self._holds: dict[int, frozenset[int]] = {}
 
     def flaw_of_fit(self, job: JobSpec) -> str | None:
         """Why it can never run a job, as `field is value; allowed: ...`; None if it can."""
+        if job.kind is Kind.RIGID and job.width > self._widest:
+            return f"width is {job.width}; allowed: at most {self._widest}, the slots of {self._in_one}"
         whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
-        if job.kind is Kind.RIGID and job.width > max(self._slots):
-            return f"width is {job.width}; allowed: at most {max(self._slots)}, the slots of {whole}"
         if isinstance(job, Service) and job.least > max(self._slots):
             return f"least is {job.least}; allowed: at most {max(self._slots)}, the slots of {whole}"
         left = frozenset(range(len(self._groups)))

@@ -60,6 +60,7 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
+from headway.model.node import NodeSpec
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
 from headway.model.power import PowerState
 from headway.model.ration import wider_than
@@ -346,11 +347,26 @@ class Scheduler:
         """
         state, part = self.state, getattr(self.state.policy, "part", str)
         parts: dict[str, dict[str, NodeView]] = {}
+        one_site = set[str]()
         for pool in state.others or [state]:
-            parts.setdefault(part(pool.name), {}).update(pool.nodes)
-        # If they are one part, also the nodes that came just now and are in no pool yet.
-        whole = [state.nodes] if len(parts) == 1 else parts.values()
-        return Extent([[node.spec for node in nodes.values() if not node.draining] for nodes in whole])
+            name = part(pool.name)
+            parts.setdefault(name, {}).update(pool.nodes)
+            if getattr(getattr(pool.policy, "policy", pool.policy), "needs_one_site", False):
+                one_site.add(name)
+        if len(parts) == 1:
+            parts = dict.fromkeys(parts, state.nodes)  # also nodes that came just now and are in no pool yet
+        groups, for_rigid = list[list[NodeSpec]](), list[list[NodeSpec]]()
+        for name, nodes in parts.items():
+            group = [node.spec for node in nodes.values() if not node.draining]
+            groups.append(group)
+            if name in one_site and group:
+                by_site: dict[str, list[NodeSpec]] = {}
+                for node in group:
+                    by_site.setdefault(node.site, []).append(node)
+                for_rigid += by_site.values()
+            else:
+                for_rigid.append(group)
+        return Extent(groups, for_rigid)
 
     def status(self, job: JobId) -> JobStatus:
         """The status of a job in the system.

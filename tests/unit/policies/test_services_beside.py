@@ -93,6 +93,17 @@ def test_a_rigid_job_that_no_single_site_beside_can_hold_goes_to_the_sites_of_th
         assert core.state.jobs[1].attempts, "it runs"
 
 
+def test_a_rigid_job_that_no_single_site_can_hold_is_refused() -> None:
+    """Also where the sites are no parts of a top level. The tasks of a workflow may be at several sites."""
+    for policy in ("services:batch=measy,on=private,beside=sites:top=prefer", "sites:top=prefer"):
+        core = scheduler(policy)
+        west = (node("west-1", slots=5, site="west"), node("west-2", slots=2, site="west"))
+        fed(core, *(NodeJoined(0, one) for one in west))
+        assert core.flaw_of(Rigid(1, width=8)) == "width is 8; allowed: at most 7, the slots of the largest site"
+        assert core.flaw_of(Rigid(1, width=7)) is None
+        assert core.flaw_of(flow(1, cores=5)) is None
+
+
 def test_what_fits_no_more_waits_and_says_why() -> None:
     core = scheduler(POLICY, Rigid(1, width=6, estimate=SECOND), Rigid(2, width=6, estimate=SECOND))
     fed(core, NodeDrained(SECOND, "private-1"), JobSubmitted(SECOND, Rigid(3, width=6)))
