@@ -83,7 +83,7 @@ _DETAIL_OF_ROOM: Final = 1000
 _ROOM_LEAST: Final = 1 << 16
 """With less than this free, in bytes, a program that fails in a folder of its attempt may have failed for that."""
 _ROOM_AGAIN: Final = 1 << 20
-"""With so much free there is room again."""
+"""With so much free there is room again, if that is more than there was when the run began."""
 _PAUSES: Final = (0.05, 1.0)
 """The first and the longest pause before it is tried again, in seconds."""
 LEFT = "told to save and end, to go on elsewhere"
@@ -204,6 +204,7 @@ class _Slot:
         os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
         self.spent = False
+        self.free = 0
         self.patience = ROOM_SECONDS
         self.is_kept = False
         null = os.open(os.devnull, os.O_RDONLY)
@@ -363,16 +364,19 @@ class _Slot:
     def wait_for_room(self, ending: Ending) -> None:
         """The disk was full when a run wrote to it: wait until there is room again, for it is run again at once."""
         last = ending.detail.strip().rpartition("\n")[2]
+        enough = max(_ROOM_AGAIN, self.free + _ROOM_LEAST)
         said = f"the disk was full when it wrote something; it is run again when there is room: {last}"
         self.channel.sendall(sealed(self.teller.seal, Stalled(said[:_DETAIL_OF_ROOM])))
         while True:
             time.sleep(_PAUSES[1])
             self.patience -= _PAUSES[1]
-            if self.patience <= 0 or self.teller.asked() or _free(os.path.dirname(self.stem)) >= _ROOM_AGAIN:
+            if self.patience <= 0 or self.teller.asked() or _free(os.path.dirname(self.stem)) >= enough:
                 return
 
     def begin(self, launch: Launch) -> None:
         """Its inputs are here: now it runs."""
+        with contextlib.suppress(OSError):  # the folder is gone: the run itself will say so, if it matters
+            self.free = _free(os.path.dirname(self.stem))
         if launch.fetches:
             self.channel.sendall(sealed(self.teller.seal, Fetched()))
 
