@@ -115,16 +115,18 @@ def test_under_one_policy_each_paper_does_its_part_live_as_simulated(demo: Any, 
     assert [file.name for file in Files(tmp_path / "out").jobs] == ["jobs.csv", "flow.json"]
 
 
+def wait_for(run: Any, word: str) -> None:
+    """Until the demo has said this."""
+    if not any(word in line for line in run.stderr):
+        pytest.fail(f"it never said {word!r}")
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("word", ["Job flow comes", "tasks of report run on rented machines"])
 def test_when_it_is_interrupted_nothing_is_left(demo: Any, word: str) -> None:
     run = demo()
-    for line in run.stderr:
-        if word in line:
-            break
-    else:
-        pytest.fail(f"it never said {word!r}")
+    wait_for(run, word)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate(timeout=100)
     assert run.returncode == 130
@@ -142,11 +144,7 @@ def test_when_it_is_killed_no_process_is_left_and_the_next_run_cleans_up(
     demo: Any, tmp_path: Path, word: str, how: signal.Signals
 ) -> None:
     run = demo()
-    for line in run.stderr:
-        if word in line:
-            break
-    else:
-        pytest.fail(f"it never said {word!r}")
+    wait_for(run, word)
     run.send_signal(how)
     run.communicate(timeout=100)
     assert run.returncode == -how
