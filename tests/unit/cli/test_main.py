@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ import pytest
 
 from headway import HeadwayError, __version__
 from headway.cli import main as module
-from headway.cli.main import COMMANDS, INTERRUPTED
+from headway.cli.main import BLAS_THREADS, COMMANDS, INTERRUPTED, Commands
 from headway.core import scheduler
 from headway.live.driver import FIRST_POLICY
 
@@ -66,6 +68,20 @@ def test_a_simulation_loads_nothing_that_it_does_not_need(tmp_path: Path) -> Non
     assert "'headway.policies.backfill'" in done.stderr
     for idle in ("msgspec", "tomllib", "headway.wire", "headway.core.record", "headway.policies.tempo"):
         assert f"'{idle}'" not in done.stderr
+
+
+@pytest.mark.parametrize("own", [None, "2"])
+def test_what_holds_while_a_command_is_loaded_does_not_hold_later(
+    monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    """Programs that a server starts see the threads that their user wants, or none."""
+    monkeypatch.delenv(BLAS_THREADS, raising=False)
+    if own is not None:
+        monkeypatch.setenv(BLAS_THREADS, own)
+    command = Commands().get_command(click.Context(module.headway), "simulate")
+    assert command is not None
+    assert os.environ.get(BLAS_THREADS) == own
+    assert gc.isenabled()
 
 
 def test_version(headway: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from dataclasses import is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,54 @@ def test_equal_values_are_one_in_a_set_and_print_their_fields() -> None:
     assert Pair(1, (2,)) == Pair(1, (2,)) != Pair(1)
     assert {Pair(1), Pair(1), Pair(2)} == {Pair(1), Pair(2)}
     assert repr(Pair(1)) == "Pair(first=1, second=())"
+
+
+class Named:
+    """Fields of which one is not compared and one is not shown."""
+
+    name: str
+    seen: int = field(default=0, compare=False)
+    key: int = field(default=0, repr=False)
+
+
+class Single:
+    only: int
+
+
+class Empty:
+    pass
+
+
+class Own:
+    at: int
+
+    def __repr__(self) -> str:
+        return "own"
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments"),
+    [
+        *((Named, given) for given in (("a",), ("a", 1), ("a", 0, 2), ("b", 1, 2))),
+        *((Single, (number,)) for number in (0, 1)),
+        (Empty, ()),
+        (Own, (1,)),
+    ],
+)
+def test_a_value_is_like_a_data_class(made: type, arguments: tuple[object, ...]) -> None:
+    """Compared with data classes of the same fields."""
+    ours, twin = value(_copy(made)), dataclass(slots=True, unsafe_hash=True)(_copy(made))
+    assert hash(ours(*arguments)) == hash(twin(*arguments))
+    assert repr(ours(*arguments)) == repr(twin(*arguments))
+    others = [("a",), ("a", 1), ("a", 0, 2), ("b", 1, 2)] if made is Named else [arguments]
+    for other in others:
+        assert (ours(*arguments) == ours(*other)) == (twin(*arguments) == twin(*other))
+    assert ours(*arguments) != twin(*arguments)
+
+
+def _copy(made: type) -> type:
+    """A class that can be made into another one: the decorator changes the one it is given."""
+    return type(made.__name__, made.__bases__, {name: of for name, of in vars(made).items() if name[:7] != "__dict_"})
 
 
 def test_a_value_holds_nothing_but_its_fields() -> None:
