@@ -65,6 +65,8 @@ class Compile(BuildHookInterface[Any]):
 VALUE = "from headway.model.value import value"
 """What a module imports that defines values; of compiled modules, those of `headway.model` are written out."""
 
+WRITTEN_OUT = "from dataclasses import dataclass; from headway.model.value import with_shared_methods"
+
 
 def written_out(source: str) -> str:
     """A module whose values mypyc compiles: data classes with an `__init__` of their own, instead of a made one.
@@ -86,7 +88,7 @@ def written_out(source: str) -> str:
         taken = ", ".join(ast.unparse(field) for field in open_fields.values())
         stored = "; ".join(f"self.{name} = {fixed.get(name, name)}" for name in fields)
         given = "".join(f"self.{name}, " for name in open_fields)
-        lines[cls.decorator_list[0].lineno - 1] = "@dataclass(init=False, unsafe_hash=True)"
+        lines[cls.decorator_list[0].lineno - 1] = "@dataclass(init=False, eq=False, repr=False)"
         assert cls.end_lineno is not None
         assert lines[cls.end_lineno : cls.end_lineno + 2] == ["", ""], f"two empty lines follow {cls.name}"
         lines[cls.end_lineno : cls.end_lineno + 2] = (
@@ -94,8 +96,9 @@ def written_out(source: str) -> str:
             f"    def __reduce__(self) -> tuple[object, ...]: return {cls.name}, ({given})",
         )
         last.append(f"setattr({cls.name}, '__annotations__', {types})")  # mypyc leaves words of them out
+        last.append(f"with_shared_methods({cls.name})")
     if last:
-        lines[lines.index(VALUE)] = "from dataclasses import dataclass"
+        lines[lines.index(VALUE)] = WRITTEN_OUT
     return "\n".join([*lines, *last, ""])
 
 

@@ -50,6 +50,8 @@ FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
 CANCELLED: Final = Outcome.CANCELLED
+KILLED: Final = Outcome.KILLED
+LOST: Final = Outcome.LOST
 
 
 def _by_slot(owned: tuple[int, JobView]) -> int:
@@ -299,8 +301,9 @@ class Pool(Snapshot):
 
     def unplan_job(self, job: JobView) -> None:
         """No task of a job is promised a start on a node any more."""
-        for task in list(job.planned):
-            self.unplan(job, task)
+        if job.planned:
+            for task in list(job.planned):
+                self.unplan(job, task)
         if self.unplanned is not None:
             self.unplanned.pop(job.id, None)
 
@@ -598,8 +601,8 @@ class Pool(Snapshot):
             struck: by what need not be its task's doing, see `TaskStruck`.
         """
         job, task = attempt.job, attempt.task
-        if attempt.struck and outcome is Outcome.KILLED:
-            outcome = Outcome.LOST  # with the node on which a part of it ran
+        if attempt.struck and outcome is KILLED:
+            outcome = LOST  # with the node on which a part of it ran
         del job.attempts[task]
         if attempt.queued:
             self._leave_queue(attempt)
@@ -616,7 +619,7 @@ class Pool(Snapshot):
         succeeded = outcome is SUCCEEDED
         suspicion = self.state.suspicions.get((job.id, task)) if self.state.suspicions else None
         guilty = suspicion is not None and suspicion.guilty
-        if outcome is Outcome.LOST and self.state.rules < lifecycle.ISOLATING:
+        if outcome is LOST and self.state.rules < lifecycle.ISOLATING:
             job.losses = more(job.losses, task)
             guilty = job.losses[task] >= lifecycle.LOSSES_MAX
         elif not succeeded and outcome.is_own_doing:
@@ -790,7 +793,7 @@ class Pool(Snapshot):
     def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
         """Count the lost work of an attempt that is to be redone, without what its last checkpoint keeps."""
         job = attempt.job
-        if outcome is Outcome.KILLED and attempt.ending:
+        if outcome is KILLED and attempt.ending:
             job.moves += attempt.saving
             job.kills += not attempt.saving
         if attempt.tier is FOREGROUND:
@@ -1073,7 +1076,7 @@ class Pool(Snapshot):
         self.free |= slots & ~self.busy & ~self.allocated
         self.look_at_everything()
 
-    def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
+    def lose(self, slots: Slots, outcome: Outcome = LOST) -> None:
         """The slots are gone with what ran there; members of the same attempts elsewhere are killed.
 
         `outcome` is KILLED if it was requested: then the tasks are not suspected, see `lifecycle`.
@@ -1092,7 +1095,7 @@ class Pool(Snapshot):
                     ration.use(attempt.job, -count(attempt.slots & slots))
                 attempt.slots ^= attempt.slots & slots
                 attempt.frees, attempt.bounds = -1, None
-                attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
+                attempt.struck = attempt.struck or (outcome is LOST and self.state.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)
             else:
                 self.end(attempt, outcome)

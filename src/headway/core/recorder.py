@@ -280,7 +280,7 @@ class Recorder:
                     self._saving.add((action.job, action.task))
             elif type(action) is Kill and self._saving:
                 self._saving.discard((action.job, action.task))
-            elif isinstance(action, SwitchOff | SwitchOn):
+            elif type(action) is SwitchOff or type(action) is SwitchOn:
                 self._note_power(action.node)
             elif type(action) is RentMachine:
                 self._rentals.append((state.market.rentals[action.rental], NEVER))

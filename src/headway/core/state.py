@@ -280,11 +280,13 @@ class State(Pool):
         for one, status in leaving:
             del self.jobs[one.id]
             for index in (self.services, self.flows, self.heads):
-                index.pop(one.id, None)
+                if index:
+                    index.pop(one.id, None)
             pool = pool_of(one)
             if pool is not self:
                 del pool.jobs[one.id]
-            pool.departing.pop(one.id, None)
+            if pool.departing:
+                pool.departing.pop(one.id, None)
             pool.unplan_job(one)
             if one.promise is not None:
                 pool.promise(one, None)

@@ -54,7 +54,7 @@ class Queue(list["JobView"]):
 
     def add(self, job: JobView) -> None:
         """Put a job that is not in the queue in its place."""
-        key, keys = self.key(job), self._keys
+        key, keys = _key_of(job, self.key), self._keys
         if not keys or keys[-1] < key:
             self.append(job)
             keys.append(key)
@@ -72,8 +72,8 @@ class Queue(list["JobView"]):
 
     def discard(self, job: JobView) -> None:
         """Take a job out, if it is in the queue."""
-        place = self.place(job)
-        if place is None:
+        place = _place_of(job, self, self._keys, self.key)
+        if place < 0:
             return
         del self[place], self._keys[place]
         if self._blocks:
@@ -81,8 +81,8 @@ class Queue(list["JobView"]):
 
     def place(self, job: JobView) -> int | None:
         """The place of a job, counted from 0; None if it is not in the queue."""
-        place = 0 if self and self[0] is job else bisect_left(self._keys, self.key(job))
-        return place if place < len(self) and self[place] is job else None
+        place = _place_of(job, self, self._keys, self.key)
+        return None if place < 0 else place
 
     def fitting(self, steps: Steps, begin: int = 0) -> Iterable[JobView]:
         """The jobs that could start, in order: all that fit the steps, and some others, so check each.
@@ -170,6 +170,19 @@ class Queue(list["JobView"]):
                 self._blocks[left : left + 2] = [pair[0] + pair[1]]
                 self._stairs[left : left + 2] = [None]
                 return
+
+
+# Functions instead of methods, because compiled code calls those of a Python class as Python does.
+def _key_of(job: JobView, key: Key) -> Any:
+    return job.order if key is by_order else key(job)
+
+
+def _place_of(job: JobView, queue: list[JobView], keys: list[Any], key: Key) -> int:
+    """The place of a job in a queue with these keys; -1 if it is not there."""
+    if queue and queue[0] is job:
+        return 0
+    place = bisect_left(keys, _key_of(job, key))
+    return place if place < len(queue) and queue[place] is job else -1
 
 
 def _length(job: JobView) -> Duration:

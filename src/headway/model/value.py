@@ -19,8 +19,15 @@ def value(cls: type[T]) -> type[T]:
     hash, `repr`, `replace` and pickling are those of data classes. But the first three are not written as text and
     compiled for each class, which took a third of the time in which a command starts.
     """
-    made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
-    told = fields(made)
+    return with_shared_methods(dataclass(slots=True, eq=False, repr=False)(cls))
+
+
+def with_shared_methods(made: type[T]) -> type[T]:
+    """The data class, which has none of its own, with equality, hash and `repr` as data classes have them.
+
+    A class that writes one of them itself keeps it.
+    """
+    told = fields(made)  # type: ignore[arg-type]
     key = _key_of([one.name for one in told if one.compare])
     names = [one.name for one in told if one.repr]
 
@@ -35,9 +42,9 @@ def value(cls: type[T]) -> type[T]:
         return f"{self.__class__.__qualname__}({shown})"
 
     for method in (__eq__, __hash__, __repr__):
-        if method.__name__ not in cls.__dict__:
+        if method.__name__ not in made.__dict__:
             setattr(made, method.__name__, method)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _key_of(names: list[str]) -> Callable[[Any], Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Final
 
 from headway.model.job import Kind
 from headway.model.plan import Plan
 from headway.model.snapshot import Policy, Snapshot, serves_of, uses_tiers
+
+clock: Final = perf_counter  # a module constant, because compiled code finds it sooner than what is imported
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class TimedPolicy:
 
     def __call__(self, view: Snapshot) -> Plan:
         """The policy's plan."""
-        began = perf_counter()
+        began = clock()
         plan = self.policy(view)
-        self.seconds += perf_counter() - began
+        self.seconds += clock() - began
         return plan
