@@ -9,7 +9,7 @@ from headway.live.store.history import history
 from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.policies.registry import find
-from headway.testing import new_job
+from headway.testing import new_job, node
 
 from .test_decisions import TWO, work
 from .test_driver import rig, run
@@ -35,6 +35,43 @@ def test_the_same_policy_repeats_what_is_recorded_and_another_runs_the_same_jobs
     assert not other.repeated
     assert sorted(other.done.label.tolist()) == sorted(told.workload.label.tolist())
     assert (other.done.end > other.done.start).all()
+
+
+def test_a_policy_that_another_one_stood_in_for_meanwhile_repeats_nothing(tmp_path: Path) -> None:
+    """On one slot `edf` lets a later job overtake; before it, and after it, `fcfs` plans."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", slots=1),), policy="fcfs") as live:
+            await live.submit(new_job(), new_job(estimate=9.0, due=99.0), new_job(estimate=9.0, due=9.0))
+            await live.driver.choose("edf")
+            await live.advance(1)
+            await live.end(1)
+            assert live.running == [(3, 0, 1)]
+            await live.driver.choose("fcfs")
+            for job in (3, 2):
+                await live.advance(1)
+                await live.end(job)
+
+    run(scenario)
+    told = past(tmp_path, find)
+    assert told.policy == "fcfs"
+    again = rerun(tmp_path, find, "fcfs", told)
+    assert not again.repeated
+    assert again.done.label[again.done.start.argsort()].tolist() == [1, 2, 3]
+
+
+def test_a_policy_that_is_chosen_again_repeats_what_is_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="fcfs") as live:
+            await live.driver.choose("edf")
+            await work(live)
+            await live.driver.choose("edf")
+            while live.running:
+                await live.advance(1)
+                await live.end(*live.running[0])
+
+    run(scenario)
+    assert rerun(tmp_path, find, "edf", past(tmp_path, find)).repeated
 
 
 def test_what_is_compared_with_others_has_only_the_jobs_that_they_run(tmp_path: Path) -> None:

@@ -61,9 +61,11 @@ def allowed_by(wanted: click.ParamType) -> str:
     what = {"integer": "a whole number", "float": "a number"}.get(wanted.name.removesuffix(" range"), "")
     if not isinstance(wanted, click.IntRange | click.FloatRange):
         return what
-    if wanted.max is None:
-        return f"{what}, {wanted.min} or more"
-    return f"{what}, at most {wanted.max}" if wanted.min is None else f"{what} from {wanted.min} to {wanted.max}"
+    least = "" if wanted.min is None else f"above {wanted.min}" if wanted.min_open else f"{wanted.min} or more"
+    most = "" if wanted.max is None else f"below {wanted.max}" if wanted.max_open else f"at most {wanted.max}"
+    if least and most and not (wanted.min_open or wanted.max_open):
+        return f"{what} from {wanted.min} to {wanted.max}"
+    return f"{what}, {' and '.join(filter(None, (least, most)))}"
 
 
 def name_of(param: click.Parameter) -> str:

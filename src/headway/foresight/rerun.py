@@ -58,6 +58,7 @@ class Past:
     Attributes:
         done: what happened.
         policy: the policy at its end.
+        alone: whether that policy has made all plans since the first job came: there was no other one, and no decider.
         state: the state before the first job came.
         workload: the jobs that came then and have run, with the run times that they had; labels are their ids.
         before: how long the tasks of jobs in the state ran.
@@ -67,6 +68,7 @@ class Past:
 
     done: Schedule
     policy: str
+    alone: bool
     state: StateRecord
     workload: Workload
     before: Mapping[JobId, Duration]
@@ -85,6 +87,7 @@ def past(folder: Path, policies: PolicySource) -> Past:
     changes: list[Event] = []
     late: list[NodeJoined] = []
     rented: set[str] = set()
+    planned_by: set[str] = set()
     predicted = 0
     with reading(folder) as beginning:
         told = Told(Scheduler.restore(beginning.state, policies), record=True)
@@ -102,6 +105,8 @@ def past(folder: Path, policies: PolicySource) -> Past:
                     if isinstance(event, NodeJoined):
                         late.append(event)
             told.take(event, body)
+            if state is not None:
+                planned_by.add(told.core.policy)
     if state is None:
         raise HeadwayError(f"{folder} has no jobs", "Nothing was submitted since its journal begins.")
     known = {node.spec.name for node in state.nodes}
@@ -123,7 +128,8 @@ def past(folder: Path, policies: PolicySource) -> Past:
             f"{unknown:,} jobs have not run or not ended, are services, or need rented machines: they are left out."
         )
     outages = _outages(changes, state.now, {event.node.name for event in joining})
-    return Past(done, told.core.policy, state, workload, before, outages, tuple(notes))
+    alone = len(planned_by) == 1 and not seen[events.Advised]
+    return Past(done, told.core.policy, alone, state, workload, before, outages, tuple(notes))
 
 
 def _node(event: NodeDown | NodeUp | NodeLeft | NodeJoined) -> str:
@@ -154,8 +160,8 @@ def rerun(
 ) -> Rerun:
     """Let a policy decide about the recorded past.
 
-    In the state of each round the policy of that time is asked again. If it is the one wanted, and decides as it did
-    then, what happened is what would happen. Else the jobs are simulated from the first one on.
+    If the policy has made all plans, it is asked again in the state of each round. If it decides as it did then, what
+    happened is what would happen. Else the jobs are simulated from the first one on.
 
     Args:
         folder, told: the data directory, and what `past` read there.
@@ -166,8 +172,10 @@ def rerun(
         HeadwayError: there is no such policy, or nothing is left to run.
     """
     policies(policy)
-    if policy == told.policy == told.state.policy and all(
-        found.recorded and found.difference is None for found in rounds(folder, policies)
+    if (
+        told.alone
+        and policy == told.policy
+        and all(found.recorded and found.difference is None for found in rounds(folder, policies))
     ):
         return Rerun(told.done, repeated=True)
     if not len(told.workload):

@@ -120,14 +120,15 @@ def trial(
 
     Args:
         learner: knows the run times of the workload as far as it has been told.
-        instants: how many, >= 1; drawn evenly from the last nine tenths of the time in which jobs come.
+        instants: how many, >= 1; drawn evenly from the last nine tenths of the time in which jobs come, or, if all come
+            at once, in which they run.
         futures: how many are simulated at each.
         rehearsals: forecasts beside them, >= 0; see `REHEARSALS`.
         arrivals: whether jobs come in the futures as they did before the instant; otherwise nobody submits anything.
         progress: called with the number of forecasts made.
 
     Raises:
-        InvalidInput: there are no instants, no futures, or no time in which jobs come.
+        InvalidInput: there are no instants, no futures, or no time in which jobs come or run.
         HeadwayError: there is no such policy.
     """
     for name, value, least in (("instants", instants, 1), ("futures", futures, 2), ("rehearsals", rehearsals, 0)):
@@ -135,7 +136,9 @@ def trial(
             raise InvalidInput(name, value, f"{least} or more")
     first, last = (int(workload.release[place]) for place in (0, -1))
     if last == first:
-        raise InvalidInput("release", first / SECOND, "jobs that come at different times")
+        last = int(Simulation(workload, nodes, policy_files.find, policy).run().end.max())
+    if last == first:
+        raise InvalidInput("run time", 0, "a job that runs for longer, because all come at once")
     rng = np.random.default_rng(seed)
     begin = first + (last - first) // 10
     asked = [(int(at), True) for at in rng.integers(begin, last, instants)]

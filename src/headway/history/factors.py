@@ -83,7 +83,8 @@ class Factors:
     def __init__(self, runs: Sequence[Mapping[str, float]], took: Sequence[float]) -> None:
         check_learner()
         if len(runs) < LEAST:
-            raise HeadwayError(f"there are {len(runs)} runs; at least {LEAST} are needed to tell what matters")
+            there = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
+            raise HeadwayError(f"there {there}; at least {LEAST} are needed to tell what matters")
         self.left_out: dict[str, str] = {}
         self._values: dict[str, Floats] = {}
         for name in dict.fromkeys(name for run in runs for name in run):

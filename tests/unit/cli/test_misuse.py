@@ -35,6 +35,8 @@ def usage(command: str, words: str) -> str:
         ("submit --tasks ten x", "--tasks is 'ten'; allowed: a whole number from 1 to 10000000\n"),
         ("submit --tasks 0 x", "--tasks is 0; allowed: a whole number from 1 to 10000000\n"),
         ("submit --retries -1 x", "--retries is -1; allowed: a whole number, 0 or more\n"),
+        ("submit --due 1h --only-if 1 x", "--only-if is 1.0; allowed: a number, above 0 and below 1\n"),
+        ("up --alert-below 0", "--alert-below is 0.0; allowed: a number, above 0 and at most 1\n"),
         ("submit --priority high x", "--priority is 'high'; allowed: a number\n"),
         ("simulate x.swf --as bag", "--as is 'bag'; allowed: rigid, bags\nDid you mean bags?\n"),
         ("checker onn", "SWITCH is 'onn'; allowed: on, off\nDid you mean on?\n"),

@@ -133,6 +133,16 @@ def test_a_trial_of_jobs_whose_run_times_are_known_holds_always() -> None:
     assert found.end.whole.width_90_median == pytest.approx(0, abs=0.01)
 
 
+def test_a_trial_of_jobs_that_come_at_once_is_held_while_they_run() -> None:
+    log = workload_of(release=[0] * 4, runtime=[100] * 4, estimate=[100] * 4)
+    found = trial(log, [NodeSpec("a", 1)], "fcfs", RunTimesOfLog(log), instants=9, seed=1, futures=4, rehearsals=0)
+    assert found.instants == 9
+    assert found.start.whole.asked < found.end.whole.asked < 4 * 9
+    nothing = workload_of(release=[0] * 4, runtime=[0] * 4, estimate=[100] * 4)
+    with pytest.raises(InvalidInput, match=r"run time is 0; .*, because all come at once"):
+        trial(nothing, [NodeSpec("a", 1)], "fcfs", RunTimesOfLog(nothing))
+
+
 def test_a_trial_needs_instants() -> None:
     log = workload_of(release=[0, 60], runtime=[100] * 2, estimate=[100] * 2)
     with pytest.raises(InvalidInput, match="instants"):

@@ -92,7 +92,7 @@ def test_run_times_that_are_all_alike_depend_on_nothing() -> None:
 
 
 def test_a_history_of_few_runs_tells_nothing() -> None:
-    with pytest.raises(HeadwayError, match=f"there are 1 runs; at least {LEAST} are needed"):
+    with pytest.raises(HeadwayError, match=f"there is 1 run; at least {LEAST} are needed"):
         Factors([{"mesh": 1.0}], [3.0])
 
 
