@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from headway.core.record import StateRecord, placed
 from headway.foresight.futures import Exactly, RunTime, RunTimesOf
 from headway.history.similar import Similar, running_of
-from headway.history.tasks import as_job, mean_estimate, said
+from headway.history.tasks import as_job, mean_estimate
 from headway.model.instant import SECOND, Duration
 from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid, Service, Workflow
 from headway.model.workload import Workload
@@ -43,7 +43,7 @@ class RunTimesKnown:
         found: dict[tuple[object, ...], RunTime] = {}
 
         def run_time(spec: AnyJob, task: int) -> RunTime:
-            estimate = said(spec, task)
+            estimate = spec.said(task)
             alike = spec.user, spec.name, estimate, spec.width, spec.features
             known = found.get(alike)
             if known is None:
@@ -60,7 +60,7 @@ class RunTimesKnown:
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""
         tasks = range(spec.tasks) if isinstance(spec, Workflow) else (0,)
-        return all(self._similar.knows(as_job(spec, estimate)) for estimate in {said(spec, task) for task in tasks})
+        return all(self._similar.knows(as_job(spec, estimate)) for estimate in {spec.said(task) for task in tasks})
 
 
 def running_in(state: StateRecord) -> Iterator[tuple[AnyJob, Duration]]:

@@ -6,22 +6,14 @@ So what has been learnt of other jobs, times or shares of estimates, counts for 
 from __future__ import annotations
 
 from headway.model.instant import Duration
-from headway.model.job import ESTIMATE_DEFAULT, Bag, JobSpec, Workflow
-
-
-def said(job: JobSpec, task: int) -> Duration | None:
-    """What a job's terms say of the run time of a task; None: nothing, and a client has put in the default."""
-    if not isinstance(job, Workflow):
-        return job.estimate
-    estimate = job.graph[task].estimate
-    return None if job.estimate is None and estimate == ESTIMATE_DEFAULT else estimate
+from headway.model.job import Bag, JobSpec, Workflow
 
 
 def mean_estimate(job: JobSpec) -> Duration | None:
     """What a job's terms say of the mean run time of its tasks; None: nothing, or not of all."""
     if not isinstance(job, Workflow):
         return job.estimate
-    found = [estimate for task in range(job.tasks) if (estimate := said(job, task)) is not None]
+    found = [estimate for task in range(job.tasks) if (estimate := job.said(task)) is not None]
     return sum(found) // len(found) if len(found) == job.tasks else None
 
 

@@ -351,7 +351,7 @@ def _hindrances(driver: Driver, job: JobView) -> tuple[str, ...]:
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     """By the present estimate, if it was given or observed; the core's default estimate would tell nothing."""
     job = attempt.job
-    if job.kind is Kind.SERVICE or not job.is_estimated or attempt.tier is Tier.BACKGROUND:
+    if job.kind is Kind.SERVICE or not job.is_estimated(attempt.task) or attempt.tier is Tier.BACKGROUND:
         return None
     run_time = driver.core.state.time_said(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))

@@ -195,6 +195,10 @@ class JobSpec(_AnyJob):
         """What it costs to be late by so much (Chang16, equation 1)."""
         return cost_of(self.rate, self.shape, late)
 
+    def said(self, task: int) -> Duration | None:  # of a workflow each task has its own
+        """What its terms say of the run time of a task; None: nothing."""
+        return self.estimate
+
     @property
     def tasks(self) -> int:
         """How many tasks it has, >= 1."""
@@ -251,6 +255,11 @@ class Workflow(JobSpec):
     def tasks(self) -> int:
         """How many tasks it has."""
         return len(self.graph)
+
+    def said(self, task: int) -> Duration | None:
+        """What its terms say of the run time of a task; None: nothing, and a client has put in the default."""
+        own = self.graph[task].estimate
+        return None if self.estimate is None and own == ESTIMATE_DEFAULT else own
 
     def retries_of(self, task: int) -> int:
         """How often a task is tried again: as it says, or else its job."""

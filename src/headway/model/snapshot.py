@@ -392,12 +392,12 @@ class JobView:
         """Tasks that could start now but for the bound of its user."""
         return self.tasks - self.fresh + len(self.again)
 
-    @property
-    def is_estimated(self) -> bool:
-        """Whether its run times are known: it has an estimate, or a task of it has ended, or its tasks never end."""
-        if self.spec.estimate is not None or self.kind is SERVICE:
+    def is_estimated(self, task: int) -> bool:
+        """Whether a task's run time is known: its terms say it, or it never ends, or others of a bag have ended."""
+        spec = self.spec
+        if self.kind is SERVICE or spec.profile or spec.said(task) is not None:
             return True
-        return bool(self.graph or self.spec.profile or self.ended)
+        return not self.graph and self.ended > 0
 
     @property
     def may_lack_places(self) -> bool:

@@ -84,12 +84,12 @@ class _Prospects(Recorder):
         jobs = core.state.jobs.values()
         self._work_left = work_max
         self._noted = core.rounds
-        self._unsaid = {job.id for job in jobs if not job.is_estimated}
+        self._unsaid = {job.id for job in jobs if not job.graph and not job.is_estimated(0)}
         self._assumed: dict[JobId, None] = {}
         self._assumed_at_start: dict[JobId, tuple[JobId, ...]] = {}
         self._assumed_at_end: dict[JobId, tuple[JobId, ...]] = {}
         self._began: dict[Place, Instant] = {}
-        self._workflows = {job.id: job.graph for job in jobs if job.graph}
+        self._workflows = {job.id: job for job in jobs if job.graph}
         self._due = {job.id: (job.spec, job.due) for job in jobs}  # `change` may have set another than the spec's
         self._settled: dict[Place, tuple[Awaited, Slots]] = {}
         self._first: dict[int, Awaited] = {}
@@ -131,9 +131,10 @@ class _Prospects(Recorder):
         job, task = place
         keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and place in self._saving)
         left = Awaited(job, task, (), self._began.get(place), self._core.state.now)
-        if job in self._unsaid and keeps_work:
+        workflow = self._workflows.get(job)
+        if keeps_work and (job in self._unsaid if workflow is None else not workflow.is_estimated(task)):
             self._assumed[job] = None
-        if job in self._workflows:
+        if workflow is not None:
             self._settled[place] = left, run.slots
         if run.tier is Tier.FOREGROUND:
             for slot in numbers(run.slots):
@@ -145,8 +146,8 @@ class _Prospects(Recorder):
     def _before(self, launch: Launch) -> tuple[Awaited, ...]:
         """What the task waited for: tasks it comes after, and what ran on its slots first and last; ordered by end."""
         found: dict[Awaited, list[int]] = {}
-        plan = self._workflows.get(launch.job, ())
-        for task in plan[launch.task].after if plan else ():
+        workflow = self._workflows.get(launch.job)
+        for task in () if workflow is None else workflow.graph[launch.task].after:
             if (launch.job, task) in self._settled:
                 left, slots = self._settled[launch.job, task]
                 found[left] = list(numbers(slots))

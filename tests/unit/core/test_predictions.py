@@ -90,7 +90,7 @@ def test_a_job_without_an_estimate_counts_as_any_such_job_then() -> None:
     scheduler = Scheduler(registry.find, EASY, estimate_default=77)
     scheduler.handle(NodeJoined(0, node("n", slots=4)))
     submit(scheduler, 0, rigid(1, 4, None), predicted=10)
-    assert not scheduler.state.jobs[1].is_estimated, "users are told that nothing was said"
+    assert not scheduler.state.jobs[1].is_estimated(0), "users are told that nothing was said"
     submit(scheduler, 11, rigid(2, 4))
     assert expected_end(scheduler, 1) == 77
 

@@ -21,7 +21,7 @@ from headway.model.events import (
 )
 from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
 from headway.model.instant import SECOND
-from headway.model.job import PenaltyShape, Service, TaskSpec
+from headway.model.job import ESTIMATE_DEFAULT, PenaltyShape, Service, TaskSpec
 from headway.model.plan import Plan
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
@@ -137,6 +137,22 @@ class TestWithoutEstimates:
         assert (of(core, 1).end, of(core, 1).end_assumes) == (5 * SECOND, ())
         core = core_of("fcfs", NodeJoined(0, node("a", kind="old")), submitted(1, profile=(("old", 9 * SECOND),)))
         assert (of(core, 1).end, of(core, 1).end_assumes) == (9 * SECOND, ())
+
+    def test_of_a_workflow_those_count_that_still_run_and_have_none(self) -> None:
+        plan = (TaskSpec(ESTIMATE_DEFAULT), TaskSpec(3 * SECOND, after=(0,)))  # a client puts in the default
+        core = core_of("heft", ONE_SLOT, submitted(1, graph=plan), submitted(2, estimate=1))
+        found = of(core, 1)
+        assert (found.start, found.end) == (ESTIMATE_DEFAULT, ESTIMATE_DEFAULT + 3 * SECOND)
+        assert found.start_assumes == found.end_assumes == (1,)
+        core.handle(TaskEnded(8 * SECOND, 1, 0, 1))
+        found = of(core, 1)
+        assert (found.end, found.start_assumes, found.end_assumes) == (11 * SECOND, (), ())
+        assert not of(core, 2).end_assumes
+
+    def test_an_estimate_for_all_tasks_of_a_workflow_is_one_whatever_it_says(self) -> None:
+        plan = (TaskSpec(ESTIMATE_DEFAULT),)
+        core = core_of("heft", ONE_SLOT, submitted(1, graph=plan, estimate=600))
+        assert (of(core, 1).end, of(core, 1).end_assumes) == (ESTIMATE_DEFAULT, ())
 
 
 class TestFromTheMiddle:
