@@ -424,6 +424,10 @@ class TestWillItBeOnTime:
         assert unknown.status == 1
         assert unknown.out.startswith("No due date can be told: neither an estimate nor earlier jobs")
         assert "--only-if was given without a due date" in headway("submit", "--only-if", "0.5", "--", "true").err
+        for due in ((), ("--due", "5m")):
+            unused = headway("submit", *due, "--sure", "0.8", *words)
+            assert unused.status == 2
+            assert unused.err.startswith("Error: --sure was given without --due auto\nAdd --due auto; --only-if 0.8 ")
 
     @pytest.mark.parametrize("policy", ["edf", "priority", "tempo", "fcfs", "measy", "deadline"])
     def test_under_every_policy_it_is_said_what_is_waited_for_and_how_long(self, headway: Any, policy: str) -> None:
