@@ -22,6 +22,7 @@ from headway.cli.demo import NODES, SLOTS, SLOTS_SIMULATED, kill_node
 from headway.cli.main import INTERRUPTED, main
 from headway.errors import HeadwayError, NotTrusted, TaskFailed
 from headway.live.driver import FIRST_POLICY
+from headway.live.forecasts import STILL_MADE
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
 from headway.traces import processors_of
@@ -368,7 +369,7 @@ class TestWillItBeOnTime:
 
         def told() -> Ran | None:
             ran: Ran = headway(*words)
-            if "is still being reckoned" not in ran.err:
+            if STILL_MADE not in ran.err:
                 return ran
             headway("cancel", int(ran.out))
             return None
