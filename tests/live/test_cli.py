@@ -22,6 +22,7 @@ from headway.cli.demo import NODES, SLOTS, SLOTS_SIMULATED, kill_node
 from headway.cli.main import INTERRUPTED, main
 from headway.errors import HeadwayError, NotTrusted, TaskFailed
 from headway.live.driver import FIRST_POLICY
+from headway.live.forecasts import STILL_MADE
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
 from headway.traces import processors_of
@@ -368,7 +369,7 @@ class TestWillItBeOnTime:
 
         def told() -> Ran | None:
             ran: Ran = headway(*words)
-            if "is still being reckoned" not in ran.err:
+            if STILL_MADE not in ran.err:
                 return ran
             headway("cancel", int(ran.out))
             return None
@@ -424,6 +425,10 @@ class TestWillItBeOnTime:
         assert unknown.status == 1
         assert unknown.out.startswith("No due date can be told: neither an estimate nor earlier jobs")
         assert "--only-if was given without a due date" in headway("submit", "--only-if", "0.5", "--", "true").err
+        for due in ((), ("--due", "5m")):
+            unused = headway("submit", *due, "--sure", "0.8", *words)
+            assert unused.status == 2
+            assert unused.err.startswith("Error: --sure was given without --due auto\nAdd --due auto; --only-if 0.8 ")
 
     @pytest.mark.parametrize("policy", ["edf", "priority", "tempo", "fcfs", "measy", "deadline"])
     def test_under_every_policy_it_is_said_what_is_waited_for_and_how_long(self, headway: Any, policy: str) -> None:

@@ -157,7 +157,7 @@ PROBABILITY: Final = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 @click.command(cls=WithFiles, context_settings=AS_GIVEN)
 @terms_of_a_job
-@click.option("--sure", type=PROBABILITY, default=SURE, help=f"How surely --due auto is kept; default {SURE:g}.")
+@click.option("--sure", type=PROBABILITY, help=f"How surely --due auto is kept; default {SURE:g}.")
 @click.option(
     "--only-if",
     metavar="P",
@@ -171,13 +171,19 @@ PROBABILITY: Final = click.FloatRange(0, 1, min_open=True, max_open=True)
 )
 @as_json
 @asks_server
-def submit(reach: Reach, sure: float, only_if: float | None, wait: bool, as_json: bool, **options: Any) -> int:
+def submit(reach: Reach, sure: float | None, only_if: float | None, wait: bool, as_json: bool, **options: Any) -> int:
     """Submit a program as a job that runs in the current folder, or a workflow of programs.
 
     In the program's arguments, {i} is the number of the task, from 0. The job's id is printed at once. The job
     continues, whatever happens to this command.
     """
-    wish = Wish(sure if options["due"] == AUTO else None, only_if)
+    is_auto = options["due"] == AUTO
+    if sure is not None and not is_auto:
+        raise HeadwayError(
+            "--sure was given without --due auto",
+            f"Add --due auto; --only-if {sure:g} submits nothing unless the due date that you name is as sure.",
+        )
+    wish = Wish((SURE if sure is None else sure) if is_auto else None, only_if)
     if only_if is not None and options["due"] is None and options["workflow"] is None:
         raise HeadwayError("--only-if was given without a due date", "Add --due, or --due auto.")
     with job_of(options) as made, reach() as client:

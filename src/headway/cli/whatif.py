@@ -16,7 +16,7 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.metrics import to_json
 
 if TYPE_CHECKING:
-    from headway.core.record import StateRecord
+    from headway.foresight.present import Present
     from headway.foresight.whatif import Bounds, Side, WhatIf
     from headway.model.events import Event
 
@@ -131,7 +131,7 @@ def whatif(
             f"--policy {by_priority_instead(policy)} too.",
             err=True,
         )
-    changes, told = _events(wanted, now.state)
+    changes, told = _events(wanted, now)
     arrivals, within = _arrivals(wanted.load, now, folder)
     known = run_times_known(now)
     found = what_if(
@@ -159,7 +159,7 @@ def whatif(
         _apply(data, wanted, quiet=as_json)
 
 
-def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, int]]:
+def _events(wanted: Asked, now: Present) -> tuple[list[Event], dict[int, int]]:
     """What happens if the answer is yes; and the run times of jobs that come by it, in microseconds.
 
     Raises:
@@ -169,6 +169,7 @@ def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, i
     from headway.foresight.whatif import added
     from headway.model.events import JobChanged, NodeDrained, NodeJoined
 
+    state = now.state
     names = [node.spec.name for node in state.nodes]
     events: list[Event] = []
     for text in wanted.add:
@@ -193,7 +194,8 @@ def _events(wanted: Asked, state: StateRecord) -> tuple[list[Event], dict[int, i
     if wanted.submit is None:
         return events, {}
     held = sum(node.spec.slots for node in state.nodes)
-    jobs, times = added(Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False), state)
+    came = Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False)
+    jobs, times = added(came, state.now, max((*now.specs, *open_jobs), default=0))
     return [*events, *jobs], times
 
 
@@ -241,6 +243,7 @@ def _object(found: WhatIf, words: list[str], futures: int, seed: int, within: in
         jobs = [
             {
                 "job": job,
+                "name": found.specs[job].name,
                 "due": None if math.isnan(on_time) else found.due[job] / 1e6,
                 "on_time": None if math.isnan(on_time) else on_time,
                 "penalty": cost if math.isfinite(cost) else None,
@@ -308,6 +311,7 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
                 -abs(moved),
                 (
                     str(job),
+                    found.specs[job].name,
                     "" if math.isnan(found.then.on_time[place]) else _due(found.due[job] / 1e6 - at),
                     _chance(chance),
                     _chance(found.then.on_time[place]),
@@ -320,8 +324,8 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
     if not rows:
         return
     click.echo()
-    heads = ("job", "due", "on time now", "then", "ends in, now", "ends in, then")
-    print_table(heads, [row for _, row in rows[:ROWS]], right=("job", "on time now", "then"))
+    heads = ("job", "name", "due", "on time now", "then", "ends in, now", "ends in, then")
+    print_table(heads, [row for _, row in rows[:ROWS]], right=("job", "on time now", "then"), fold=("name",))
     if len(rows) > ROWS:
         click.echo(f"{len(rows) - ROWS:,} more jobs change less; --json has all.")
 

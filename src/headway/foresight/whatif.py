@@ -18,7 +18,7 @@ from headway.foresight.coming import Arrivals
 from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw_futures
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import AnyJob, JobId, JobSpec
+from headway.model.job import NAME_MAX, AnyJob, JobId, JobSpec
 from headway.model.snapshot import PolicySource
 from headway.model.workload import Workload
 from headway.sim.specs import specs
@@ -94,16 +94,19 @@ class WhatIf:
     guessed: tuple[JobId, ...] = ()
 
 
-def added(workload: Workload, state: StateRecord) -> tuple[list[JobSubmitted], dict[JobId, Duration]]:
+def added(workload: Workload, now: Instant, last: JobId) -> tuple[list[JobSubmitted], dict[JobId, Duration]]:
     """The jobs of a workload as if all came now, and how long their tasks run.
 
-    Due dates keep their distance from the release.
+    Due dates keep their distance from the release. Each job is named by its label.
+
+    Args:
+        last: the greatest id of a job so far, also of those that have ended; 0: there was none.
     """
-    first = max((job.spec.id for job in state.jobs), default=-1) + 1
+    first = last + 1
     events = []
-    for spec in specs(workload, first_id=first):
-        due = None if spec.due is None else state.now + spec.due - spec.release
-        events.append(JobSubmitted(state.now, replace(spec, release=state.now, due=due)))
+    for spec, label in zip(specs(workload, first_id=first), workload.label.tolist(), strict=True):
+        due = None if spec.due is None else now + spec.due - spec.release
+        events.append(JobSubmitted(now, replace(spec, release=now, due=due, name=str(label)[:NAME_MAX])))
     return events, {first + place: int(took) for place, took in enumerate(workload.runtime.tolist())}
 
 

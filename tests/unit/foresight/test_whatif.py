@@ -15,6 +15,7 @@ from headway.foresight.whatif import WhatIf, added, what_if
 from headway.live.store.past import PastJob
 from headway.model.events import JobChanged, NodeDrained, NodeJoined
 from headway.model.instant import SECOND
+from headway.model.job import NAME_MAX
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
 from headway.testing import job
@@ -75,7 +76,7 @@ def test_a_job_that_goes_first() -> None:
 
 def test_jobs_that_are_added_keep_the_distance_of_their_due_dates() -> None:
     state = three()
-    events, known = added(workload_of(release=[100], runtime=[7], estimate=[8], due=[150]), state)
+    events, known = added(workload_of(release=[100], runtime=[7], estimate=[8], due=[150]), state.now, 2)
     assert [(event.job.id, event.job.release, event.job.due) for event in events] == [(3, 4 * SECOND, 54 * SECOND)]
     assert known == {3: 7 * SECOND}
     found = what_if(
@@ -84,9 +85,19 @@ def test_jobs_that_are_added_keep_the_distance_of_their_due_dates() -> None:
     assert medians(found) == ([10, 30, 35], [10, 30, 35, 42])
 
 
+def test_jobs_that_are_added_have_the_names_of_their_file_and_no_id_of_a_job_that_was_there() -> None:
+    jobs = workload_of(release=[0, 0], runtime=[7, 8], label=["tonight", "x" * 2000], after={1: (0,)})
+    events, known = added(jobs, 0, 41)
+    assert [(event.job.id, event.job.name, event.job.after) for event in events] == [
+        (42, "tonight", ()),
+        (43, "x" * NAME_MAX, (42,)),
+    ]
+    assert known == {42: 7 * SECOND, 43: 8 * SECOND}
+
+
 def test_who_is_not_touched_by_a_change_has_the_same_bounds() -> None:
     state = three()
-    events, _ = added(workload_of(release=[0], runtime=[7]), state)
+    events, _ = added(workload_of(release=[0], runtime=[7]), state.now, 2)
     found = what_if(state, find, lambda job, task: Evenly(0, 60), changes=events, seed=3)
     assert found.now.end == found.then.end[:3]
     low, high = found.now.end[0].low, found.now.end[0].high
