@@ -509,6 +509,8 @@ class Round:
         for job in view.asked(view.waiting):
             if (reason := self._reason(job)) is not None:
                 plan.pass_over(job.id, reason)
+            elif job.kind is WORKFLOW and job.ready and all(wanted.job != job.id for wanted in plan.allocations):
+                plan.pass_over(job.id, Reason.NO_ROOM_NOW)  # its tasks are placed where slots are free
         return plan
 
     def _reason(self, job: JobView) -> Reason | None:

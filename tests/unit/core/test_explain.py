@@ -10,9 +10,10 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
+from headway.model.job import TaskSpec
 from headway.model.plan import Plan, Reason
 from headway.model.snapshot import Policy, Snapshot
-from headway.policies.registry import find
+from headway.policies.registry import BUILT_IN, find
 from headway.testing import job, node
 
 
@@ -66,6 +67,29 @@ def test_a_job_that_fits_the_cluster_but_not_what_can_be_dealt_now_waits_for_roo
         scheduler.handle(JobSubmitted(0, job(number, width=2, estimate=9)))
         scheduler.handle(Woke(0))
     assert scheduler.explain(2).reason is Reason.NO_ROOM_NOW
+
+
+FORMS = {
+    "bag": {"tasks": 3},
+    "rigid": {"width": 2},
+    "workflow": {"graph": (TaskSpec(5 * SECOND), TaskSpec(5 * SECOND, after=(0,)))},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "policy", [*(name for name in BUILT_IN if name != "sites"), "sites:top=rr,each=tempo", "sites:top=prefer"]
+)
+def test_no_policy_is_silent_about_a_job_that_waits(policy: str, form: str) -> None:
+    """Behind a bag that keeps all slots busy: whatever the policy wants with the job, it says so."""
+    for due in (None, 40, 4000):
+        scheduler = cluster(policy)
+        terms = {"estimate": 2, **FORMS[form]} | ({} if due is None else {"due": due})
+        scheduler.handle(JobSubmitted(0, job(1, tasks=6, estimate=60)))
+        scheduler.handle(Woke(0))
+        scheduler.handle(JobSubmitted(SECOND, job(2, **terms)))
+        scheduler.handle(Woke(SECOND))
+        assert scheduler.explain(2).reason is not Reason.NOT_CONSIDERED, due
 
 
 def test_a_job_the_policy_says_nothing_of_is_not_said_to_lack_room() -> None:
