@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-import headway
 from headway.engines.base import Assignment, Call
 from headway.engines.local.shared.frames import encode, launch_of
 from headway.engines.local.shared.terms import Terms
@@ -34,7 +32,9 @@ _MARGIN_MINUTES: Final = 2
 _MEMORY_MARGIN: Final = 128
 """MiB for the runner itself, beside a task with a limit of memory."""
 
-_PLACES: Final = tuple(dict.fromkeys(os.path.dirname(os.path.dirname(str(one.__file__))) for one in (headway, msgspec)))
+_PLACES: Final = tuple(
+    dict.fromkeys(str(place) for place in (Path(__file__).parents[3], Path(msgspec.__file__).parents[1]))
+)
 _BARE: Final = f"""import sys
 sys.path += {_PLACES!r}
 try:
