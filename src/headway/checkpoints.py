@@ -23,7 +23,7 @@ from headway.errors import HeadwayError
 CHECKPOINTS_KEPT: Final = 2
 """How many checkpoints of a task are kept: the last one, and the one before in case that is unreadable."""
 
-_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_NUMBER: Final = r"[1-9][0-9]{0,17}"
 _DRAFT: Final = ".draft"
 _PLAIN: Final = b"headway checkpoint\n"
 _BY_VALUE: Final = b"headway checkpoint python %d.%d\n" % sys.version_info[:2]
@@ -139,7 +139,7 @@ class Checkpoints:
         if not self._folder:
             self._folder = take_over(self._place, self._attempt)
         try:
-            numbers = sorted(int(name) for name in os.listdir(self._folder) if _NUMBER.fullmatch(name))
+            numbers = sorted(int(name) for name in os.listdir(self._folder) if re.fullmatch(_NUMBER, name))
         except (FileNotFoundError, NotADirectoryError):
             return []
         self._is_there = True

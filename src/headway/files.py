@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 KEPT_SCHEME: Final = "headway:"
 """How the URL of a file that the server keeps begins."""
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_UPLOAD = re.compile(r"headway:([0-9a-f]{64})(?:/([^/\0]+))?")
-_OUTPUT = re.compile(r"headway:([^/\0]*)")
+_SCHEME: Final = r"([A-Za-z][A-Za-z0-9+.-]*):"
+_UPLOAD: Final = r"headway:([0-9a-f]{64})(?:/([^/\0]+))?"
+_OUTPUT: Final = r"headway:([^/\0]*)"
 
 
 class File:
@@ -126,7 +126,7 @@ def _found(kind: type[File], url: str) -> File | Path:
 
 def scheme(url: str) -> str:
     """The word before the first colon, in lower case; empty for a path."""
-    match = _SCHEME.match(url)
+    match = re.match(_SCHEME, url)
     return match[1].lower() if match else ""
 
 
@@ -145,7 +145,7 @@ def local_path(url: str) -> str | None:
 
 def upload_of(url: str) -> tuple[str, str] | None:
     """Name (the SHA-256 of its bytes) and file name of a file that the server keeps; None for every other URL."""
-    match = _UPLOAD.fullmatch(url)
+    match = re.fullmatch(_UPLOAD, url)
     return match and (match[1], match[2] or "file")
 
 
@@ -161,8 +161,8 @@ def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
         return None if path.startswith("/") and "\0" not in path else "an absolute path, or a URL"
     if url.startswith(KEPT_SCHEME):
         if output:
-            return None if _OUTPUT.fullmatch(url) else f"{KEPT_SCHEME}NAME, a name without a slash"
-        return None if _UPLOAD.fullmatch(url) else f"{KEPT_SCHEME}SHA256, as Client.upload returns it"
+            return None if re.fullmatch(_OUTPUT, url) else f"{KEPT_SCHEME}NAME, a name without a slash"
+        return None if re.fullmatch(_UPLOAD, url) else f"{KEPT_SCHEME}SHA256, as Client.upload returns it"
     return _unknown(url) if known_here else None
 
 

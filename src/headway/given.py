@@ -19,7 +19,7 @@ TASK_SCHEME: Final = "task:"
 GIVEN_MAX: Final = 8 << 20
 """The most bytes that a task gets as results of others, pickled. They go through the server's loop in one piece."""
 
-_FILE: Final = re.compile(r"task:(\d{1,10})/([^\0]+)")
+_FILE: Final = r"task:(\d{1,10})/([^\0]+)"
 
 _results: ContextVar[Mapping[int, Any] | None] = ContextVar("results", default=None)
 
@@ -69,5 +69,5 @@ def task_file(task: int, name: str) -> str:
 
 def task_file_of(url: str) -> tuple[int, str] | None:
     """The number of a task and the name of a file that it gives; None for every other URL."""
-    match = _FILE.fullmatch(url)
+    match = re.fullmatch(_FILE, url)
     return match and (int(match[1]), match[2])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from headway.engines.base import Assignment, Call
@@ -16,6 +18,7 @@ from headway.engines.slurm.attempt import Attempt, Part
 from headway.engines.slurm.folder import Folder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
+from headway.engines.slurm.start import COMMANDS
 from headway.engines.slurm.written import Order
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
@@ -28,6 +31,21 @@ _MARGIN_MINUTES: Final = 2
 
 _MEMORY_MARGIN: Final = 128
 """MiB for the runner itself, beside a task with a limit of memory."""
+
+_PLACES: Final = tuple(
+    dict.fromkeys(str(place) for place in (Path(__file__).parents[3], Path(msgspec.__file__).parents[1]))
+)
+_BARE: Final = f"""import sys
+sys.path += {_PLACES!r}
+try:
+    from headway.engines.slurm import start
+except ImportError:
+    import site
+    site.main()
+    from headway.engines.slurm import start
+start.end()"""
+"""A program that starts a runner without looking through all that is installed beside this Python, where Headway is in
+the same place as here."""
 
 
 def cpus_of_slot(node: SlurmNode, settings: SlurmSettings) -> int:
@@ -96,8 +114,18 @@ class Job:
             *((f"--dependency=afterany:{self.after}",) if self.after else ()),
             *settings.options,
             str(self.folder.script),
-            *(settings.python, "-P", "-m", "headway.engines.slurm.start", str(folder)),
+            *(settings.python, "-P", *self._runner(), str(folder), *((COMMANDS,) if self._is_plain() else ())),
         )
+
+    def _is_plain(self) -> bool:
+        """Whether no member of the part is a function, which may use whatever is installed."""
+        return not any(isinstance(self.assignment.members[rank].work, Call) for rank in self.part.ranks)
+
+    def _runner(self) -> tuple[str, ...]:
+        """How Python starts a runner."""
+        if self._is_plain() and self.settings.python == sys.executable:
+            return ("-S", "-c", _BARE)
+        return ("-m", "headway.engines.slurm.start")
 
     def _as_account(self) -> Iterator[str]:
         """As whom Slurm runs it."""

@@ -11,20 +11,46 @@ import gc
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from headway.engines.local.agent.guard import watched
 
+COMMANDS: Final = "commands"
+"""The argument that says that no member of the part is a function."""
 
-def import_msgspec() -> None:
-    """Import msgspec without `typing_extensions`, of which it takes what this Python has by itself."""
-    hidden = "typing_extensions" not in sys.modules
-    if hidden:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+_STOOD_IN_FOR: Final = ("decimal", "msgspec.inspect", "textwrap", "uuid")
+"""What msgspec imports for values that a runner of commands does not have."""
+
+
+class _StandIn(type(sys)):  # type: ignore[misc]
+    """A module that has a class of any name."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = type(name, (), {"unknown": None})  # `uuid.SafeUUID` has it
+        setattr(self, name, made)
+        return made
+
+
+def import_msgspec(*, functions: bool) -> None:
+    """Import msgspec without `typing_extensions`, of which it takes what this Python has by itself.
+
+    Args:
+        functions: this process may run functions, which may use all of msgspec. Else it knows no numbers of `decimal`,
+            no UUIDs and no schemas.
+    """
+    absent: dict[str, Any] = {"typing_extensions": None}
+    if not functions:
+        import _datetime  # what msgspec needs of `datetime` is in C; the rest of that is the same in Python
+
+        absent |= {name: _StandIn(name) for name in _STOOD_IN_FOR} | {"datetime": _datetime}
+    absent = {name: stand_in for name, stand_in in absent.items() if name not in sys.modules}
+    sys.modules.update(absent)
     import msgspec  # noqa: F401
 
-    if hidden:
-        del sys.modules["typing_extensions"]
+    for name in absent:
+        del sys.modules[name]
 
 
 def main(arguments: list[str]) -> int:
@@ -32,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
     def serve() -> NoReturn:
         gc.disable()
-        import_msgspec()
+        import_msgspec(functions=COMMANDS not in arguments[1:])
         from headway.engines.slurm import runner
 
         gc.enable()
@@ -49,5 +75,10 @@ def main(arguments: list[str]) -> int:
     return 0 if watched(serve, ignored=(signal.SIGTERM,)) == 0 else 1
 
 
-if __name__ == "__main__":
+def end() -> NoReturn:
+    """Be the whole process."""
     os._exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    end()

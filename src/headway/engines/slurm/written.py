@@ -5,9 +5,8 @@ record has its length and its checksum in front. A record that is not whole has 
 system the parts of a file may come in any order.
 """
 
-from __future__ import annotations
+# Annotations are values here, not text: msgspec compiles the text of each field when it first needs a type.
 
-import hashlib
 import os
 import stat
 import time
@@ -16,6 +15,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import msgspec
+
+try:
+    from _sha2 import sha256  # that of hashlib, without OpenSSL, which takes longer to load than all else here
+except ImportError:
+    try:
+        from _sha256 import sha256  # before Python 3.12
+    except ImportError:
+        from hashlib import sha256
 
 from headway.engines.base import AttemptKey
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Terms
@@ -93,7 +100,7 @@ class Torn(Exception):
     """A file is not what was written there."""
 
 
-def write(path: Path, value: Any) -> None:
+def write(path: "Path", value: Any) -> None:
     """Write a value so that it is there whole or not at all, also after a crash of the machine.
 
     Raises:
@@ -103,7 +110,7 @@ def write(path: Path, value: Any) -> None:
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
+            file.write(sha256(body).digest() + body)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -113,7 +120,7 @@ def write(path: Path, value: Any) -> None:
         raise
 
 
-def _opened(path: Path | str) -> BinaryIO:
+def _opened(path: "Path | str") -> BinaryIO:
     """A plain file to be read. Another user may have put something else in its place: a link, or a pipe.
 
     Raises:
@@ -126,7 +133,7 @@ def _opened(path: Path | str) -> BinaryIO:
     return open(file, "rb")
 
 
-def end_of_text(path: Path | str, size: int) -> str:
+def end_of_text(path: "Path | str", size: int) -> str:
     """The last bytes of a plain file, as text.
 
     Raises:
@@ -137,7 +144,7 @@ def end_of_text(path: Path | str, size: int) -> str:
         return file.read(size).decode("utf-8", "replace")
 
 
-def read(path: Path | str, kind: type[T]) -> T:
+def read(path: "Path | str", kind: type[T]) -> T:
     """A value that was written.
 
     Raises:
@@ -147,7 +154,7 @@ def read(path: Path | str, kind: type[T]) -> T:
     with _opened(path) as file:
         whole = file.read()
     digest, body = whole[:_DIGEST], whole[_DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
+    if sha256(body).digest() != digest:
         raise Torn(f"{path} has been changed: its checksum is wrong")
     try:
         return msgspec.msgpack.decode(body, type=kind)
@@ -184,7 +191,7 @@ def append(fd: int, bodies: list[bytes]) -> None:
         time.sleep(_ROOM_AGAIN_SECONDS)
 
 
-def records(path: Path | str, offset: int) -> tuple[list[bytes], int]:
+def records(path: "Path | str", offset: int) -> tuple[list[bytes], int]:
     """The whole records from an offset on, and where the next one begins.
 
     Raises:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headway.engines.base import Assignment, Command, Member
+from headway.engines.base import Assignment, Call, Command, Function, Member
 from headway.engines.local.shared.frames import Launch
 from headway.engines.slurm.attempt import Attempt
 from headway.engines.slurm.folder import Folder
@@ -20,6 +23,7 @@ from headway.engines.slurm.written import Record, Seat
 from headway.model.instant import from_seconds
 from headway.model.tier import Tier
 
+COMMAND = Command(("true",))
 NODE = SlurmNode("n", Standing.READY, "idle", 16, 8, 64000, "")
 
 
@@ -27,7 +31,7 @@ def job(*slots: tuple[int, ...], **terms: Any) -> Job:
     """A job for a member on each of these slots of the same node."""
     settings = terms.pop("settings", SlurmSettings("main", python="/opt/python"))
     partition, node = terms.pop("partition", Partition("main", None)), terms.pop("node", NODE)
-    members = tuple(Member("n", some, Command(("true",))) for some in slots)
+    members = tuple(Member("n", some, COMMAND) for some in slots)
     attempt = Attempt(Record(1, 2, 3, tuple(Seat("n", some, 0) for some in slots), starts=False))
     folder = Folder(Path("/shared/hea%way"))
     folder.identity = "abc"
@@ -50,8 +54,28 @@ def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
         "--mem=8000M",
         "--time=UNLIMITED",
         "/shared/hea%way/run",
-        *("/opt/python", "-P", "-m", "headway.engines.slurm.start", folder),
+        *("/opt/python", "-P", "-m", "headway.engines.slurm.start", folder, "commands"),
     )
+
+
+def test_a_part_with_a_function_has_a_runner_for_functions() -> None:
+    members = (Member("n", (5,), COMMAND), Member("n", (6,), Call(Function.of(b"f"), b"a", "family")))
+    mixed = replace(job((5,), (6,)), assignment=Assignment(1, 2, 3, members))
+    assert mixed.words()[-3:] == ("-m", "headway.engines.slurm.start", "/shared/hea%way/attempts/1.2.3.0")
+
+
+def test_the_python_of_the_server_starts_a_runner_of_commands_without_looking_for_what_is_installed(
+    tmp_path: Path,
+) -> None:
+    *_, python, safely, bare, dash, program, folder, commands = job((5,), settings=SlurmSettings("main")).words()
+    assert (python, safely, bare, dash, commands) == (sys.executable, "-P", "-S", "-c", "commands")
+    words = [python, safely, bare, dash, program, str(tmp_path / "gone"), commands]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={})
+    assert "gone/part is not there" in done.stderr
+    places = re.sub(r"sys.path \+= .*", "sys.path += ('/nowhere',)", program)
+    done = subprocess.run([*words[:4], places, *words[5:]], capture_output=True, text=True, check=True, env={})
+    assert "gone/part is not there" in done.stderr, "Headway is elsewhere: then it is looked for"
+    assert folder == "/shared/hea%way/attempts/1.2.3.0"
 
 
 def test_a_job_may_wait_for_the_end_of_another_one() -> None:

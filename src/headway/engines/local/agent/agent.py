@@ -96,7 +96,7 @@ _STRANGERS_MAX = 8
 
 _SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
 _WANTED_MAX = 100_000
-_DIGEST = re.compile("[0-9a-f]{64}")
+_DIGEST = "[0-9a-f]{64}"
 _UNREADABLE_MAX = 8
 _DETAIL_MAX = 2000
 
@@ -606,7 +606,7 @@ class Agent:
             return
         try:
             if self.shelf is None:
-                if not _DIGEST.fullmatch(name):
+                if not re.fullmatch(_DIGEST, name):
                     raise FileNotFoundError(name)
                 file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             elif (found := self.shelf.open(name)) is not None:

@@ -6,7 +6,6 @@ that wrote it may still have it open. It checks everything: that it is a file, a
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -39,6 +38,8 @@ def bring_in(source: str, uploads: str, name: str) -> None:
     try:
         if not stat.S_ISREG(os.fstat(given).st_mode):
             raise FileTrouble("output cannot be kept: it is not a plain file")
+        import hashlib  # it loads OpenSSL, and few runs keep outputs
+
         digest = hashlib.sha256()
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copy:
             while chunk := os.read(given, _CHUNK):

@@ -9,14 +9,16 @@ is read only at intervals, so that dropping costs little.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.engines.base import TAIL_MAX, Output
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import Launch
+
+if TYPE_CHECKING:
+    import hashlib
 
 DROP_SECONDS: Final = 0.01
 """How often a stream over its limit is read."""
@@ -74,7 +76,7 @@ class Stream:
         self._size = self._written = 0
         self._tail.clear()
         self._lost, self._shown = "", False
-        self._digest = hashlib.sha256()
+        self._digest: hashlib._Hash | None = None
 
     @property
     def is_over(self) -> bool:
@@ -131,7 +133,9 @@ class Stream:
         if self._shown and not path:
             with suppress(OSError):  # there is none, or it has been given up
                 os.unlink(self._path)
-        found = Output(path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path else "", lost)
+        found = Output(
+            path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path and self._digest else "", lost
+        )
         self._forget()
         return found
 
@@ -165,10 +169,14 @@ class Stream:
         except OSError as error:
             self._lost = output.why_lost(error, _PLACE)
             return
+        import hashlib  # it loads OpenSSL, and few streams need a file
+
+        self._digest = hashlib.sha256()
         self._write(bytes(self._tail))
 
     def _write(self, part: bytes) -> None:
         """Write, or give the file up if the disk is full."""
+        assert self._digest is not None
         left = memoryview(part)
         try:
             while left:

@@ -4,7 +4,7 @@ A frame is the length of its body (four bytes, little-endian), then the body: Me
 The agent stands between driver and slot and passes on unread what it need not know (`Raw`).
 """
 
-from __future__ import annotations
+# Annotations are values here, not text: msgspec compiles the text of each field when it first needs a type.
 
 from collections import OrderedDict
 from typing import Any, Final, Generic, TypeVar
@@ -247,7 +247,7 @@ class Welcome(Frame, frozen=True, tag=11):
     guard: int
     slots: int
     standing: list[Standing]
-    ended: list[MemberEnded]
+    ended: "list[MemberEnded]"
     user: str = ""
 
 
@@ -455,7 +455,7 @@ def ending_of(ended: MemberEnded) -> Ending:
     return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr)
 
 
-def framed(*parts: Body) -> bytes:
+def framed(*parts: "Body") -> bytes:
     """A body, in one part or several, preceded by its length."""
     return b"".join((sum(map(len, parts)).to_bytes(4, "little"), *parts))
 

@@ -16,8 +16,8 @@ from headway.engines.local.shared.terms import Terms
 PIECE_MAX: Final = 1 << 20
 """Bytes of a piece: so many hold up an agent, or an event loop, for a millisecond or two."""
 
-_DIGEST: Final = re.compile("[0-9a-f]{64}")
-_OUTPUT: Final = re.compile(r"[0-9]{1,20}/[0-9]{1,20}\.[0-9]{1,20}(\.[0-9]{1,20})?\.(out|err)")
+_DIGEST: Final = "[0-9a-f]{64}"
+_OUTPUT: Final = r"[0-9]{1,20}/[0-9]{1,20}\.[0-9]{1,20}(\.[0-9]{1,20})?\.(out|err)"
 
 
 class Store(IntEnum):
@@ -35,7 +35,7 @@ class Store(IntEnum):
     CHECKPOINT = 2
 
 
-_CHECKPOINT: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,20}(/[0-9]{1,20}\.[0-9]{1,20})?)?")
+_CHECKPOINT: Final = r"[0-9]{1,20}(/[0-9]{1,20}(/[0-9]{1,20}\.[0-9]{1,20})?)?"
 _NAMES: Final = {Store.KEPT: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
 
 
@@ -53,7 +53,7 @@ def path_of(terms: Terms, store: Store, name: str) -> str:
     Raises:
         FileNotFoundError: none can have this name.
     """
-    if not _NAMES[store].fullmatch(name):
+    if not re.fullmatch(_NAMES[store], name):
         raise FileNotFoundError(name)
     folder = {Store.KEPT: terms.uploads, Store.OUTPUT: terms.kept, Store.CHECKPOINT: terms.checkpoints}[store]
     return os.path.join(folder, name)

@@ -6,7 +6,7 @@ folder, which only root can use. Where each task runs as the account of its job'
 own within that one.
 """
 
-from __future__ import annotations
+# Annotations are values here, not text: msgspec compiles the text of each field when it first needs a type.
 
 import errno
 import os
@@ -139,7 +139,7 @@ class Terms(msgspec.Struct, frozen=True):
         """Whether tasks run as others than this process does."""
         return self.owners or self.account is not None
 
-    def of(self, account: Account) -> Terms:
+    def of(self, account: Account) -> "Terms":
         """For what runs as one of several accounts."""
         ground = os.path.join(self.ground, str(account.uid))
         return msgspec.structs.replace(self, account=account, owners=False, ground=ground)
