@@ -10,7 +10,7 @@ from where it is, and read where it has arrived: nobody on its way copies it.
 # Annotations are values here, not text: msgspec compiles the text of each field when it first needs a type.
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -496,8 +496,10 @@ def led(*parts: Body) -> tuple[Body, ...]:
     return joined((sum(map(len, parts)).to_bytes(4, "little"), *parts))
 
 
-def joined(parts: Iterable[Body]) -> tuple[Body, ...]:
+def joined(parts: Sequence[Body]) -> tuple[Body, ...]:
     """The same bytes in fewer parts: neighbours are joined unless they are large."""
+    if max(map(len, parts), default=0) <= LARGE:
+        return (b"".join(parts),)
     found, small = list[Body](), list[Body]()
     for part in parts:
         if len(part) <= LARGE:
