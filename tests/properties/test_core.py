@@ -139,6 +139,14 @@ BESIDE_SERVICES = [
 ]
 """Top levels for services and batch jobs."""
 
+SITES_BESIDE = [
+    "services:top=dp,batch=measy,on=west,keeps=rigid,beside=sites:top=prefer",
+    "services:top=sf,batch=tempo,on=east,keeps=bag/workflow,beside=heft,kill=true",
+    "services:top=pp,batch=easy,on=west,keeps=bag,beside=measy",
+    "services:top=ahead,on=east,beside=tempo,per_instant=false",
+]
+"""Top levels where services have only some sites."""
+
 SITES = {"a": "east", "b": "west", "c": "east"}
 
 OUTCOMES = [*[Outcome.SUCCEEDED] * 6, *(outcome for outcome in Outcome if outcome is not Outcome.CANCELLED)]
@@ -532,7 +540,11 @@ class World:
         decided = self.scheduler.decided or Decision()
         for deal in [deal for part in (decided, *decided.then) for deal in part.deals if deal.job not in served]:
             job, pool = self.scheduler.state.jobs[deal.job], self.scheduler.state.pools[deal.pool]
-            nodes = [node.spec for node in pool.nodes.values() if not node.draining]
+            nodes = [  # of the site: what still runs on a slot of one may keep it from the pool
+                node.spec
+                for node in self.scheduler.state.nodes.values()
+                if (node.spec.site or "unnamed") == pool.name and not node.draining
+            ]
             if job.kind is Kind.WORKFLOW:
                 for task in job.graph:
                     held = any(spec.slots_for(task.cores) <= spec.slots for spec in nodes)
@@ -1234,6 +1246,50 @@ def test_what_must_hold_beside_services(policy: str) -> None:
     if policy.startswith("services"):
         seen = Counter(type(action) for world in worlds for actions in world.answers for action in actions)
         assert min(seen[Suspend], seen[Kill], seen[Launch]) > 5
+
+
+class Changing(World):
+    """One in which only Headway's own policies are chosen, mostly top levels, often one for two tiers."""
+
+    def choose(self) -> None:
+        tops = [*IN_SITES, *BESIDE_SERVICES, *SITES_BESIDE]
+        lists = [tops, tops, [*POLICIES, *PLANNERS, *PREFERRING], ["measy", "tempo"]]
+        self.feed(PolicyChosen(self.now, self.chance.choice(self.chance.choice(lists))))
+
+    def window(self) -> None:
+        """None has ended at the beginning."""
+        if self.now:
+            super().window()
+
+    def cancel_tasks(self) -> None:
+        """The books do not know that a service that has failed needs no instances any more."""
+
+    def nobody_waits_for_nothing(self, state: Pool) -> None:
+        """A pool whose slots are still on their way may have too few for any of its jobs."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", [*IN_SITES, *BESIDE_SERVICES, *SITES_BESIDE])
+def test_no_plan_is_refused_while_policies_and_nodes_change_under_what_runs(policy: str) -> None:
+    """Whatever runs where, on one tier or two, each top level finds it as it is, and all of it ends when it is calm."""
+    dealt = 0
+    for seed in range(6):
+        world = Changing(seed, policy, services=True, each=9)
+        try:
+            for name, site in SITES.items():
+                world.feed(NodeJoined(0, NodeSpec(name, slots=3, site=site, read_ahead=seed % 3)))
+            for _ in range(12):
+                for _ in range(6):
+                    world.step()
+                world.choose()
+            world.calm(BESIDE_SERVICES[seed % len(BESIDE_SERVICES)])
+            assert not world.scheduler.refusals, "a policy of Headway's own proposes what cannot be"
+        except Exception as failure:
+            failure.add_note(f"policy {policy}, seed {seed}")
+            raise
+        rounds = [part for decided in world.decisions if decided for part in (decided, *decided.then)]
+        dealt += sum(len(part.deals) for part in rounds)
+    assert dealt > 100, "jobs change their pool"
 
 
 @pytest.mark.long

@@ -249,8 +249,8 @@ class Parts:
                 ]
             )
 
-    def of(self, job: JobView, slots: Slots) -> tuple[str | None, Claim]:
-        """The pool of a batch job, and how it comes there; None: no pool can hold it.
+    def of(self, job: JobView, slots: Slots) -> str | None:
+        """The pool of a batch job; None: no pool can hold it.
 
         A job that runs within a part stays there if it is served there.
 
@@ -258,20 +258,22 @@ class Parts:
             slots: that it has.
         """
         if not self.sites:
-            return BATCH, Claim.FREE
+            return BATCH
         is_here, is_beside = slots & self.slots, slots & ~self.slots
         if slots and not (is_here and is_beside):
             found = self.sites[0] if is_here else self.sites[1]
             if job.kind in found.serves:
-                return found.name, Claim.FREE
+                return found.name
         holding = candidates(job, cores_of(job), self.sites if job.kind in self.kept else self.sites[::-1])
-        return (holding[0].name if holding else None), Claim.AFTER if slots else Claim.FREE
+        return holding[0].name if holding else None
 
 
 def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list[tuple[str, JobView]], list[JobView]]:
     """Deal what is in the first pool: each new service to a pool of its own, batch jobs to theirs.
 
-    Slots go along with what runs there; the others go to the batch jobs, or to the pool beside.
+    Slots go along with what runs there; the others go to the batch jobs, or to the pool beside. A job cannot always
+    go along at once: it may share a slot, on the other tier, with a job that goes elsewhere. Then it goes when what
+    runs of it has ended, as its slots do.
 
     Returns:
         The services and their pools, and the jobs that come to the pool of batch jobs.
@@ -295,15 +297,15 @@ def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list
             left &= ~going
             plan.lend(name, going, Claim.AFTER)
             border.let(going, name)
-            plan.deal(name, job.id, Claim.AFTER if slots & ~going else Claim.FREE)
+            plan.deal(name, job.id, Claim.AFTER)
             continue
-        pool, claim = parts.of(job, slots)
+        pool = parts.of(job, slots)
         if pool is None:
             plan.pass_over(job.id, Reason.NEVER_FITS)
             continue
         if pool == BATCH:
             new.append(job)
-        plan.deal(pool, job.id, claim)
+        plan.deal(pool, job.id, Claim.AFTER)
     if left or BATCH not in view.pools:
         plan.lend(BATCH, left, Claim.AFTER)
         border.let(left, BATCH)
@@ -568,7 +570,7 @@ class Services:
             return True
         room = count(border.goes_to[BATCH])
         for new in view.in_order(by_order):
-            if new.kind is Kind.SERVICE or (new.width > room and parts.of(new, all_slots(new))[0] == BATCH):
+            if new.kind is Kind.SERVICE or (new.width > room and parts.of(new, all_slots(new)) == BATCH):
                 return True
         return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 

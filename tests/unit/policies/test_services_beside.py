@@ -147,6 +147,23 @@ def test_what_runs_when_the_policy_is_chosen_goes_on_and_what_spans_both_parts_e
     assert slots(core) == {"batch": 6, "beside": 2}
 
 
+def test_what_shares_a_slot_with_a_job_that_goes_elsewhere_goes_when_it_has_ended() -> None:
+    core = Scheduler(registry.find, "measy")
+    core.handle(NodeJoined(0, node("private-1", slots=2, site="private")))
+    core.handle(NodeJoined(0, node("east-1", slots=2, site="east")))
+    front, behind = Rigid(1, width=2, estimate=SECOND), Rigid(2, width=4, estimate=SECOND)
+    fed(core, JobSubmitted(0, front), JobSubmitted(0, behind))
+    assert core.state.jobs[1].slots & core.state.jobs[2].slots, "on two tiers"
+    fed(core, PolicyChosen(1, POLICY))
+    assert core.state.jobs[1].goes_to == "batch"
+    fed(core, JobSubmitted(1, Rigid(3, width=1, estimate=SECOND)))
+    assert not core.state.jobs[3].attempts, "no slot has arrived yet"
+    fed(core, TaskEnded(2, 2, 0, 1, Outcome.SUCCEEDED), TaskEnded(2, 1, 0, 1, Outcome.SUCCEEDED))
+    assert slots(core) == {"batch": 2, "beside": 2}
+    assert core.state.jobs[3].attempts
+    assert not core.refusals
+
+
 def test_why_a_job_is_where_it_is() -> None:
     core = scheduler(POLICY, Rigid(1, width=2), Bag(2, tasks=2), Rigid(3, width=6), flow(4, cores=4), service(5))
     here = "the sites of the services (private)"

@@ -32,9 +32,9 @@ from headway.engines.dask.certified import look
 from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.started import Started
-from headway.engines.dask.station import ATTACH, END, Facts, Wanted, install
+from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, Facts, Wanted, install, message
 from headway.engines.local.driver.attached import AgentLine
-from headway.engines.local.shared.frames import VERSION, Welcome
+from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
 from headway.engines.remote.engine import RemoteEngine
 from headway.engines.remote.node import ATTACH_SECONDS, Opened, RemoteNode
 from headway.errors import EngineError, HeadwayError, NameTaken
@@ -48,7 +48,6 @@ _AT_ONCE: Final = 8
 """So many workers are attached at the same time."""
 
 _BACKLOG: Final = 4 << 20
-_MESSAGE_MAX: Final = 1 << 21
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 
 
@@ -447,7 +446,7 @@ class _CommTransport(asyncio.Transport):
         super().__init__()
         self._comm = comm
         self._line = line
-        self._queue: list[bytes] = []
+        self._queue: list[Body] = []
         self._size = 0
         self._more = asyncio.Event()
         self._less = asyncio.Event()
@@ -460,7 +459,7 @@ class _CommTransport(asyncio.Transport):
         """Send it, with what else waits."""
         if self._closed or not data:
             return
-        self._queue.append(bytes(data))
+        self._queue.append(data if isinstance(data, bytes) else memoryview(data).toreadonly())
         self._size += len(data)
         self._more.set()
         if self._size > _BACKLOG:
@@ -493,9 +492,10 @@ class _CommTransport(asyncio.Transport):
                 await self._more.wait()
                 self._more.clear()
                 queue, self._queue, self._size = self._queue, [], 0
-                data = memoryview(queue[0] if len(queue) == 1 else b"".join(queue))
-                for at in range(0, len(data), _MESSAGE_MAX):
-                    await self._comm.write(data[at : at + _MESSAGE_MAX])  # a view: what is large is not copied
+                for part in joined(queue):
+                    data = memoryview(part)
+                    for at in range(0, len(data), MESSAGE_MAX):
+                        await self._comm.write(message(data[at : at + MESSAGE_MAX]))
                 self._less.set()
         except OSError:
             self.abort()

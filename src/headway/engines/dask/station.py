@@ -27,10 +27,11 @@ from typing import Any, Final, cast
 import msgspec
 from distributed.comm.core import Comm, CommClosedError
 from distributed.core import Status
+from distributed.protocol.serialize import to_serialize
 
 from headway import __version__
 from headway.engines.local.driver.host import AgentHost, node_folder, secret_in
-from headway.engines.local.shared.frames import VERSION
+from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, VERSION, Body
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.terms import Terms
 
@@ -40,7 +41,8 @@ ATTACH: Final = "headway_attach"
 END: Final = "headway_end"
 """The operation that ends everything on the node."""
 
-_CHUNK: Final = 1 << 20
+MESSAGE_MAX: Final = 4 << 20
+"""So many bytes are sent as one message of Dask: the next are received while these go on."""
 _START_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 0.02
 _LETTING_GO_SECONDS: Final = 5.0
@@ -232,22 +234,28 @@ class Station:
         raise OSError(f"its agent does not start: {host.log_tail()}")
 
 
+def message(data: Body) -> object:
+    """Bytes as Dask sends them; many of them are not copied into the message."""
+    return to_serialize(memoryview(data)) if len(data) > LARGE else data
+
+
 class _TakenError(OSError):
     """Somebody else has the node."""
 
 
 async def _carry(comm: Comm, connected: socket.socket) -> None:
     """Carry bytes both ways until one side ends."""
-    reader, writer = await asyncio.open_unix_connection(sock=connected, limit=_CHUNK)
+    loop = asyncio.get_running_loop()
+    connected.setblocking(False)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
     async def to_agent() -> None:
         while True:
-            writer.write(await comm.read())
-            await writer.drain()
+            await loop.sock_sendall(connected, await comm.read())
 
     async def to_server() -> None:
-        while data := await reader.read(_CHUNK):
-            await comm.write(data)
+        while data := await loop.sock_recv(connected, MESSAGE_MAX):
+            await comm.write(message(data))
 
     ways = [asyncio.ensure_future(way()) for way in (to_agent, to_server)]
     try:
@@ -259,7 +267,6 @@ async def _carry(comm: Comm, connected: socket.socket) -> None:
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
-        writer.close()
 
 
 def _folder(wanted: str, cluster: str) -> Path:

@@ -18,7 +18,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw, structs
 
 from headway.engines.base import Assignment, AttemptKey, Ended, Ending, Files, Found, Output, Report
@@ -400,17 +399,17 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             await self._pull(node, key, message.rank, pull)
         stdout = await self._fetched(node, key, message.stdout)
         stderr = await self._fetched(node, key, message.stderr)
-        ending = message.ending
-        for name in named(_outputs(ending).outputs.values()):
+        ended = structs.replace(message, stdout=stdout, stderr=stderr)
+        for name in named(decode_ending(message.ending).outputs.values()):
             try:
                 await self._files.put(name, self._parts(node, Store.KEPT, name))
             except EngineError:
                 raise
             except (HeadwayError, FileNotFoundError) as error:
                 why = f"outputs cannot be kept: {error}"
-                ending = Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=isinstance(error, NoRoom))))
-                break
-        return structs.replace(message, ending=ending, stdout=stdout, stderr=stderr)
+                refused = Ending(Outcome.REFUSED, detail=why, outside=isinstance(error, NoRoom))
+                return structs.replace(ended, ending=Raw(encode(refused)), result=None)
+        return ended
 
     async def _fetched(self, node: RemoteNode, key: AttemptKey, output: Output | None) -> Output | None:
         """An output whose file is here; without a name if it cannot be kept.
@@ -446,28 +445,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         return structs.replace(output, name=str(path))
 
 
-class _Outputs(msgspec.Struct, frozen=True, array_like=True):
-    """The part of an `Ending` that says what it has put where; it is read without a copy of the result."""
-
-    outcome: msgspec.Raw
-    result: msgspec.Raw
-    detail: msgspec.Raw
-    exit_code: msgspec.Raw
-    stdout: msgspec.Raw
-    stderr: msgspec.Raw
-    seconds: float
-    cpu_seconds: float
-    outputs: dict[str, str]
-
-
-_outputs = msgspec.msgpack.Decoder(_Outputs).decode
-
-
 def _needs_fetching(message: MemberEnded) -> bool:
     """Whether a member wrote what does not come with its ending."""
     if any(output is not None and output.name for output in (message.stdout, message.stderr)):
         return True
-    outputs = _outputs(message.ending).outputs
+    outputs = decode_ending(message.ending).outputs
     return bool(outputs) and bool(named(outputs.values()))
 
 

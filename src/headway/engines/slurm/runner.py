@@ -27,6 +27,7 @@ from headway.engines.base import AttemptKey
 from headway.engines.local.agent.agent import Agent
 from headway.engines.local.shared.frames import (
     VERSION,
+    Body,
     Go,
     Hello,
     MemberEnded,
@@ -119,7 +120,7 @@ class Desk:
             os.eventfd_read(self._filled)
         return self._batches.popleft() if self._batches else []
 
-    def send(self, sent: bytes) -> None:
+    def send(self, sent: Body) -> None:
         """Take what the agent sends."""
         self._take([(self._decode(body), bytes(body)) for body in self._splitter.feed(sent)])
 

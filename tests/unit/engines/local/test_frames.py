@@ -9,9 +9,30 @@ from socket import socketpair
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
 
+from headway.engines.base import Ending
 from headway.engines.local.agent.run import Channel
-from headway.engines.local.shared.frames import LARGE, Body, Shelf, Splitter, framed
+from headway.engines.local.shared.frames import (
+    LARGE,
+    Body,
+    CallFrame,
+    Launch,
+    MemberEnded,
+    Shelf,
+    Splitter,
+    decode_call,
+    decode_to_slot,
+    encode,
+    encoded,
+    ending_of,
+    framed,
+    in_parts,
+    joined,
+    to_driver_decoder,
+)
+from headway.model.outcome import Outcome
 
 
 @given(st.lists(st.binary(max_size=20)), st.lists(st.integers(1, 12), min_size=1))
@@ -58,6 +79,43 @@ def test_what_does_not_fit_into_a_socket_is_sent_later_in_order() -> None:
         assert arrived == bodies
         assert waits.poll(0) == [], "nothing is left to send"
         channel.close()
+
+
+SIZES_OF_PARTS = (0, 1, LARGE, LARGE + 1, 1 << 16, 3 * LARGE)
+
+
+@pytest.mark.parametrize("size", SIZES_OF_PARTS)
+def test_arguments_and_results_arrive_however_large_they_are(size: int) -> None:
+    sent = Random(size).randbytes(size)
+    work = Raw(encode(CallFrame(1000, cwd="/")))
+    launch = Launch(7, 3, 2, 0, 1, (0,), None, None, "f", b"function", work, arguments=memoryview(sent))
+    (body,) = Splitter().feed(b"".join(in_parts(launch)))
+    arrived = decode_to_slot(body)
+    assert isinstance(arrived, Launch)
+    assert (arrived.arguments, arrived.pickled, decode_call(arrived.work).cwd) == (sent, b"function", "/")
+    assert encode(arrived) == b"".join(encoded(launch)) == encode(launch), "one form, in however many parts"
+    ended = MemberEnded(7, 3, 2, 0, 1, Raw(encode(Ending(Outcome.SUCCEEDED))), result=memoryview(sent))
+    (body,) = Splitter().feed(b"".join(in_parts(ended)))
+    told = to_driver_decoder().decode(body)
+    assert isinstance(told, MemberEnded)
+    assert ending_of(told) == Ending(Outcome.SUCCEEDED, sent)
+
+
+def test_what_is_large_is_sent_from_where_it_is() -> None:
+    sent = bytes(LARGE + 1)
+    ended = MemberEnded(7, 3, 2, 0, 1, Raw(encode(Ending(Outcome.SUCCEEDED))), result=memoryview(sent))
+    assert [part.obj is sent for part in in_parts(ended) if isinstance(part, memoryview)] == [True]
+    small = replace(ended, result=memoryview(sent)[:LARGE])
+    assert len(in_parts(small)) == 1 + (len(encode(small)) > LARGE)
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"bcd", bytes(LARGE), bytes(LARGE + 1)])))
+def test_small_neighbours_are_joined_and_large_parts_are_left_alone(parts: list[Body]) -> None:
+    found = joined(parts)
+    assert b"".join(found) == b"".join(parts)
+    large = [part for part in parts if len(part) > LARGE]
+    assert all(any(part is one for one in found) for part in large)
+    assert len(found) <= 2 * len(large) + 1
 
 
 class SmallShelf(Shelf[bytes]):

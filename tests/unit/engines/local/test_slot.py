@@ -116,7 +116,7 @@ def test_where_there_is_no_room_for_long_a_task_is_given_back_as_not_its_fault(
     assert (ending.outcome, ending.outside, len(said)) == (Outcome.REFUSED, True, 1)
     assert "No space left on device" in ending.detail
     assert ending.detail.endswith("there was no room for it for 0.2 s")
-    assert flaw(ending, cast(Launch, None), asked=False) is None, "its agent believes that"
+    assert flaw(ending, None, cast(Launch, None), asked=False) is None, "its agent believes that"
 
 
 def test_a_task_that_waits_for_room_on_the_disk_can_be_asked_to_leave(
@@ -139,8 +139,8 @@ def ran(tmp_path: Path, status: int, *, suspended: bool = False) -> tuple[Ending
     with ours:
         ours.settimeout(LIMIT)
         seal = new_seal()
-        suspend = to_slot(seal, encode(Suspend(1, 0, 1, 10.0))) if suspended else b""
-        ours.sendall(to_slot(seal, encode(launch)) + suspend)
+        suspend = to_slot(seal, encode(Suspend(1, 0, 1, 10.0))) if suspended else ()
+        ours.sendall(b"".join((*to_slot(seal, encode(launch)), *suspend)))
         parent = os.getpid()
         slot = os.fork()
         if slot == 0:

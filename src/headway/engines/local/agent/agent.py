@@ -77,7 +77,10 @@ from headway.engines.local.shared.frames import (
     Wanted,
     Welcome,
     encode,
+    encoded,
     frame,
+    in_parts,
+    joined,
     to_agent_decoder,
 )
 from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
@@ -172,7 +175,7 @@ class Agent:
         self.strangers: list[Line] = []
         self.decode = to_agent_decoder().decode
         self.functions: Shelf[bytes] = Shelf()
-        self.outbox: list[bytes] = []
+        self.outbox: list[Body] = []
 
         self.waiting: deque[Run] = deque()
         self.look_behind_at = math.inf
@@ -209,10 +212,10 @@ class Agent:
         if now - self.heard > self.terms.orphaned_after:
             self.stopping = True
         if self.outbox:
-            sent = b"".join(self.outbox)
-            self.outbox.clear()
-            if self.driver:
-                self.driver.send(sent)
+            outbox, self.outbox = self.outbox, []
+            for sent in joined(outbox):
+                if self.driver:
+                    self.driver.send(sent)
 
     def end(self) -> None:
         """End everything that runs below this process."""
@@ -468,7 +471,7 @@ class Agent:
         if place.account != launch.account or place.family not in (None, launch.family) or not self.fits(place, run):
             self.staff.exchange(place)  # it is another's, or must not meet what calls of another family left there
             return
-        body = run.body
+        body: tuple[Body, ...] = (run.body,)
         if launch.function:
             pickled: bytes | None = None
             if place.functions.get(launch.function) is None:
@@ -476,17 +479,18 @@ class Agent:
                 pickled = run.pickled
                 place.functions.put(launch.function, len(pickled), True)
             if pickled is not launch.pickled:
-                body = encode(msgspec.structs.replace(launch, pickled=pickled))
+                body = encoded(msgspec.structs.replace(launch, pickled=pickled))
         place.used = True
         place.family = launch.family
         place.keeps |= launch.alone
         assert place.channel is not None
         seal = new_seal()
         place.reader.begin(seal, size_max(launch))
-        place.channel.send(to_slot(seal, body, alone=launch.alone))
+        for part in to_slot(seal, *body, alone=launch.alone):
+            place.channel.send(part)
         for stream in place.streams:
             stream.begin(launch)
-        run.body = b""
+        run.lighten()
         run.since = time.monotonic()
         self.watch.begin(run)
         if not launch.fetches:
@@ -551,7 +555,8 @@ class Agent:
                 if not priorities.move((place.pid,), Tier.FOREGROUND):
                     place.priority = Tier.FOREGROUND
                 assert place.channel is not None
-                place.channel.send(to_slot(place.reader.seal, body))
+                for part in to_slot(place.reader.seal, body):
+                    place.channel.send(part)
                 if not run.launch.function:
                     for pid in tree(place.runner)[1:]:
                         send(pid, signal.SIGTERM)
@@ -627,7 +632,7 @@ class Agent:
         place = run.places[0]
         if place.channel is None or place.run is not run or run.verdict is not None:
             return
-        given = to_slot(place.reader.seal, encode(Given(no_room)))
+        (given,) = to_slot(place.reader.seal, encode(Given(no_room)))
         if file is None:
             place.channel.send(given)
         else:
@@ -655,7 +660,7 @@ class Agent:
             self.waiting.remove(run)
         self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
 
-    def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
+    def finish(self, run: Run, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
         """A run is over: tell the driver, and keep the end until it is acknowledged."""
         launch = run.launch
         runs = self.runs[run.key]
@@ -668,10 +673,10 @@ class Agent:
         if run.asked and not launch.function and self.watch.has_saved(run):
             self.outbox.append(frame(MemberSaved(*run.key, launch.rank)))
         self.watch.end(run)
-        written = self.staff.taken(run.places[0], wrote=wrote) if run.since is not None else ()
-        member = MemberEnded(*run.key, launch.rank, launch.width, ending, *written)
+        stdout, stderr = self.staff.taken(run.places[0], wrote=wrote) if run.since is not None else (None, None)
+        member = MemberEnded(*run.key, launch.rank, launch.width, ending, stdout, stderr, result)
         self.ended.setdefault(run.key, []).append(member)
-        self.outbox.append(frame(member))
+        self.outbox.extend(in_parts(member))
         if self.waiting:
             self.advance()
         self.staff.retire()

@@ -11,8 +11,10 @@ from collections import deque
 from contextlib import suppress
 from itertools import islice
 
+from msgspec import Raw, structs
+
 from headway.engines.local.agent.streams import Stream
-from headway.engines.local.shared.frames import Body, Launch, Shelf, Splitter
+from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
 from headway.engines.local.shared.terms import Account, Terms
@@ -23,6 +25,7 @@ _TICK_NS = 20_000_000
 """The clock of files advances with the kernel's ticks, so it is at most this much behind (nanoseconds)."""
 
 _CHUNK = 1 << 16
+_LARGE_CHUNK = 1 << 20
 _PARTS_MAX = 64
 """So many of the parts that wait are sent at once."""
 
@@ -39,6 +42,7 @@ class Channel:
 
     def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
         connected.setblocking(False)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self.socket = connected
         self.closed = False
         self.drained = False
@@ -47,11 +51,15 @@ class Channel:
         self._splitter = Splitter()
         epoll.register(connected, select.EPOLLIN)
 
-    def read(self) -> bytes:
-        """Bytes that have arrived."""
+    def read(self, missing: int = 0) -> bytes:
+        """Bytes that have arrived.
+
+        Args:
+            missing: so many are missing at least until something is complete.
+        """
         self.drained = False
         try:
-            chunk = self.socket.recv(_CHUNK)
+            chunk = self.socket.recv(_CHUNK if missing <= _CHUNK else _LARGE_CHUNK)
         except BlockingIOError:
             self.drained = True
             return b""
@@ -63,9 +71,9 @@ class Channel:
 
     def receive(self) -> list[Body]:
         """Bodies of frames that have arrived."""
-        return self._splitter.feed(self.read())
+        return self._splitter.feed(self.read(self._splitter.missing))
 
-    def send(self, sent: bytes) -> None:
+    def send(self, sent: Body) -> None:
         """Send, now or later. If the other side is gone, the reader notices it."""
         if not self._rest:
             try:
@@ -81,7 +89,7 @@ class Channel:
         else:
             self._rest.append(memoryview(sent))
 
-    def send_file(self, sent: bytes, file: int) -> None:
+    def send_file(self, sent: Body, file: int) -> None:
         """Send a descriptor with a few bytes; without it if there is no room just now."""
         if not self._rest:
             with suppress(OSError):  # the other side is gone, or is slow to receive
@@ -263,3 +271,10 @@ class Run:
         self.wanted = 0
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None
+
+    def lighten(self) -> None:
+        """It has been handed to its process: forget what only that needs."""
+        if len(self.body) > LARGE:  # the parts of its launch are views of it
+            work = Raw(bytes(memoryview(self.launch.work)))
+            self.launch = structs.replace(self.launch, work=work, pickled=None, arguments=None)
+        self.body = b""

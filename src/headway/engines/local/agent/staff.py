@@ -75,7 +75,7 @@ class StaffOwner(Protocol):
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing."""
 
-    def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
+    def finish(self, run: Run, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
         """A run is over; `wrote`: it may have written something that is still unread."""
 
 
@@ -254,7 +254,7 @@ class Staff:
         if mask & select.EPOLLOUT:
             channel.resume()
         try:
-            for is_now, body in place.reader.feed(channel.read()):
+            for is_now, body in place.reader.feed(channel.read(place.reader.missing)):
                 self._hear(place, is_now, body)
             if place.reader.broken:
                 raise Forged(FOREIGN)
@@ -279,14 +279,14 @@ class Staff:
             self._owner.on_said(run, said)
         else:
             assert ending is not None
-            if wrong := flaw(ending, run.launch, asked=run.asked):
+            if wrong := flaw(ending, said.result, run.launch, asked=run.asked):
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if run.launch.alone and not said.spent:  # the process that had the call ends by itself
                 self._await_next(place)
             if place.terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
                 self._bring_in(run, names, said)
             else:
-                self._finish(run, said.ending, said)
+                self._finish(run, said)
 
     def _await_next(self, place: Place) -> None:
         """The child of a place's process that had a call ends now, and another one follows."""
@@ -369,22 +369,21 @@ class Staff:
         """Outputs were brought in, or could not be."""
         if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and ends
             return
-        ending = said.ending
         if os.waitstatus_to_exitcode(status) == _NO_ROOM_STATUS:
             why = f"outputs cannot be kept: there was no room on the disk for {ROOM_SECONDS:g} s"
-            ending = Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=True)))
+            said = Done(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=True))), said.wrote)
         elif status != 0:
             why = (
                 "outputs cannot be kept: they were changed while they were put, or are not readable; see the node's log"
             )
-            ending = Raw(encode(Ending(Outcome.REFUSED, detail=why)))
-        self._finish(run, ending, said)
+            said = Done(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why))), said.wrote)
+        self._finish(run, said)
 
-    def _finish(self, run: Run, ending: Raw, said: Done) -> None:
+    def _finish(self, run: Run, said: Done) -> None:
         """A run is over, and with it its process if something of the run remains there."""
         if said.spent:
             self.replace(run.places[0])
-        self._owner.finish(run, ending, wrote=said.wrote)
+        self._owner.finish(run, said.ending, wrote=said.wrote, result=said.result)
 
     def _run_in(self, place: Place) -> Run | None:
         """The run that the process of a place has."""
@@ -484,14 +483,14 @@ class Staff:
         assert channel is not None
         channel.drained = False
         while not (channel.closed or channel.drained):  # it may have finished just before
-            for is_now, body in place.reader.feed(channel.read()):
+            for is_now, body in place.reader.feed(channel.read(place.reader.missing)):
                 run = self._run_in(place)
                 with contextlib.suppress(Forged):  # the run itself wrote that; the end of its process counts
                     said, ending = read(body)
                     if run is None or not is_now or not isinstance(said, Done) or ending is None:
                         continue
-                    if not flaw(ending, run.launch, asked=run.asked):
-                        self._owner.finish(run, said.ending)
+                    if not flaw(ending, said.result, run.launch, asked=run.asked):
+                        self._owner.finish(run, said.ending, result=said.result)
         well = place.used or place.dying
         run = self._run_in(place)
         place.dying = True

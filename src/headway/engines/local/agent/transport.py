@@ -32,7 +32,7 @@ class Line(Protocol):
         """Bodies of frames that have arrived."""
         ...
 
-    def send(self, sent: bytes) -> None:
+    def send(self, sent: Body) -> None:
         """Send frames, now or later. If the other side is gone, `closed` says so after the next `receive`."""
         ...
 

@@ -12,6 +12,7 @@ from headway.engines.base import AttemptKey
 from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
+    Body,
     Hello,
     Limited,
     MemberEnded,
@@ -32,6 +33,7 @@ from headway.engines.local.shared.frames import (
     Welcome,
     decode_ending,
     frame,
+    joined,
     to_driver_decoder,
 )
 from headway.errors import NameTaken
@@ -109,7 +111,7 @@ class AgentNode(ABC):
         self.uploads = uploads
         self.line: AgentLine | None = None
         self._loop = asyncio.get_running_loop()
-        self._outbox: list[bytes] = []
+        self._outbox: list[Body] = []
         self._acknowledged: list[AttemptKey] = []
         self._flushing = False
         self._why = ""
@@ -168,9 +170,9 @@ class AgentNode(ABC):
         if self.line:
             self.line.transport.abort()
 
-    def send(self, sent: bytes) -> None:
-        """Send a frame, together with all others of this turn of the loop."""
-        self._outbox.append(sent)
+    def send(self, *sent: Body) -> None:
+        """Send a frame, in one part or several, together with all others of this turn of the loop."""
+        self._outbox.extend(sent)
         self._flush_soon()
 
     def acknowledge(self, key: AttemptKey) -> None:
@@ -188,7 +190,8 @@ class AgentNode(ABC):
         if self.up and self.line:
             if self._acknowledged:
                 self._outbox.append(frame(Acknowledge(self._acknowledged)))
-            self.line.transport.write(b"".join(self._outbox))
+            for sent in joined(self._outbox):
+                self.line.transport.write(sent)
         self._acknowledged.clear()
         self._outbox.clear()
 
@@ -209,7 +212,7 @@ class AgentLine(asyncio.Protocol):
         """It begins."""
         self.transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Body) -> None:
         """Handle what the agent says."""
         if self.welcome.cancelled():  # nothing waits for the answer any more: the server ends, or it came too late
             self.transport.abort()

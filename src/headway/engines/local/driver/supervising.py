@@ -53,6 +53,7 @@ from headway.engines.local.shared.frames import (
     Welcome,
     ending_of,
     frame,
+    in_parts,
     launch_of,
 )
 from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
@@ -289,7 +290,7 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
             if node.functions.get(function.name) is None:
                 pickled = function.pickled
                 node.functions.put(function.name, len(pickled), True)
-        node.send(frame(launch_of(assignment, rank, pickled, node.uploads, self._processors(member))))
+        node.send(*in_parts(launch_of(assignment, rank, pickled, node.uploads, self._processors(member))))
 
     def _processors(self, member: Member) -> tuple[int, ...]:
         """The only processors of its node that a member may use; none: any."""

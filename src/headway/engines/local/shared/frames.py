@@ -2,11 +2,15 @@
 
 A frame is the length of its body (four bytes, little-endian), then the body: MessagePack of one of the types below.
 The agent stands between driver and slot and passes on unread what it need not know (`Raw`).
+
+What may be large, the arguments of a call and its result, is the last field of its message (`encoded`). So it is sent
+from where it is, and read where it has arrived: nobody on its way copies it.
 """
 
 # Annotations are values here, not text: msgspec compiles the text of each field when it first needs a type.
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -17,8 +21,19 @@ from headway.engines.local.shared.stores import Store
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 10
+VERSION = 11
 """Version of these frames. A driver does not talk to an agent of another version."""
+
+
+Body = bytes | memoryview
+"""Of a frame, or a part of it."""
+
+LARGE: Final = 1 << 17
+"""The body of a longer frame is not copied."""
+
+
+SEND_BUFFER: Final = 4 << 20
+"""So many bytes may wait in a socket, if the system allows it: fewer and longer turns for what is large."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +69,7 @@ class Launch(Frame, frozen=True, tag=2):
         family: of the call, see `headway.engines.base.Call`; None for a command.
         alone: see `headway.engines.base.Call`.
         account: see `headway.engines.base.Assignment`.
+        arguments: of a call, see `headway.engines.base.Call`; None for a command.
     """
 
     job: int
@@ -74,12 +90,12 @@ class Launch(Frame, frozen=True, tag=2):
     family: str | None = None
     alone: bool = False
     account: str = ""
+    arguments: memoryview | None = None
 
 
 class CallFrame(Frame, frozen=True):
-    """Arguments of a call: see `headway.engines.base.Call`."""
+    """A call without its function and its arguments: see `headway.engines.base.Call`."""
 
-    arguments: bytes
     result_max: int
     paths: tuple[str, ...] = ()
     cwd: str = ""
@@ -273,8 +289,9 @@ class MemberEnded(Frame, frozen=True, tag=14):
     """Agent to driver: a member has ended.
 
     Attributes:
-        ending: an `Ending` from the process of the slot, without the output that the engine has kept.
+        ending: an `Ending` from the process of the slot, without its result and the output that the engine has kept.
         stdout, stderr: that output; None if there is none.
+        result: see `Ending`.
     """
 
     job: int
@@ -285,6 +302,7 @@ class MemberEnded(Frame, frozen=True, tag=14):
     ending: Raw
     stdout: Output | None = None
     stderr: Output | None = None
+    result: memoryview | None = None
 
 
 class Pong(Frame, frozen=True, tag=15):
@@ -382,12 +400,15 @@ class Done(Frame, frozen=True, tag=22):
 
     Attributes:
         spent: something of it remains in the slot's process or below it, so the process must be replaced.
+        ending: an `Ending` without its result.
         wrote: there is output in the pipes that the agent may not have read yet.
+        result: see `Ending`.
     """
 
     spent: bool
     ending: Raw
     wrote: bool = True
+    result: memoryview | None = None
 
 
 class Saved(Frame, frozen=True, tag=23):
@@ -447,12 +468,50 @@ def to_driver_decoder() -> msgspec.msgpack.Decoder[ToDriver]:
 
 
 def ending_of(ended: MemberEnded) -> Ending:
-    """How a member has ended, with the output that the engine has kept."""
+    """How a member has ended, with its result and the output that the engine has kept."""
     ending = decode_ending(ended.ending)
-    if ended.stdout is None and ended.stderr is None:
+    if ended.stdout is None and ended.stderr is None and ended.result is None:
         return ending
     stdout, stderr = ended.stdout or ending.stdout, ended.stderr or ending.stderr
-    return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr)
+    result = ending.result if ended.result is None else bytes(ended.result)
+    return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr, result=result)
+
+
+def encoded(message: Launch | Done | MemberEnded) -> tuple[Body, ...]:
+    """The body of the frame of a message, in one part, or in two if its last field is large: that is not copied."""
+    name, last = ("arguments", message.arguments) if isinstance(message, Launch) else ("result", message.result)
+    if last is None or len(last) <= LARGE:
+        return (encode(message),)
+    before = encode(msgspec.structs.replace(message, **{name: None}))
+    return before[: -len(_NONE)] + _BYTES + len(last).to_bytes(4, "big"), last
+
+
+def in_parts(message: Launch | MemberEnded) -> tuple[Body, ...]:
+    """A message as it is sent, in one part or two."""
+    return led(*encoded(message))
+
+
+def led(*parts: Body) -> tuple[Body, ...]:
+    """The parts of a body, preceded by its length; joined unless they are large."""
+    return joined((sum(map(len, parts)).to_bytes(4, "little"), *parts))
+
+
+def joined(parts: Sequence[Body]) -> tuple[Body, ...]:
+    """The same bytes in fewer parts: neighbours are joined unless they are large."""
+    if max(map(len, parts), default=0) <= LARGE:
+        return (b"".join(parts),)
+    found, small = list[Body](), list[Body]()
+    for part in parts:
+        if len(part) <= LARGE:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
+    return tuple(found)
 
 
 def framed(*parts: "Body") -> bytes:
@@ -477,11 +536,12 @@ def launch_of(
     """
     member, limit = assignment.members[rank], assignment.time_limit
     work = member.work
-    family, alone = None, False
+    family, alone, arguments = None, False, None
     if isinstance(work, Call):
         family, alone = work.family, work.alone
         where = (work.paths, work.cwd, work.anywhere, work.env, work.results, work.files)
-        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, *where))
+        name, raw = work.function.name, encode(CallFrame(assignment.result_max, *where))
+        arguments = memoryview(work.arguments)
     else:
         paths = (work.stdin, work.stdout, work.stderr)
         name, raw = "", encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
@@ -502,14 +562,13 @@ def launch_of(
         family,
         alone,
         assignment.account,
+        arguments,
     )
 
 
-Body = bytes | memoryview
-"""Of a frame."""
-
-LARGE: Final = 1 << 17
-"""The body of a longer frame is not copied."""
+_NONE: Final = encode(None)
+_BYTES: Final = b"\xc6"
+"""Begins bytes in MessagePack; their number follows in four bytes, then they themselves."""
 
 
 class Splitter:
@@ -526,7 +585,12 @@ class Splitter:
         """Whether nothing of a frame waits for its rest."""
         return not self._rest
 
-    def feed(self, chunk: bytes) -> list[Body]:
+    @property
+    def missing(self) -> int:
+        """So many bytes are missing at least until something is complete."""
+        return self._wanted - len(self._rest)
+
+    def feed(self, chunk: Body) -> list[Body]:
         """The bodies that are complete now, in order. A large one is not copied: it is a view of what has arrived."""
         bodies: list[Body] = []
         if self._rest:

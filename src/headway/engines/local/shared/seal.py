@@ -23,10 +23,13 @@ from headway.engines.local.shared.frames import (
     Done,
     FromSlot,
     Launch,
+    decode_call,
     decode_ending,
     decode_from_slot,
     encode,
-    framed,
+    encoded,
+    joined,
+    led,
 )
 from headway.model.outcome import Outcome
 
@@ -60,26 +63,16 @@ _MAY_BE_OUTSIDE: Final = frozenset({Outcome.SIGNALLED, Outcome.REFUSED, Outcome.
 """Those that need not be the task's own doing."""
 
 
-class _Limits(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a `CallFrame` that limits what may come back; it is read without unpacking the arguments."""
-
-    arguments: msgspec.Raw
-    result_max: int
-
-
-_limits = msgspec.msgpack.Decoder(_Limits).decode
-
-
 def new_seal() -> bytes:
     """The seal of a launch."""
     return os.urandom(SEAL_SIZE)
 
 
-def to_slot(seal: bytes, body: Body, *, alone: bool = False) -> bytes:
+def to_slot(seal: bytes, *body: Body, alone: bool = False) -> tuple[Body, ...]:
     """What an agent sends to a slot's process: the seal to answer under, whether it is the launch of a call that is
-    `Launch.alone`, then a body.
+    `Launch.alone`, then a body; in parts, of which none that is large was copied.
     """
-    return framed(seal, _ALONE if alone else _OTHERS, body)
+    return led(seal, _ALONE if alone else _OTHERS, *body)
 
 
 def opened(received: Body) -> tuple[bytes, Body]:
@@ -94,13 +87,23 @@ def is_alone(head: bytes) -> bool:
 
 def sealed(seal: bytes, message: Any) -> bytes:
     """A message of a slot's process as it is sent."""
-    encoded = encode(message)
-    return b"".join((seal, len(encoded).to_bytes(4, "little"), encoded))
+    body = encode(message)
+    return b"".join((seal, len(body).to_bytes(4, "little"), body))
+
+
+def sealed_end(seal: bytes, done: Done) -> tuple[Body, ...]:
+    """The end of a run as it is sent, in parts: a large result is not copied."""
+    body = encoded(done)
+    return joined((seal, sum(map(len, body)).to_bytes(4, "little"), *body))
 
 
 def size_max(launch: Launch) -> int:
     """The most bytes that a frame about this run may have."""
-    return _SLACK + (_limits(launch.work).result_max if launch.function else 0)
+    return _SLACK + _result_max(launch)
+
+
+def _result_max(launch: Launch) -> int:
+    return decode_call(launch.work).result_max if launch.function else 0
 
 
 class Reader:
@@ -111,14 +114,16 @@ class Reader:
         last: of the launch before. What it left running may still send, which is not a forgery.
         size_max: the most bytes that a frame may have.
         broken: something else came. The rest is not read.
+        missing: so many bytes are missing at least until something is complete.
     """
 
-    __slots__ = ("_rest", "broken", "last", "seal", "size_max")
+    __slots__ = ("_rest", "broken", "last", "missing", "seal", "size_max")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self.seal = self.last = b""
         self.size_max = _SLACK
+        self.missing = _HEAD
         self.broken = False
 
     def begin(self, seal: bytes, size_max: int) -> None:
@@ -138,12 +143,14 @@ class Reader:
                 self.broken = True
                 break
             if len(rest) - at < _HEAD:
+                self.missing = _HEAD
                 break
             size = int.from_bytes(rest[at + SEAL_SIZE : at + _HEAD], "little")
             if size > self.size_max:
                 self.broken = True
                 break
             if len(rest) - at - _HEAD < size:
+                self.missing = size + _HEAD + at - len(rest)
                 break
             body: Body
             if size > LARGE and not at:  # it is not copied: what has arrived is its own from now on
@@ -179,10 +186,11 @@ def read(body: Body) -> tuple[FromSlot, Ending | None]:
         raise Forged(FOREIGN) from error
 
 
-def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
+def flaw(ending: Ending, result: memoryview | None, launch: Launch, *, asked: bool) -> str | None:
     """What in an ending cannot be true of this run, as `field is value`; None: nothing.
 
     Args:
+        result: that comes with it.
         asked: whether it was asked to save and end.
     """
     if ending.outcome not in _OF_A_SLOT or (ending.outcome is Outcome.KILLED and not asked):
@@ -196,8 +204,10 @@ def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
         return "exit_code is out of range"
     if len(ending.detail) > _DETAIL_MAX:
         return f"detail has {len(ending.detail)} characters"
-    if ending.result is not None and len(ending.result) > (_limits(launch.work).result_max if launch.function else 0):
-        return f"result has {len(ending.result)} bytes"
+    if ending.result is not None:
+        return "result is in it"
+    if result is not None and len(result) > _result_max(launch):
+        return f"result has {len(result)} bytes"
     for stream, suffix in zip((ending.stdout, ending.stderr), output.SUFFIXES, strict=True):
         if stream is not None and not _is_its_own(stream):
             return f"std{suffix} is not its own"

@@ -34,6 +34,7 @@ from headway.engines.base import OUTSIDE, Ending
 from headway.engines.local.shared import checkpoints as places
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
+    SEND_BUFFER,
     CallFrame,
     CommandFrame,
     Done,
@@ -56,7 +57,7 @@ from headway.engines.local.shared.processes import (
     flush_c_streams,
     kill_trees,
 )
-from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed
+from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed, sealed_end
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, NoRoomForFiles, Terms
 from headway.errors import FileTrouble
 from headway.files import answering
@@ -72,11 +73,13 @@ DETAIL_MAX = 1 << 16
 """Characters of a traceback that are sent; a longer one is cut in the middle."""
 
 _CHUNK = 1 << 16
+_LARGE_CHUNK = 1 << 20
 _FILES_USUAL = 1024
 _FROM_THE_END = 24
 _NOTHING_GIVEN = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
-_NOTHING: Final = encode(CallFrame(pickle.dumps(((), {})), 0))
+_NO_ARGUMENTS: Final = memoryview(pickle.dumps(((), {})))
+_NOTHING: Final = encode(CallFrame(0))
 _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
 """Why a program cannot be started when the machine, or its user, has too many processes or open files."""
 _DETAIL_OF_ROOM: Final = 1000
@@ -149,7 +152,9 @@ def _out_of_the_way(channel: socket.socket) -> socket.socket:
     most = _FILES_USUAL if most == resource.RLIM_INFINITY else min(most, _FILES_USUAL)
     moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(3, most - _FROM_THE_END))
     channel.close()
-    return socket.socket(fileno=moved)
+    found = socket.socket(fileno=moved)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return found
 
 
 def scratch(stem: str) -> str:
@@ -225,7 +230,7 @@ class _Slot:
         may_keep = self.keeping.fileno() >= 0 and self.splitter.is_empty
         if may_keep and is_alone(self.channel.recv(ALONE_HEAD, socket.MSG_PEEK)):
             self.keep()
-        return self.channel.recv(_CHUNK)
+        return self.channel.recv(_CHUNK if self.splitter.missing <= _CHUNK else _LARGE_CHUNK)
 
     def keep(self) -> None:
         """Run nothing here: keep a clean child ready, and another one when that has ended. Returns in each of them.
@@ -265,9 +270,23 @@ class _Slot:
 
         A forked process copies each page of memory when it first writes to it, and looks up those of libraries again.
         """
-        launch = Launch(0, 0, 0, 0, 1, (0,), None, None, "rehearsal", rehearsal(), Raw(_NOTHING), alone=True)
+        launch = Launch(
+            0,
+            0,
+            0,
+            0,
+            1,
+            (0,),
+            None,
+            None,
+            "rehearsal",
+            rehearsal(),
+            Raw(_NOTHING),
+            alone=True,
+            arguments=_NO_ARGUMENTS,
+        )
         ending = self.call(launch, decode_call(launch.work), None)
-        sealed(self.teller.seal, Done(self.has_children(), Raw(encode(ending)), _is_pending(1) or _is_pending(2)))
+        sealed_end(self.teller.seal, _done(ending, self.has_children(), _is_pending(1) or _is_pending(2)))
         self.functions = Shelf()
 
     def run(self, launch: Launch) -> None:
@@ -290,8 +309,9 @@ class _Slot:
         if ending.outside and ending.outcome is not Outcome.SIGNALLED and self.teller.asked():
             ending = Ending(Outcome.KILLED, detail=LEFT)
         spent = self.spent or self.has_children() or (launch.alone and not self.is_kept)
-        done = Done(spent, Raw(encode(ending)), spent or _is_pending(1) or _is_pending(2))
-        self.channel.sendall(sealed(self.teller.seal, done))
+        done = _done(ending, spent, spent or _is_pending(1) or _is_pending(2))
+        for part in sealed_end(self.teller.seal, done):
+            self.channel.sendall(part)
 
     def files(self, launch: Launch) -> AttemptFiles:
         """The files that a member names."""
@@ -401,7 +421,8 @@ class _Slot:
             self.import_from(call.paths)
         before = {name: os.environ.get(name) for name in call.env}
         os.environ.update(call.env)
-        loaded = _placed(call) or _loaded(function, call, files)
+        assert launch.arguments is not None, "only commands have none"
+        loaded = _placed(call) or _loaded(function, launch.arguments, call, files)
         wall, cpu, outside = time.perf_counter(), time.process_time(), False
         if isinstance(loaded, str):
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
@@ -532,6 +553,12 @@ class _Slot:
         if left:  # ended by itself or not, its folder has what it has done
             return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
+
+
+def _done(ending: Ending, spent: bool, wrote: bool) -> Done:
+    """What is reported of a run that has ended so."""
+    result = None if ending.result is None else memoryview(ending.result)
+    return Done(spent, Raw(encode(msgspec.structs.replace(ending, result=None))), wrote, result)
 
 
 def _free(folder: str) -> int:
@@ -679,7 +706,7 @@ def _reset(variables: dict[str, str | None]) -> None:
 
 
 def _loaded(
-    function: _Function, call: CallFrame, files: AttemptFiles | None
+    function: _Function, arguments: memoryview, call: CallFrame, files: AttemptFiles | None
 ) -> tuple[Any, Any, Any] | str | NoRoomForFiles:
     """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
     try:
@@ -690,7 +717,7 @@ def _loaded(
             answering(files.answer) if files else _NOTHING_GIVEN,
             results(call.results) if call.results else _NOTHING_GIVEN,
         ):
-            args, kwargs = pickle.loads(call.arguments)
+            args, kwargs = pickle.loads(arguments)
     except NoRoomForFiles as full:
         return full
     except FileTrouble as trouble:
