@@ -25,7 +25,7 @@ from headway.live.store.messages import MessageRow
 from headway.web.asking import Asking
 from headway.web.asking import Desk as ServiceDesk
 from headway.web.bodies import WHOLE_MAX, Owners, in_form, owner_of
-from headway.web.heads import HEAD_MAX, HEADS_MAX, Heads
+from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 from headway.wire.base import WAIT_MAX
 from headway.wire.epoch import EPOCH
@@ -40,10 +40,16 @@ _PACKED: Final = wire.MSGPACK.encode()
 _BODIES: Final = (b"content-length", b"transfer-encoding")
 
 _COUNTED: Final = re.compile(
-    rb"(GET %b\?[^ ]*&after=)(\d{1,18})(&wait=)(\d{1,2}(?:\.\d{1,17})?)([& ].*\r\n\r\n)" % re.escape(_MESSAGES),
+    rb"(GET %b\?[^ ]*&after=)(?P<after>\d{1,18})(&wait=)(?P<wait>\d{1,2}(?:\.\d{1,17})?)([& ].*)"
+    % re.escape(_MESSAGES),
     re.DOTALL,
 )
-"""A request for messages as a client sends it; only the two numbers change from one to the next."""
+"""A request for messages as clients send it; only the two numbers change from one to the next."""
+
+_ESCAPES: Final = frozenset(b"%+")
+"""With these in a query, a parameter may be written in another way."""
+
+_END: Final = b"\r\n\r\n"
 
 _submission = decoder(wire.Submission, is_json=False)
 
@@ -86,6 +92,11 @@ class Answers(Protocol):
         ...
 
 
+def _uncounted(found: re.Match[bytes]) -> bytes:
+    """A request for messages without its numbers."""
+    return b"\0".join(found.group(1, 3, 5))
+
+
 class _Head(NamedTuple):
     """What is to be known of the head of a submission.
 
@@ -106,11 +117,13 @@ class _Question(NamedTuple):
     Attributes:
         caller: who asks.
         packed: whether the answer is MessagePack.
+        size: bytes of the body: it has none.
     """
 
     caller: TokenOwner
     wanted: Wanted
     packed: bool
+    size: int = 0
 
 
 class Calls:
@@ -134,7 +147,7 @@ class Calls:
         self._epoch = epoch.encode()
         self._body_max = min(WHOLE_MAX, body_max)
         self._heads = Heads[_Head]()
-        self._questions: dict[tuple[bytes, ...], _Question] = {}  # the oldest first
+        self._questions = Heads[_Question]()
 
     def take_again(self, line: HttpConnection, data: bytes) -> Submitting | Listening | None:
         """Take a request that is whole, and whose head is one that was taken before."""
@@ -151,10 +164,10 @@ class Calls:
 
     def _listening_again(self, line: HttpConnection, data: bytes) -> Listening | None:
         found = _COUNTED.fullmatch(data)
-        question = None if found is None else self._questions.get(found.group(1, 3, 5))
+        question = None if found is None else self._questions.get(_uncounted(found))
         if found is None or question is None:
             return None
-        wanted = question.wanted._replace(after=int(found[2]), wait_seconds=float(found[4]))
+        wanted = question.wanted._replace(after=int(found["after"]), wait_seconds=float(found["wait"]))
         if wanted.wait_seconds > WAIT_MAX:
             return None
         if not (question.caller.is_valid and self.answers.may(wire.MESSAGES, question.caller)):
@@ -167,15 +180,13 @@ class Calls:
         if isinstance(taken, Submitting):
             self._heads.learn(taken.head, data)
             return
-        found, asked = _COUNTED.fullmatch(data), taken.question
-        if found is None or len(data) > HEAD_MAX or data.count(b"\r\n\r\n") > 1 or asked.wanted.jobs:
+        found = _COUNTED.fullmatch(data)
+        if found is None or taken.question.wanted.jobs:  # rights on jobs are looked up each time
             return
         target = data[: data.index(b" HTTP/")]
-        if b"%" in target or b"+" in target or any(target.count(name) > 1 for name in (b"after=", b"wait=")):
-            return  # another way to write it may mean another number
-        if len(self._questions) >= HEADS_MAX:
-            del self._questions[next(iter(self._questions))]
-        self._questions[found.group(1, 3, 5)] = asked
+        is_plain = target.count(b"after=") == target.count(b"wait=") == 1 and not _ESCAPES.intersection(target)
+        if is_plain and data.count(_END) == 1:  # the numbers are those of the pattern, and nothing follows
+            self._questions.keep(_uncounted(found), taken.question)
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
