@@ -848,6 +848,8 @@ class Driver:
         tell, ask_again = partial(self._listeners.tell, turn.batch.messages), "callers who wait ask again"
         if contain("messages to callers", tell, ask_again) is not None:
             self._listeners.start_over()
+        if turn.batch.acknowledged:
+            contain("retention", self.retention.acknowledged, "it looks again later")
         self._unfollowed.append(turn)
         asyncio.get_running_loop().call_soon(self._follow_soon)
 
@@ -866,8 +868,6 @@ class Driver:
     def _follow_turn(self, turn: Turn) -> None:
         contain = self.troubles.contain
         self._performer.let_go(turn)
-        if turn.batch.acknowledged:
-            contain("retention", self.retention.acknowledged, "it looks again later")
         contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
         contain("services", self.services.follow, "they are looked at again after the next change")
         contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
