@@ -121,15 +121,17 @@ class Connection:
         """
         named = [(name, value) for name, value in query if value is not None]
         try:
-            target = route.path.format(
-                job=job,
-                node=quote(node or "", safe=""),
-                upload=upload,
-                service=quote(service, safe=""),
-                token=quote(token, safe=""),
-            )
-            if text := urlencode(named):
-                target = f"{target}?{text}"
+            target = route.path
+            if "{" in target:
+                target = target.format(
+                    job=job,
+                    node=quote(node or "", safe=""),
+                    upload=upload,
+                    service=quote(service, safe=""),
+                    token=quote(token, safe=""),
+                )
+            if named:
+                target = f"{target}?{urlencode(named)}"
             sent = encode(body) if isinstance(body, msgspec.Struct) else body
         except (UnicodeEncodeError, OverflowError) as error:
             of_body = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else {}
@@ -170,7 +172,8 @@ class Connection:
             raise ConnectionAbortedError("interrupted")
         if into is not None or not (body is None or isinstance(body, bytes)):
             return self._exchange_files(connection, method, target, body, timeout, into)
-        connection.sock.settimeout(timeout)
+        if connection.sock.gettimeout() != timeout:
+            connection.sock.settimeout(timeout)
         if self._lines_of != self._story.epoch:
             self._lines_of = self._story.epoch
             self._lines = lines_of({**self._headers, EPOCH: self._lines_of})

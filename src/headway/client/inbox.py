@@ -41,6 +41,12 @@ future locked for ever, and then a thread that is to fulfil it never ends."""
 INLINE_MAX: Final = 64 << 10
 """Results up to this many bytes come with their messages; larger ones are fetched."""
 
+FEW: Final = 8
+"""Where so few messages come at once, somebody probably waits for each."""
+
+GIVE_WAY_SECONDS: Final = 1e-6
+"""How long a thread sleeps when it has woken another one; the system adds enough for that one to go on."""
+
 log = logging.getLogger("headway.client")
 
 
@@ -297,6 +303,7 @@ class Inbox:
 
     def _tell_all(self, listener: _Listener, messages: deque[Message], receipts: Receipts | None) -> None:
         fetched: dict[tuple[JobId, int], TaskResult] = {}
+        last_wanted = _last_wanted(messages, listener.sinks)
         while messages:
             message = messages[0]
             sink = listener.sinks.get(message.job) or self._expected(message.job, listener.sinks)
@@ -310,6 +317,9 @@ class Inbox:
                 self._pass_on(message, result, sink, listener, receipts)
                 del result
             listener.cursor = messages.popleft().number
+            if listener.cursor == last_wanted:
+                # Who waits for it is awake, but cannot go on while this thread has the interpreter. The rest can wait.
+                time.sleep(GIVE_WAY_SECONDS)
 
     def _fetch(self, messages: Iterable[Message], sinks: Mapping[JobId, Sink]) -> dict[tuple[JobId, int], TaskResult]:
         """As many of the results that did not come with their messages, from the first on, as one answer can
@@ -372,6 +382,18 @@ class Inbox:
         except HeadwayError as silence:
             log.info("what was received last is not acknowledged: %s", silence.args[0])
         last.hang_up()
+
+
+def _last_wanted(messages: Sequence[Message], sinks: Mapping[JobId, Sink]) -> int:
+    """The number of the last of few messages for which a caller may wait; 0 if there is none, or there are many."""
+    if len(messages) > FEW:
+        return 0
+    wanted = 0
+    for message in messages:
+        sink = sinks.get(message.job)
+        if sink is not None and sink.by_task is (message.task is not None):
+            wanted = message.number
+    return wanted
 
 
 def _tell(tell: Callable[..., None], *what: Any) -> None:

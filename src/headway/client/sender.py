@@ -114,7 +114,14 @@ class Preparation(NamedTuple):
 
 
 class Batch:
-    """Calls that went to the server as one job (`Sink`)."""
+    """Calls that went to the server as one job (`Sink`).
+
+    Attributes:
+        job: its id, once it has one.
+        by_task: each call has a future.
+    """
+
+    by_task: Final = True
 
     def __init__(self, futures: Sequence[CallFuture], sender: Sender) -> None:
         self.job: JobId | None = None

@@ -27,6 +27,11 @@ T = TypeVar("T")
 class Sink(Protocol):
     """A receiver of the messages of a job; its methods are called in order."""
 
+    @property
+    def by_task(self) -> bool:
+        """Whether callers wait for single tasks, and not for the whole job."""
+        ...
+
     def accepted(self, job: JobId) -> None:
         """The job has this id. Called before anything else, while the client is locked."""
         ...
@@ -155,6 +160,11 @@ class Waiter(Future[list[Any]]):
     def __repr__(self) -> str:
         done = self.status.value if self.status else f"{self.progress[0]} of {len(self)} tasks have ended"
         return f"<Waiter of job {self.job} {self.name!r}: {done}>"
+
+    @property
+    def by_task(self) -> bool:
+        """Whether somebody has asked for the futures of its tasks (`Sink`)."""
+        return bool(self._futures)
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -867,6 +867,7 @@ class Driver:
 
     def _follow_turn(self, turn: Turn) -> None:
         contain = self.troubles.contain
+        self._performer.let_go(turn)
         contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
         contain("services", self.services.follow, "they are looked at again after the next change")
         contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")

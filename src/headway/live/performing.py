@@ -96,8 +96,8 @@ class Performer:
         self._stopped = False
 
     def perform(self, turn: Turn) -> None:
-        """Let the engine do what a turn wants, and let it forget what is durable."""
-        engine, came = self._engine, turn.batch.jobs
+        """Let the engine do what a turn wants."""
+        came = turn.batch.jobs
         if turn.actions and len(came) <= TAKEN_AT_ONCE:
             self._works = {row[0]: row[-1] for row in came}
         for key in turn.gone:
@@ -112,6 +112,10 @@ class Performer:
             elif error := raised_by(partial(self._act, action)):
                 self._failed(action, error, 1)
         self._works = {}
+
+    def let_go(self, turn: Turn) -> None:
+        """Let the engine forget what is durable. Nobody waits for that."""
+        engine = self._engine
         for key in turn.acknowledged:
             if error := raised_by(partial(engine.acknowledge, *key)):
                 self._tell(f"acknowledgement of {_named(key)}", error, "the engine keeps this end until the next start")

@@ -32,6 +32,9 @@ OUTPUTS_SHARE: Final = 4
 LOG_MAX: Final = 512 << 20
 """If the journal's write-ahead log has more bytes, nothing new is accepted."""
 
+FRESH: Final[Duration] = SECOND // 100
+"""So long a look at the disk counts for submissions: less is written meanwhile than the reserve is good for."""
+
 LOOK_EVERY: Final[Duration] = 2 * SECOND
 """How often the disk is looked at, besides whenever something new comes."""
 
@@ -206,7 +209,8 @@ class Room:
         Raises:
             NoRoom: there is none.
         """
-        self.look()
+        if self._looked_at + FRESH <= self._clock.now():
+            self.look()
         if self.short:
             raise NoRoom(f"{self.short}: no submission is taken on", f"{_MORE} What was accepted goes on meanwhile.")
         if self.held:

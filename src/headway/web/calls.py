@@ -9,6 +9,7 @@ large submission, another epoch, an unknown parameter.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -26,6 +27,7 @@ from headway.web.asking import Desk as ServiceDesk
 from headway.web.bodies import WHOLE_MAX, Owners, in_form, owner_of
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
+from headway.wire.base import WAIT_MAX
 from headway.wire.epoch import EPOCH
 from headway.wire.reading import decoder
 
@@ -36,6 +38,18 @@ _MESSAGES: Final = wire.MESSAGES.path.encode()
 _EPOCH: Final = EPOCH.lower().encode()
 _PACKED: Final = wire.MSGPACK.encode()
 _BODIES: Final = (b"content-length", b"transfer-encoding")
+
+_COUNTED: Final = re.compile(
+    rb"(GET %b\?[^ ]*&after=)(?P<after>\d{1,18})(&wait=)(?P<wait>\d{1,2}(?:\.\d{1,17})?)([& ].*)"
+    % re.escape(_MESSAGES),
+    re.DOTALL,
+)
+"""A request for messages as clients send it; only the two numbers change from one to the next."""
+
+_ESCAPES: Final = frozenset(b"%+")
+"""With these in a query, a parameter may be written in another way."""
+
+_END: Final = b"\r\n\r\n"
 
 _submission = decoder(wire.Submission, is_json=False)
 
@@ -78,6 +92,11 @@ class Answers(Protocol):
         ...
 
 
+def _uncounted(found: re.Match[bytes]) -> bytes:
+    """A request for messages without its numbers."""
+    return b"\0".join(found.group(1, 3, 5))
+
+
 class _Head(NamedTuple):
     """What is to be known of the head of a submission.
 
@@ -92,11 +111,27 @@ class _Head(NamedTuple):
     packed: bool
 
 
+class _Question(NamedTuple):
+    """What is to be known of a request for messages.
+
+    Attributes:
+        caller: who asks.
+        packed: whether the answer is MessagePack.
+        size: bytes of the body: it has none.
+    """
+
+    caller: TokenOwner
+    wanted: Wanted
+    packed: bool
+    size: int = 0
+
+
 class Calls:
     """Takes small submissions and requests for messages.
 
-    Heads of submissions that were parsed and taken are remembered as they are, as those of `asking.Desk` are: calls
-    whose arguments alone differ are sent with the same.
+    Heads that were parsed and taken are remembered as they are, as those of `asking.Desk` are: calls whose arguments
+    alone differ are sent with the same. Those of requests for messages are remembered without the two numbers that
+    change from one to the next: the last message that the caller has, and how long it waits.
 
     Args:
         answers: answers them.
@@ -112,9 +147,12 @@ class Calls:
         self._epoch = epoch.encode()
         self._body_max = min(WHOLE_MAX, body_max)
         self._heads = Heads[_Head]()
+        self._questions = Heads[_Question]()
 
-    def take_again(self, line: HttpConnection, data: bytes) -> Submitting | None:
-        """Take a submission that is whole, and whose head is one that was taken before."""
+    def take_again(self, line: HttpConnection, data: bytes) -> Submitting | Listening | None:
+        """Take a request that is whole, and whose head is one that was taken before."""
+        if data.startswith(b"GET "):
+            return self._listening_again(line, data)
         found = self._heads.find(data)
         if found is None:
             return None
@@ -124,9 +162,31 @@ class Calls:
         line.owner = caller
         return Submitting(self, line, *found)
 
-    def learn(self, taken: Submitting, data: bytes) -> None:
-        """Remember the head of a submission."""
-        self._heads.learn(taken.head, data)
+    def _listening_again(self, line: HttpConnection, data: bytes) -> Listening | None:
+        found = _COUNTED.fullmatch(data)
+        question = None if found is None else self._questions.get(_uncounted(found))
+        if found is None or question is None:
+            return None
+        wanted = question.wanted._replace(after=int(found["after"]), wait_seconds=float(found["wait"]))
+        if wanted.wait_seconds > WAIT_MAX:
+            return None
+        if not (question.caller.is_valid and self.answers.may(wire.MESSAGES, question.caller)):
+            return None
+        line.owner = question.caller
+        return Listening(self, line, question._replace(wanted=wanted))
+
+    def learn(self, taken: Submitting | Listening, data: bytes) -> None:
+        """Remember the head of a request."""
+        if isinstance(taken, Submitting):
+            self._heads.learn(taken.head, data)
+            return
+        found = _COUNTED.fullmatch(data)
+        if found is None or taken.question.wanted.jobs:  # rights on jobs are looked up each time
+            return
+        target = data[: data.index(b" HTTP/")]
+        is_plain = target.count(b"after=") == target.count(b"wait=") == 1 and not _ESCAPES.intersection(target)
+        if is_plain and data.count(_END) == 1:  # the numbers are those of the pattern, and nothing follows
+            self._questions.keep(_uncounted(found), taken.question)
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
@@ -170,7 +230,7 @@ class Calls:
         if not self.answers.may(wire.MESSAGES, owner):
             return None
         line.owner = owner
-        return Listening(self, line, owner, wanted, packed=_PACKED in given.get(b"accept", b""))
+        return Listening(self, line, _Question(owner, wanted, _PACKED in given.get(b"accept", b"")))
 
 
 class _Call:
@@ -254,13 +314,17 @@ class Submitting(_Call):
 
 
 class Listening(_Call):
-    """A request for messages: the caller of a listener."""
+    """A request for messages: the caller of a listener.
 
-    __slots__ = ("_is_over", "_listener", "_wanted", "_whole")
+    Attributes:
+        question: what it asks for.
+    """
 
-    def __init__(self, desk: Calls, line: HttpConnection, caller: TokenOwner, wanted: Wanted, *, packed: bool) -> None:
-        super().__init__(desk, line, caller, packed=packed)
-        self._wanted = wanted
+    __slots__ = ("_is_over", "_listener", "_whole", "question")
+
+    def __init__(self, desk: Calls, line: HttpConnection, question: _Question) -> None:
+        super().__init__(desk, line, question.caller, packed=question.packed)
+        self.question = question
         self._listener: Listener | None = None
         self._whole = b""
         self._is_over = False
@@ -273,7 +337,7 @@ class Listening(_Call):
     def whole(self) -> None:
         """It is complete."""
         try:
-            self._listener = self._desk.answers.listen(self._wanted, self)
+            self._listener = self._desk.answers.listen(self.question.wanted, self)
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
             self._is_over = True
             self._line.reply(self, self._error(wire.MESSAGES, error))
@@ -330,13 +394,13 @@ class Desks:
         """Take a request whose head is read; None: it is for the application."""
         return self._calls.take(line, method, url, headers) or self._services.take(line, method, url, headers)
 
-    def take_again(self, line: HttpConnection, data: bytes) -> Asking | Submitting | None:
+    def take_again(self, line: HttpConnection, data: bytes) -> Asking | Submitting | Listening | None:
         """Take a request that is whole, and whose head is one that was taken before."""
         return self._services.take_again(line, data) or self._calls.take_again(line, data)
 
     def learn(self, taken: Taken, data: bytes) -> None:
-        """Remember the head of a request; those for messages differ."""
+        """Remember the head of a request."""
         if isinstance(taken, Asking):
             self._services.learn(taken, data)
-        elif isinstance(taken, Submitting):
+        elif isinstance(taken, Submitting | Listening):
             self._calls.learn(taken, data)

@@ -34,16 +34,25 @@ class Heads(Generic[H]):
         """How many are remembered."""
         return len(self._known)
 
+    def get(self, its: bytes) -> H | None:
+        """What is known of a head, or of what is the same in many; None: nothing is."""
+        return self._known.get(its)
+
+    def keep(self, its: bytes, head: H) -> None:
+        """Remember it, unless it is long."""
+        if len(its) <= HEAD_MAX:
+            if len(self._known) >= HEADS_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[its] = head
+
     def find(self, data: bytes) -> tuple[H, bytes] | None:
         """The head and the body of a request that is whole; None: the head is not known, or it is not whole."""
         end = data.find(_END) + len(_END)
-        head = self._known.get(data[:end])
+        head = self.get(data[:end])
         return None if head is None or len(data) != end + head.size else (head, data[end:])
 
     def learn(self, head: H, data: bytes) -> None:
         """Remember the head of a request that came whole."""
         end = data.find(_END) + len(_END)
-        if end == len(data) - head.size and end <= HEAD_MAX:
-            if len(self._known) >= HEADS_MAX:
-                del self._known[next(iter(self._known))]
-            self._known[data[:end]] = head
+        if end == len(data) - head.size:
+            self.keep(data[:end], head)

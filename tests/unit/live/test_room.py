@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headway.errors import NoRoom
-from headway.live.room import LOG_MAX, LOOK_EVERY, RESERVE, Bounds, Free, Room, free_on
+from headway.live.room import FRESH, LOG_MAX, LOOK_EVERY, RESERVE, Bounds, Free, Room, free_on
 from headway.model.instant import to_seconds
 from headway.testing import ManualClock
 
@@ -33,6 +34,11 @@ class Disk:
     def log_size(self) -> int:
         return self.log
 
+    def submit(self, gives: Callable[[], bool] = lambda: False) -> None:
+        """A submission comes, a while after everything else."""
+        self.clock.advance(to_seconds(FRESH))
+        self.room.check_work(gives)
+
     def _measure(self, folder: Path) -> Free:
         assert folder == Path("/data")
         if self.broken:
@@ -46,18 +52,29 @@ class Disk:
 
 def test_below_the_reserve_nothing_new_is_taken_on() -> None:
     disk = Disk()
-    disk.room.check_work()
+    disk.submit()
     disk.room.check_file(40 * MIB)
     assert disk.room.keeps(40 * MIB)
     disk.free = 10 * MIB - 1
     with pytest.raises(
         NoRoom, match=r"^the disk of /data has 10.0 MiB free, its reserve is 10.0 MiB: no submission is"
     ):
-        disk.room.check_work()
+        disk.submit()
     with pytest.raises(NoRoom, match=r"its reserve is 10.0 MiB: an upload is not taken on\nMake room on it, or start"):
         disk.room.check_file(0)
     assert not disk.room.keeps(1)
     assert [kind for kind, _ in disk.told] == ["disk_short"]
+
+
+def test_for_submissions_that_follow_each_other_the_disk_is_looked_at_once() -> None:
+    disk = Disk()
+    disk.submit()
+    disk.free = 9 * MIB
+    disk.clock.advance(to_seconds(FRESH) * 0.9)
+    disk.room.check_work()
+    disk.clock.advance(to_seconds(FRESH) * 0.1)
+    with pytest.raises(NoRoom, match="no submission is taken on"):
+        disk.room.check_work()
 
 
 def test_an_upload_that_would_need_the_reserve_is_refused_alone() -> None:
@@ -65,7 +82,7 @@ def test_an_upload_that_would_need_the_reserve_is_refused_alone() -> None:
     disk.room.check_file(40 * MIB)
     with pytest.raises(NoRoom, match=r"an upload of 41\.0 MiB is not taken on"):
         disk.room.check_file(41 * MIB)
-    disk.room.check_work()
+    disk.submit()
     assert disk.told == []
 
 
@@ -81,7 +98,7 @@ def test_there_is_room_again_with_somewhat_more_than_the_reserve() -> None:
     disk.free = 12 * MIB
     disk.clock.advance(to_seconds(LOOK_EVERY))
     assert disk.told[1:] == [("disk_enough", "12.0 MiB are free: new work is accepted again")]
-    disk.room.check_work()
+    disk.submit()
     disk.room.stop()
     disk.free = 0
     disk.clock.advance(100)
@@ -97,15 +114,15 @@ def test_output_has_a_bound_of_its_own() -> None:
         disk.room.check_file(2 * MIB)
     assert disk.told == []
     disk.stored = 40 * MIB
-    disk.room.check_work()
+    disk.submit()
     with pytest.raises(NoRoom, match="no submission is taken on whose tasks give files to be kept"):
-        disk.room.check_work(lambda: True)
+        disk.submit(lambda: True)
     assert not disk.room.keeps(1)
     disk.stored = 36 * MIB
     disk.room.look()
     assert disk.room.crowded
     disk.stored = 35 * MIB
-    disk.room.check_work(lambda: True)
+    disk.submit(lambda: True)
     assert disk.room.keeps(MIB)
     assert [kind for kind, _ in disk.told] == ["outputs_full", "outputs_fit"]
 
@@ -113,12 +130,12 @@ def test_output_has_a_bound_of_its_own() -> None:
 def test_a_program_that_reads_for_ever_makes_the_log_grow_so_far_and_no_further() -> None:
     disk = Disk()
     disk.log = LOG_MAX
-    disk.room.check_work()
+    disk.submit()
     disk.log += 1
     with pytest.raises(NoRoom, match=r"the log of the journal has 512\.0 MiB, for another program has been reading it"):
-        disk.room.check_work()
+        disk.submit()
     disk.log = LOG_MAX // 2
-    disk.room.check_work()
+    disk.submit()
     assert [kind for kind, _ in disk.told] == ["journal_held", "journal_free"]
 
 
@@ -147,7 +164,7 @@ def test_a_disk_that_cannot_be_looked_at_changes_nothing(caplog: pytest.LogCaptu
     disk = Disk()
     disk.broken = True
     disk.room.look()
-    disk.room.check_work()
+    disk.submit()
     assert caplog.messages == ["the free space on the disk of /data is not known: Input/output error"]
     disk.broken, disk.free = False, 0
     disk.room.look()

@@ -254,6 +254,66 @@ def test_heads_are_forgotten_when_there_are_many(run: Run, monkeypatch: pytest.M
     run(test)
 
 
+async def waited(rig: Rig, caller: Caller, query: bytes, extra: bytes = b"") -> list[tuple[int, int | None]]:
+    """Wait for messages; a job of client c is submitted and ends meanwhile."""
+    other, job = await rig.caller(), rig.driver.last_job + 1
+    caller.writer.write(asking(query, extra))
+    await becomes(lambda: rig.driver.listeners == 1)
+    await other.asked(submitting())
+    await becomes(lambda: (job, 0, 1) in rig.engine.running)
+    rig.engine.end(job, 0)
+    status, _, body = await caller.answer()
+    assert status == 200
+    return [(told.job, told.task) for told in msgspec.msgpack.decode(body, type=wire.Messages).messages]
+
+
+def test_a_request_for_messages_is_known_again_with_other_numbers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        parsed = []
+        take = rig.desks.take
+        monkeypatch.setattr(rig.desks, "take", lambda *words: parsed.append(words[2]) or take(*words))
+        for job, (after, wait) in enumerate([(0, b"60"), (2, b"59.5"), (4, b"1.0")], 1):
+            query = b"?client=c&after=%d&wait=%b&results=9" % (after, wait)
+            assert await waited(rig, caller, query) == [(job, 0), (job, None)]
+        again = msgspec.msgpack.decode(
+            (await caller.asked(asking(b"?client=c&after=4&wait=9&results=9")))[2], type=wire.Messages
+        )
+        assert [(told.job, told.task) for told in again.messages] == [(3, 0), (3, None)]
+        assert [url for url in parsed if url.startswith(MESSAGES)] == [
+            b"/v1/messages?client=c&after=0&wait=60&results=9"
+        ]
+        late = await caller.asked(asking(b"?client=c&after=8&wait=61&results=9"))
+        assert (late[0], b"wait" in late[2]) == (400, True)
+        other = asking(b"?client=c&after=8&wait=0&results=9").replace(b"Bearer t", b"Bearer u")
+        assert (await caller.asked(other))[0] == 401
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"?client=c&after=0&wait=9&after=0", b"?client=c&after=5&wait=9&after=0"),
+        (b"?client=c&after=0&wait=9&%61fter=0", b"?client=c&after=5&wait=9&%61fter=0"),
+        (b"?job=1&after=0&wait=9", b"?job=1&after=0&wait=8"),
+        (b"?client=c&wait=9&after=0", b"?client=c&wait=8&after=0"),
+    ],
+)
+def test_one_that_is_written_in_another_way_is_read_each_time(run: Run, first: bytes, then: bytes) -> None:
+    async def test(rig: Rig) -> None:
+        caller, other = await rig.caller(), await rig.caller()
+        await other.asked(submitting())
+        caller.writer.write(asking(first))
+        await becomes(lambda: rig.driver.listeners == 1)
+        rig.engine.end(1, 0)
+        before = await caller.answer()
+        assert await caller.asked(asking(then)) == before
+        assert len(rig.desks._calls._questions) == 0
+
+    run(test)
+
+
 def test_a_submission_may_come_byte_by_byte(run: Run) -> None:
     async def test(rig: Rig) -> None:
         caller = await rig.caller()
