@@ -271,10 +271,13 @@ def of_bounds(found: Sequence[int]) -> Slots:
     >>> bin(of_bounds([0, 3, 4, 6]))
     '0b110111'
     """
-    slots = NO_SLOTS
-    for place in range(0, len(found), 2):
-        slots |= ((1 << (found[place + 1] - found[place])) - 1) << found[place]
-    return slots
+    if not found:
+        return NO_SLOTS
+    base = found[0]  # each step costs what has been made so far, so that is moved to its place at the end
+    slots = (1 << (found[1] - base)) - 1
+    for place in range(2, len(found), 2):
+        slots |= ((1 << (found[place + 1] - found[place])) - 1) << (found[place] - base)
+    return slots << base
 
 
 def runs(slots: Slots) -> Iterator[tuple[int, int]]:
