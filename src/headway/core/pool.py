@@ -734,7 +734,10 @@ class Pool(Snapshot):
             kept = outside(goal.slots, attempt.slots) if attempt.tier is BACKGROUND else goal.slots
             self.behind = outside(self.behind, kept)
         elif kept := goal.slots & attempt.job.held:
-            self.let_go(attempt.job, kept, goal.bounds if attempt.job.kind is RIGID else None)
+            if attempt.job.kind is RIGID:
+                self.let_go(attempt.job, attempt.job.held, goal.bounds)
+            else:
+                self.let_go(attempt.job, kept)
         self.look_at_everything()
 
     def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
@@ -987,7 +990,9 @@ class Pool(Snapshot):
         job.held |= slots
         self.allocated |= slots
         given = self.given.get((job.id, 0)) if self.given and job.kind is RIGID else None
-        if given is not None and given.slots is slots and given.were_free and self.giving is not None:
+        if given is not None and given.slots is not slots:
+            given = None
+        if given is not None and given.were_free and self.giving is not None:
             self._free = self.free ^ slots
             if self.counted >= 0:
                 self.counted -= job.width
@@ -997,7 +1002,7 @@ class Pool(Snapshot):
             for slot in numbers(slots):
                 self.owners[slot] = job
         elif slots:
-            self.owners[first(slots)] = self.claimants[job.id] = job
+            self.owners[first(slots) if given is None else given.bounds[0]] = self.claimants[job.id] = job
             if job.ration is not None:
                 job.ration.recount(job)
                 self.state.stale[job.ration.user] = job.ration
@@ -1011,7 +1016,7 @@ class Pool(Snapshot):
             bounds: the `bounds` of the slots, if they are known and all that a rigid job has.
         """
         self.profile = self.layout = None
-        self.forget_owner(job, slots)
+        self.forget_owner(job, slots, -1 if bounds is None else bounds[0])
         job.held ^= job.held & slots
         if job.ration is not None and job.kind is RIGID:
             job.ration.recount(job)
@@ -1035,14 +1040,18 @@ class Pool(Snapshot):
         if self.state.touched is not None:
             self.state.touched.append(job)
 
-    def forget_owner(self, job: JobView, slots: Slots) -> None:
-        """Slots that are allocated to a job, of a rigid one all, are its own no more."""
+    def forget_owner(self, job: JobView, slots: Slots, lowest: int = -1) -> None:
+        """Slots that are allocated to a job, of a rigid one all, are its own no more.
+
+        Args:
+            lowest: the number of the lowest of them; -1: it must be found.
+        """
         if job.kind is not RIGID:
             for slot in numbers(slots):
                 del self.owners[slot]
         elif slots:
             assert slots == job.held, f"rigid job {job.id} gives up some of its slots"
-            del self.owners[first(slots)], self.claimants[job.id]
+            del self.owners[first(slots) if lowest < 0 else lowest], self.claimants[job.id]
 
     def give_up(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots. Attempts that were to move to some of them do not go there."""

@@ -9,6 +9,7 @@ Source: MEASY14, algorithms 1 to 3.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
@@ -549,17 +550,21 @@ class LargeDeployment(Deployment):
         if attempt is not None:
             vacant = list(vacant)
             unite(vacant, view.bounds_of(attempt))
-        alone = shared(runs, vacant)
-        if size(alone) >= width:
-            return self.free.take_runs(job, cut(alone, width)), ()
-        groups = [(0.0, alone)]
-        for other in reversed(view.background):
-            if other.job is not job:
-                groups += [(use, shared(taken, runs)) for use, taken in self._by_use(other)]
-        groups.sort(key=_use_of_runs)
-        taken = list[int]()
-        for _, here in groups:
-            unite(taken, cut(here, width - size(taken)))
+        taken = shared(runs, vacant, width)
+        lacking = width - size(taken)
+        if lacking:
+            groups: list[tuple[float, list[int]]] = []
+            for other in reversed(view.background):
+                if other.job is not job:
+                    groups += self._by_use(other)
+            groups.sort(key=_use_of_runs)
+            for _, behind in groups:
+                here = shared(behind, runs, lacking)
+                if here:
+                    unite(taken, here)
+                    lacking -= size(here)
+                    if not lacking:
+                        break
         return self.free.take_runs(job, taken), ()
 
     def _by_use(self, attempt: AttemptView) -> list[tuple[float, list[int]]]:
@@ -582,7 +587,9 @@ class LargeDeployment(Deployment):
     def _group_by_use(self) -> int:
         """The same, but which places are behind whom is found when they are taken."""
         view, vacant, fronts = self.view, self._vacant, self._fronts
-        front = [part for _, _, _, attempt in view.running for part in self._by_use(attempt)]
+        front: list[tuple[float, list[int]]] = []
+        for _, _, _, runs in view.running:
+            front += self._by_use(runs)
         for job, wanted in self._came:
             attempt, given = job.attempts.get(wanted.task or 0), view.given.get((job.id, wanted.task or 0))
             if given is not None:
@@ -595,8 +602,12 @@ class LargeDeployment(Deployment):
         for use, taken in front:
             if use > self.threshold:
                 room -= size(shared(taken, vacant))
-            elif end := end_of_shared(taken, vacant):
-                fronts.append((use, end, taken))
+            else:
+                end = taken[-1]
+                if not bisect_left(vacant, end) & 1:  # the last of them is not vacant
+                    end = end_of_shared(taken, vacant)
+                if end:
+                    fronts.append((use, end, taken))
         fronts.sort(reverse=True)
         idle = list(self.free.runs)
         if view.allocated:
