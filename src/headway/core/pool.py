@@ -852,7 +852,8 @@ class Pool(Snapshot):
         if freed:
             self._free = was_free | freed
             self.kept_runs = self.giving = None
-            self.counted = self.counted + counted if self.counted >= 0 <= counted and not claimed else -1
+            is_followed = self.counted >= 0 and counted >= 0 and not claimed
+            self.counted = self.counted + counted if is_followed else -1
             self.look_at_everything()
         if claimed:
             self.feed_all(claimed)
