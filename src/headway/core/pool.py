@@ -429,7 +429,9 @@ class Pool(Snapshot):
                 attempt.bounds, attempt.frees = given.bounds, job.width
                 self.toggle(attempt, job.width)
             else:
-                was_free, was_busy = self.free, self.busy
+                if self._toggled:
+                    self._look_at_toggled()
+                was_free, was_busy = self._free, self._busy
                 taken = was_free & slots
                 are_free, counts = taken == slots, job.kind is not WORKFLOW
                 self._free, self._busy = was_free ^ taken, was_busy | slots
@@ -841,7 +843,9 @@ class Pool(Snapshot):
                 unite(self.kept_runs, bounds)
             self.look_at_everything()
             return
-        was_free, was_busy = self.free, self.busy
+        if self._toggled:
+            self._look_at_toggled()
+        was_free, was_busy = self._free, self._busy
         ended = was_busy & slots
         self._busy = was_busy ^ ended
         if ended:

@@ -578,8 +578,8 @@ class FreeSlots:
 
     def __init__(self, view: Snapshot) -> None:
         self._view = view
-        self.room = view.room()
-        self._is_large = is_large = view.is_large
+        self.room = view.counted if view.counted >= 0 else view.room()
+        self._is_large = is_large = len(view.slot_nodes) >= LARGE
         if is_large:
             self._runs = view.free_runs()
             self._left: Slots = UNKNOWN
