@@ -159,9 +159,10 @@ def check_places(pool: Pool) -> None:
     assert not pool.allocated & ~pool.up, "allocated slots that are not up"
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"
-    assert pool.counted == pool.of_counted.bit_count(), "counted free slots"
+    assert pool.counted in (-1, pool.free.bit_count()), "counted free slots"
     assert pool.count_busy in (-1, pool.busy.bit_count()), "counted busy slots"
-    assert pool.spare == bounds(pool.of_spare), "runs of free slots"
+    assert pool.kept_runs in (None, bounds(pool.free)), "runs of free slots"
+    assert not pool.given, "slots that were given in a round that is over"
     assert pool.bare == bounds(pool.of_up & ~pool.of_behind), "runs of vacant background places"
     for _, _, _, attempt in running:
         assert attempt.bounds is None or attempt.bounds == bounds(attempt.slots), "runs of an attempt"

@@ -27,7 +27,11 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         goal = attempt.goal
         under_way = goal is not None and (goal.slots, goal.tier) == (wanted.slots, wanted.tier)
         return None if under_way else "ends_already"
-    if rule := flaw_of_fit(pool, attempt.job, attempt.task, wanted.slots):
+    given = pool.given.get((attempt.job.id, attempt.task)) if pool.given else None
+    if given is not None and given.slots is not wanted.slots:
+        given = None
+    is_free = given is not None and given.were_free and pool.giving is not None and wanted.tier is Tier.FOREGROUND
+    if not is_free and (rule := flaw_of_fit(pool, attempt.job, attempt.task, wanted.slots)):
         return rule
     ration = attempt.job.ration
     if ration is not None and count(wanted.slots) - count(attempt.slots) > ration.room:
@@ -41,7 +45,7 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
     if wanted.claim not in (Claim.MIGRATE, Claim.KILL):
         return "moves_by_kill_or_migrate"
     here = attempt.slots if wanted.tier is attempt.tier else 0
-    if rule := taken(pool, outside(wanted.slots, here), wanted.tier):
+    if not is_free and (rule := taken(pool, outside(wanted.slots, here), wanted.tier)):
         return rule
     if wanted.tier is Tier.FOREGROUND:
         if wanted.slots & pool.allocated:  # some of its own slots, too, may be another's when it ends
@@ -49,9 +53,8 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         pool.own(attempt.job, wanted.slots)
     else:
         pool.behind |= wanted.slots
-    given = pool.given.get((attempt.job.id, attempt.task)) if pool.given else None
     attempt.goal = Goal(wanted.slots, wanted.tier, wanted.seats)
-    if given is not None and given.slots is wanted.slots:
+    if given is not None:
         attempt.goal.bounds = given.bounds
     if wanted.claim is Claim.MIGRATE:
         pool.ask_to_save(attempt)

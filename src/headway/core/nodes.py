@@ -9,7 +9,7 @@ from headway.core.state import State
 from headway.model.job import JobSpec, Kind, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
-from headway.model.slots import NO_SLOTS, Slots, below, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, below, count, numbers, of_numbers, span
 from headway.model.snapshot import AttemptView, NodeView
 
 
@@ -37,10 +37,12 @@ def add(state: State, spec: NodeSpec) -> NodeView:
 def _give_places(state: State, node: NodeView) -> None:
     """Give the node its new number of slots: first the numbers it has or had, then new ones."""
     first, more = len(state.slot_nodes), max(0, node.spec.slots - len(node.places))
+    slots = of_numbers(node.places[: node.spec.slots]) | span(first, more)
     node.places += range(first, first + more)
     state.slot_nodes += [node] * more
     state.speeds += [node.spec.speed] * more
-    node.slots |= of_numbers(node.places[: node.spec.slots])
+    node.slots |= slots
+    node.size = count(node.slots)
     note_limits(state, node)
 
 
@@ -87,6 +89,7 @@ def shed(state: State, node: NodeView) -> None:
     elif node.closing:
         idle = node.closing & ~taken
         node.slots &= ~idle
+        node.size = count(node.slots)
         node.closing &= ~idle
         _forget_limits(state, idle)
         state.shed(idle)

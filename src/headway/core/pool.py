@@ -394,8 +394,13 @@ class Pool(Snapshot):
         fed: bool,
         tier: Tier = FOREGROUND,
         seats: tuple[int, ...] = (),
+        bounds: list[int] | None = None,
     ) -> None:
-        """Start an attempt at a task that was taken, on free places."""
+        """Start an attempt at a task that was taken, on free places.
+
+        Args:
+            bounds: the `bounds` of the slots, if they are known.
+        """
         state = self.state
         job.tries[task] = number = job.tries.get(task, 0) + 1
         plain = job.kind is RIGID and self.uniform and not (job.kept or self.sites)
@@ -419,23 +424,30 @@ class Pool(Snapshot):
             insort(self.running, (expected_end, job.id, task, attempt))
             if job.predicted:
                 state.foresee(attempt)
-            before = self.free
             given = self.given.get((job.id, task)) if self.given else None
-            if given is not None and given.before is before and given.slots is slots:
-                self.free, are_free = given.after, True
-            else:
-                taken = before & slots
-                self.free, are_free = before ^ taken, taken == slots
-            if job.kind is not WORKFLOW and are_free and self.of_counted == before:
-                self.counted, self.of_counted = self.counted - job.width, self.free
-            if given is not None and are_free and given.slots is slots:
+            if given is not None and given.slots is slots and given.were_free and self.giving is not None:
                 attempt.bounds, attempt.frees = given.bounds, job.width
                 self.toggle(attempt, job.width)
             else:
-                was_busy, counted = self.busy, self.count_busy
-                self.busy = was_busy | slots
-                if counted >= 0 and job.kind is not WORKFLOW and (are_free or not was_busy & slots):
-                    self.count_busy = counted + job.width
+                if self._toggled:
+                    self._look_at_toggled()
+                was_free, was_busy = self._free, self._busy
+                taken = was_free & slots
+                are_free, counts = taken == slots, job.kind is not WORKFLOW
+                self._free, self._busy = was_free ^ taken, was_busy | slots
+                self.giving = None
+                if bounds is None and given is not None and given.slots is slots:
+                    bounds = given.bounds
+                if bounds is None or not are_free:
+                    self.kept_runs = None
+                elif self.kept_runs is not None:
+                    take_out(self.kept_runs, bounds)
+                if bounds is not None:
+                    attempt.bounds = bounds
+                    attempt.frees = job.width if are_free else -1
+                self.counted = self.counted - job.width if self.counted >= 0 and counts and are_free else -1
+                are_idle = are_free or not was_busy & slots
+                self.count_busy = self.count_busy + job.width if self.count_busy >= 0 and counts and are_idle else -1
         else:
             given = self.given.get((job.id, task)) if self.given else None
             if given is not None and given.slots is slots:
@@ -456,6 +468,13 @@ class Pool(Snapshot):
         self.state.stale[ration.user] = ration
         if len(ration.lines) > 1 or self.state.services:
             self.state.share(ration)  # others see the same room
+
+    def keep_runs(self) -> None:
+        """A plan was carried out: the runs of the free slots are kept if what was given, and no more, was taken."""
+        if self.giving is not None and self.giving.room == self.counted:
+            self.kept_runs = self.giving.runs
+        self.giving = None
+        self.given.clear()
 
     def busy_slots(self) -> int:
         """How many slots are busy. They are counted only if it could not be followed since the last time."""
@@ -533,10 +552,10 @@ class Pool(Snapshot):
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
         self.state.foresee(attempt)
         self.busy |= slots
-        before, taken = self.free, self.free & slots
-        self.free = before ^ taken
-        if attempt.frees >= 0 and taken == slots and self.of_counted == before:
-            self.counted, self.of_counted = self.counted - job.width, self.free
+        counted, taken = self.counted, self.free & slots
+        self.free ^= taken
+        if attempt.frees >= 0 and taken == slots and counted >= 0:
+            self.counted = counted - job.width
 
     def _run_behind(self, attempt: AttemptView, *, is_new: bool = False) -> None:
         insort(self.background, attempt, key=_by_job)
@@ -672,10 +691,8 @@ class Pool(Snapshot):
         if goal is not None and goes_on:
             if ration is not None:
                 ration.used -= count(goal.slots)
-            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
-            if goal.bounds is not None and goal.tier is FOREGROUND:
-                moved = job.attempts[task]
-                moved.bounds, moved.frees = goal.bounds, job.width  # slots that close are no goal any more
+            bounds = goal.bounds if goal.tier is FOREGROUND else None
+            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats, bounds=bounds)
         if not job.attempts:
             self.conclude_if_done(job)
 
@@ -718,8 +735,11 @@ class Pool(Snapshot):
         if goal.tier is BACKGROUND:
             kept = outside(goal.slots, attempt.slots) if attempt.tier is BACKGROUND else goal.slots
             self.behind = outside(self.behind, kept)
-        elif goal.slots & attempt.job.held:
-            self.let_go(attempt.job, goal.slots & attempt.job.held)
+        elif kept := goal.slots & attempt.job.held:
+            if attempt.job.kind is RIGID:
+                self.let_go(attempt.job, attempt.job.held, goal.bounds)
+            else:
+                self.let_go(attempt.job, kept)
         self.look_at_everything()
 
     def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
@@ -815,25 +835,29 @@ class Pool(Snapshot):
             self._promote(slot)
             return
         bounds = None if attempt is None else attempt.bounds
-        if attempt is not None and bounds is not None and width > 0:
-            self.toggle(attempt, -width)
-        else:
-            was_busy, count_busy = self.busy, self.count_busy
-            ended = was_busy & slots
-            self.busy = was_busy ^ ended
-            if width > 0 and count_busy >= 0 and ended:
-                self.count_busy = count_busy - width
         claimed = slots & self.allocated
+        if attempt is not None and bounds is not None and counted == width > 0 and not claimed:
+            self.toggle(attempt, -width)
+            self.giving = None
+            if self.kept_runs is not None:
+                unite(self.kept_runs, bounds)
+            self.look_at_everything()
+            return
+        if self._toggled:
+            self._look_at_toggled()
+        was_free, was_busy = self._free, self._busy
+        ended = was_busy & slots
+        self._busy = was_busy ^ ended
+        if ended:
+            self.count_busy = self.count_busy - width if self.count_busy >= 0 and width > 0 else -1
         freed = slots if counted == width > 0 else slots & self.up
         if claimed:
             freed &= ~claimed
         if freed:
-            before, self.free = self.free, self.free | freed
-            if counted >= 0 and not claimed and self.of_counted == before:
-                self.counted, self.of_counted = self.counted + counted, self.free
-                if bounds is not None and counted == width and self.of_spare == before:
-                    unite(self.spare, bounds)
-                    self.of_spare = self.free
+            self._free = was_free | freed
+            self.kept_runs = self.giving = None
+            is_followed = self.counted >= 0 and counted >= 0 and not claimed
+            self.counted = self.counted + counted if is_followed else -1
             self.look_at_everything()
         if claimed:
             self.feed_all(claimed)
@@ -971,27 +995,33 @@ class Pool(Snapshot):
         job.held |= slots
         self.allocated |= slots
         given = self.given.get((job.id, 0)) if self.given and job.kind is RIGID else None
-        if given is not None and given.slots is slots and given.before is self.free:
-            if self.of_counted == given.before:
-                self.counted, self.of_counted = self.counted - job.width, given.after
-            self.free = given.after
+        if given is not None and given.slots is not slots:
+            given = None
+        if given is not None and given.were_free and self.giving is not None:
+            self._free = self.free ^ slots
+            if self.counted >= 0:
+                self.counted -= job.width
         else:
             self.free ^= self.free & slots
         if job.kind is not RIGID:
             for slot in numbers(slots):
                 self.owners[slot] = job
         elif slots:
-            self.owners[first(slots)] = self.claimants[job.id] = job
+            self.owners[first(slots) if given is None else given.bounds[0]] = self.claimants[job.id] = job
             if job.ration is not None:
                 job.ration.recount(job)
                 self.state.stale[job.ration.user] = job.ration
         if self.state.touched is not None:
             self.state.touched.append(job)
 
-    def let_go(self, job: JobView, slots: Slots) -> None:
-        """End the job's allocation of these slots; running tasks continue."""
+    def let_go(self, job: JobView, slots: Slots, bounds: list[int] | None = None) -> None:
+        """End the job's allocation of these slots; running tasks continue.
+
+        Args:
+            bounds: the `bounds` of the slots, if they are known and all that a rigid job has.
+        """
         self.profile = self.layout = None
-        self.forget_owner(job, slots)
+        self.forget_owner(job, slots, -1 if bounds is None else bounds[0])
         job.held ^= job.held & slots
         if job.ration is not None and job.kind is RIGID:
             job.ration.recount(job)
@@ -999,7 +1029,14 @@ class Pool(Snapshot):
         job.seats = ()
         self.allocated ^= self.allocated & slots
         idle = slots & self.up
-        self.free |= idle ^ (idle & self.busy)
+        idle ^= idle & self.busy
+        counted, runs = self.counted, self.kept_runs
+        self.free |= idle
+        if bounds is not None and idle == slots:
+            self.counted = counted + job.width if counted >= 0 else -1
+            if runs is not None:
+                unite(runs, bounds)
+                self.kept_runs = runs
         if job.kind is SERVICE:
             self.state.displaced = True
         for slot in numbers(slots) if self.ahead else ():
@@ -1008,14 +1045,18 @@ class Pool(Snapshot):
         if self.state.touched is not None:
             self.state.touched.append(job)
 
-    def forget_owner(self, job: JobView, slots: Slots) -> None:
-        """Slots that are allocated to a job, of a rigid one all, are its own no more."""
+    def forget_owner(self, job: JobView, slots: Slots, lowest: int = -1) -> None:
+        """Slots that are allocated to a job, of a rigid one all, are its own no more.
+
+        Args:
+            lowest: the number of the lowest of them; -1: it must be found.
+        """
         if job.kind is not RIGID:
             for slot in numbers(slots):
                 del self.owners[slot]
         elif slots:
             assert slots == job.held, f"rigid job {job.id} gives up some of its slots"
-            del self.owners[first(slots)], self.claimants[job.id]
+            del self.owners[first(slots) if lowest < 0 else lowest], self.claimants[job.id]
 
     def give_up(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots. Attempts that were to move to some of them do not go there."""

@@ -34,7 +34,7 @@ from headway.model.power import (
 from headway.model.ration import Ration, uses_of
 from headway.model.renting import MarketRecord
 from headway.model.site import SiteTerms, by_name
-from headway.model.slots import numbers, of_numbers
+from headway.model.slots import count, numbers, of_numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -538,6 +538,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         node.up, node.draining, node.heard_until = kept.up, kept.draining, kept.heard_until
         node.closing = of_numbers(kept.closing)
         node.slots |= node.closing
+        node.size = count(node.slots)
         node.measures = dict(kept.measures)
         node.apart = kept.apart
         node.power, node.power_until = POWER_STATES[kept.power], kept.power_until

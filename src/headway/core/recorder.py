@@ -313,8 +313,8 @@ class Recorder:
         self._drains = self._state.draining
         if self._rows is not None:
             self._note_presence()
-        self._up_slots = sum([node.slots.bit_count() for node in self._state.nodes.values() if node.up])
-        self._busy_slots = self._state.totals().busy.bit_count()
+        self._up_slots = sum([node.size for node in self._state.nodes.values() if node.up])
+        self._busy_slots = sum([pool.busy_slots() for pool in self._state.each()])
 
     def _note_node(self, name: str) -> None:
         """A node is there, or has other slots; it may have come again under its name."""
@@ -334,7 +334,7 @@ class Recorder:
         now, nodes = self._state.now, self._state.nodes
         for name, seen in self._nodes.items():
             node = nodes.get(name)
-            size = node.slots.bit_count() if node is not None and node.up else 0
+            size = node.size if node is not None and node.up else 0
             if size == seen.size:
                 continue
             if seen.since is not None:

@@ -46,6 +46,7 @@ def ask(pool: Pool, policy: Policy, *, added: bool) -> tuple[Plan, Exception | N
             check_types(plan)
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
         pool.profile = pool.layout = None
+        pool.given.clear()
         return Plan(), raised
     return plan, None
 
@@ -123,6 +124,8 @@ def carry_out(
         pool.refused.clear()
     if plan.allocations:
         commit(pool, plan.allocations, refusals)
+    if pool.given:
+        pool.keep_runs()
     starts = promised(pool, plan)
     planned = keep_places(pool, plan)
     pool.forget_planned()
@@ -224,10 +227,6 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
             refusals[rule] += 1
             pool.refused.add(wanted.job)
             pool.arrived = None  # the policy must not assume that it got all it wanted
-    if pool.given:
-        pool.given.clear()
-        if pool.of_spare == pool.free:
-            pool.free = pool.of_spare  # the same object, so that the next comparison takes no time
 
 
 def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
@@ -243,8 +242,8 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return moving.move(pool, attempt, wanted)
     gained = slots & ~job.held if job.held else slots
     given = pool.given.get((wanted.job, wanted.task or 0)) if pool.given else None
-    is_given = given is not None and given.slots is slots and given.before is pool.free and not job.held
     is_counted = given is not None and given.slots is slots
+    is_given = given is not None and is_counted and given.were_free and pool.giving is not None and not job.held
     if wanted.task is None:
         if not gained:
             return None

@@ -7,7 +7,7 @@ compared and written down.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 Slots = int
@@ -20,6 +20,9 @@ MANY: Final = 64
 
 FEW: Final = 32
 """Of so few numbers, single slots are taken away as fast as halves are counted."""
+
+JOINED_AT_ONCE: Final = 8
+"""Half as many runs are joined one after the other; of more, halves are joined."""
 
 PART: Final = 4096
 """The numbers of a larger set are read in parts of so many."""
@@ -67,7 +70,7 @@ def of_numbers(numbers: Iterable[int]) -> Slots:
             slots |= 1 << number
         return slots
     first, last = found[0], found[-1]
-    if last - first == len(found) - 1 and list(range(first, last + 1)) == list(found):
+    if last - first == len(found) - 1 and (isinstance(found, range) or found == list(range(first, last + 1))):
         return span(first, len(found))
     bits = bytearray(max(found) // 8 + 1)  # each union of large sets would copy them
     for number in found:
@@ -190,7 +193,7 @@ def cut(found: list[int], wanted: int) -> list[int]:
     return taken
 
 
-def unite(found: list[int], more: Sequence[int]) -> None:
+def unite(found: list[int], more: list[int]) -> None:
     """Add a set to another one that has none of its slots, both given by their `bounds`."""
     for place in range(0, len(more), 2):
         begin, end = more[place], more[place + 1]
@@ -206,7 +209,7 @@ def unite(found: list[int], more: Sequence[int]) -> None:
             found[low:low] = [begin, end]
 
 
-def take_out(found: list[int], taken: Sequence[int]) -> None:
+def take_out(found: list[int], taken: list[int]) -> None:
     """Take slots out of a set that has them all, both given by their `bounds`."""
     for place in range(0, len(taken), 2):
         begin, end = taken[place], taken[place + 1]
@@ -222,11 +225,16 @@ def take_out(found: list[int], taken: Sequence[int]) -> None:
             found[low + 1 : low + 1] = [begin, end]
 
 
-def shared(some: Sequence[int], others: Sequence[int]) -> list[int]:
+def shared(some: list[int], others: list[int], wanted: int = -1) -> list[int]:
     """The slots that two sets have in common, all by their `bounds`.
+
+    Args:
+        wanted: how many are enough: those are the lowest; -1: all of them.
 
     >>> shared([0, 4, 6, 9], [2, 7])
     [2, 4, 6, 7]
+    >>> shared([0, 4, 6, 9], [2, 7], wanted=1)
+    [2, 3]
     """
     few, many = (some, others) if len(some) < len(others) else (others, some)
     found: list[int] = []
@@ -234,13 +242,23 @@ def shared(some: Sequence[int], others: Sequence[int]) -> list[int]:
         begin, end = few[place], few[place + 1]
         low = bisect_right(many, begin) & ~1  # of the run that has `begin`, or else of the next one
         while low < len(many) and many[low] < end:
-            found.append(max(begin, many[low]))
-            found.append(min(end, many[low + 1]))
+            since, until = many[low], many[low + 1]
+            if since < begin:
+                since = begin
+            if until > end:
+                until = end
+            found.append(since)
+            found.append(until)
             low += 2
+            if wanted >= 0:
+                wanted -= until - since
+                if wanted <= 0:
+                    found[-1] += wanted
+                    return found
     return found
 
 
-def end_of_shared(some: Sequence[int], others: Sequence[int]) -> int:
+def end_of_shared(some: list[int], others: list[int]) -> int:
     """The number after the last slot that two sets have in common, both by their `bounds`; 0 if they have none.
 
     >>> end_of_shared([0, 4, 6, 9], [2, 7])
@@ -256,7 +274,7 @@ def end_of_shared(some: Sequence[int], others: Sequence[int]) -> int:
     return 0
 
 
-def size(found: Sequence[int]) -> int:
+def size(found: list[int]) -> int:
     """How many slots are in a set that is given by its `bounds`.
 
     >>> size([0, 4, 6, 9])
@@ -265,16 +283,25 @@ def size(found: Sequence[int]) -> int:
     return sum(found[1::2]) - sum(found[::2])
 
 
-def of_bounds(found: Sequence[int]) -> Slots:
+def of_bounds(found: list[int]) -> Slots:
     """The set of `bounds`.
 
     >>> bin(of_bounds([0, 3, 4, 6]))
     '0b110111'
     """
-    slots = NO_SLOTS
-    for place in range(0, len(found), 2):
-        slots |= ((1 << (found[place + 1] - found[place])) - 1) << found[place]
-    return slots
+    return _joined(found, 0, len(found)) << found[0] if found else NO_SLOTS
+
+
+def _joined(found: list[int], begin: int, end: int) -> Slots:
+    """A part of `bounds`, as if its first slot had number 0: then a step costs no more than what it joins."""
+    base = found[begin]
+    if end - begin <= JOINED_AT_ONCE:
+        slots = (1 << (found[begin + 1] - base)) - 1
+        for place in range(begin + 2, end, 2):
+            slots |= ((1 << (found[place + 1] - found[place])) - 1) << (found[place] - base)
+        return slots
+    middle = (begin + end) // 4 * 2
+    return _joined(found, begin, middle) | _joined(found, middle, end) << (found[middle] - base)
 
 
 def runs(slots: Slots) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,18 @@ from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.ration import Ration
 from headway.model.renting import NO_MARKET
 from headway.model.site import NO_SITES, SiteTerms
-from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers, outside, take_out
+from headway.model.slots import (
+    NO_SLOTS,
+    Slots,
+    bounds,
+    cut,
+    lowest,
+    numbers,
+    of_bounds,
+    of_numbers,
+    outside,
+    take_out,
+)
 from headway.model.tier import Tier
 from headway.model.window import Window
 
@@ -85,7 +96,7 @@ class Goal:
 
     Attributes:
         slots, tier, seats: as in `Allocation`.
-        bounds: the `bounds` of its slots, if `Snapshot.give` gave them; else None.
+        bounds: the `bounds` of its slots, if they were given as `Given` says; else None.
     """
 
     __slots__ = ("bounds", "seats", "slots", "tier")
@@ -122,7 +133,7 @@ class AttemptView:
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
         frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
-        bounds: the `bounds` of its slots, if `Snapshot.start_on` or `start_task_on` gave it free ones; else None.
+        bounds: the `bounds` of its slots, if they were given as `Given` says; else None.
     """
 
     __slots__ = (
@@ -443,7 +454,7 @@ class NodeView:
 
     Attributes:
         places: slot number by index on the node; an index it once had keeps its number.
-        slots: the slots it has.
+        slots, size: the slots it has, and how many.
         closing: those of them that it is to lose and that are still busy.
         up: whether it answers.
         draining: whether nothing more starts on it, and it leaves when it is idle.
@@ -475,6 +486,7 @@ class NodeView:
         "places",
         "power",
         "power_until",
+        "size",
         "slots",
         "spec",
         "switch",
@@ -487,6 +499,7 @@ class NodeView:
         self.spec = spec
         self.places = places
         self.slots: Slots = of_numbers(places[: spec.slots])
+        self.size = self.slots.bit_count()
         self.closing: Slots = NO_SLOTS
         self.up = True
         self.draining = False
@@ -531,8 +544,8 @@ class NodeView:
 LARGE: Final = 1 << 14
 """Where slots have so high numbers, looking at a set once takes as long as a decision."""
 
-BOUNDS_MANY: Final = 128
-"""From half as many runs on, a set is sooner made of another set than of its runs."""
+UNKNOWN: Final = -1
+"""No set of slots: it has not been made."""
 
 
 class Given:
@@ -540,16 +553,124 @@ class Given:
 
     Attributes:
         slots, bounds: the slots, and their `bounds`.
-        before, after: what was free before, and what stays free, if that was kept: the slots are those by which the
-            two differ. Else -1, which no set is.
+        were_free: whether they were free and nobody else's; else they are in the background.
     """
 
-    __slots__ = ("after", "before", "bounds", "slots")
+    __slots__ = ("bounds", "slots", "were_free")
 
-    def __init__(self, slots: Slots, bounds: list[int]) -> None:
+    def __init__(self, slots: Slots, bounds: list[int], *, were_free: bool) -> None:
         self.slots = slots
         self.bounds = bounds
-        self.before = self.after = -1
+        self.were_free = were_free
+
+
+class FreeSlots:
+    """The free slots of a pool while a policy gives them away in its round, the lowest first.
+
+    A policy has one of them in a round, from `Snapshot.free_slots`. On a large machine these are runs, which are kept
+    from one round to the next, and the core need not look again at slots that were given here.
+
+    Attributes:
+        room: how many are left.
+    """
+
+    __slots__ = ("_is_large", "_left", "_owed", "_runs", "_view", "room")
+
+    def __init__(self, view: Snapshot) -> None:
+        self._view = view
+        self.room = view.counted if view.counted >= 0 else view.room()
+        self._is_large = is_large = len(view.slot_nodes) >= LARGE
+        if is_large:
+            self._runs = view.free_runs()
+            self._left: Slots = UNKNOWN
+            self._owed: list[Slots] = []
+            view.giving = self
+            view.given.clear()
+        else:
+            self._left = view.free
+
+    @property
+    def slots(self) -> Slots:
+        """Those that are left. On a large machine the set is made when it is asked for."""
+        if self._is_large:
+            if self._left == UNKNOWN:
+                self._left = self._view.free
+            for slots in self._owed:
+                self._left ^= slots
+            self._owed.clear()
+        return self._left
+
+    def are(self, slots: Slots) -> bool:
+        """Whether just these are left, on a large machine. On a small one nobody need know."""
+        return self._is_large and slots == self.slots
+
+    @property
+    def runs(self) -> list[int]:
+        """The `bounds` of those that are left, on a large machine; to be read only."""
+        return self._runs
+
+    def take(self, job: JobView) -> Slots:
+        """Give a rigid job the lowest ones; there are enough of them."""
+        self.room -= job.width
+        if self._is_large:
+            return self._give(job, cut(self._changing(), job.width))
+        slots = lowest(self._left, job.width)
+        self._left ^= slots
+        return slots
+
+    def first(self) -> Slots:
+        """The lowest of them; there are some."""
+        return 1 << self._runs[0] if self._is_large else self._left & -self._left
+
+    def take_first(self, job: JobView, task: int, slots: Slots) -> None:
+        """Give a task of a bag the `first`, which these are."""
+        self.room -= 1
+        if self._is_large:
+            self._view.given[job.id, task] = Given(slots, cut(self._changing(), 1), were_free=True)
+            self._owed.append(slots)
+        else:
+            self._left ^= slots
+
+    def take_these(self, slots: Slots, number: int) -> None:
+        """Give some of them, so many, to a task that can run nowhere else."""
+        self.room -= number
+        if self._is_large:
+            take_out(self._changing(), bounds(slots))
+            self._owed.append(slots)
+        else:
+            self._left ^= slots
+
+    def take_runs(self, job: JobView, taken: list[int]) -> Slots:
+        """Give these to a rigid job, on a large machine: as many as it is wide, by their `bounds`."""
+        self.room -= job.width
+        take_out(self._changing(), taken)
+        return self._give(job, taken)
+
+    def come_forward(self, attempt: AttemptView) -> None:
+        """An attempt comes to the foreground of its own slots, which are free, on a large machine."""
+        self.room -= attempt.job.width
+        take_out(self._changing(), self._view.bounds_of(attempt))
+        self._owed.append(attempt.slots)
+
+    def leave(self, left: Slots) -> None:
+        """Only these are left: the others were given away by other means."""
+        gone = self.slots ^ left
+        if gone:
+            self.room -= gone.bit_count()
+            self._left = left
+            if self._is_large:
+                take_out(self._changing(), bounds(gone))
+
+    def _changing(self) -> list[int]:
+        """The runs, which are not those of what is free until the core has carried out what is planned."""
+        self._view.kept_runs = None
+        return self._runs
+
+    def _give(self, job: JobView, taken: list[int]) -> Slots:
+        slots = of_bounds(taken)
+        self._view.given[job.id, 0] = Given(slots, taken, were_free=True)
+        self._owed.append(slots)
+        return slots
 
 
 class Limits:
@@ -608,7 +729,8 @@ class Snapshot:
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
         behind: slots whose background place is taken.
-        free: slots that are up, run nothing and are not allocated.
+        free: slots that are up, run nothing and are not allocated. On a large machine, the set is made when it is asked
+            for, like that of `busy`.
         up: slots that can be allocated.
         off: slots of nodes that are not on and may come on: they are not up.
         coming: when these could be up, soonest first, and how many then; see `ready_at`.
@@ -638,10 +760,10 @@ class Snapshot:
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
         bare, of_behind, of_up: the `bounds` of the slots that are up and have a vacant background place, as it was when
             the other two were what is now `behind` and `up`; see `vacant_behind`.
-        counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
-        spare, of_spare: the `bounds` of a set, and the set: those that are free, or will be if what has just been
-            planned starts.
-        given: by job and task, what `start_on` and `start_task_on` gave in this round; empty on small machines.
+        counted: how many slots are free; -1: that must be counted.
+        kept_runs: the `bounds` of the free slots, on large machines; None: they must be found.
+        giving: what this round gives free slots from, as long as nothing else changes which slots are free.
+        given: by job and task, what was given in this round; empty on small machines.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -658,9 +780,10 @@ class Snapshot:
         "coming",
         "counted",
         "dealt",
-        "free",
         "given",
+        "giving",
         "jobs",
+        "kept_runs",
         "last",
         "layout",
         "leaving",
@@ -671,8 +794,6 @@ class Snapshot:
         "nodes",
         "now",
         "of_behind",
-        "of_counted",
-        "of_spare",
         "of_up",
         "off",
         "orders",
@@ -690,7 +811,6 @@ class Snapshot:
         "sites",
         "slot_nodes",
         "slots",
-        "spare",
         "speeds",
         "strayed",
         "switching",
@@ -699,7 +819,7 @@ class Snapshot:
         "unserved",
         "up",
         "waiting",
-        *("_busy", "_toggled", "count_busy"),
+        *("_busy", "_free", "_toggled", "count_busy"),
     )
 
     def __init__(self, name: str = "") -> None:
@@ -725,7 +845,7 @@ class Snapshot:
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS
-        self.free: Slots = NO_SLOTS
+        self._free: Slots = NO_SLOTS
         self.up: Slots = NO_SLOTS
         self.off: Slots = NO_SLOTS
         self.coming: list[tuple[Instant, int]] = []
@@ -749,12 +869,11 @@ class Snapshot:
         self.queues: dict[Key, Queue] = {by_order: self.waiting}
         self.profile: KeptProfile | None = None
         self.counted = 0
-        self.of_counted: Slots = NO_SLOTS
+        self.kept_runs: list[int] | None = None
+        self.giving: FreeSlots | None = None
         self.bare: list[int] = []
         self.of_behind: Slots = NO_SLOTS
         self.of_up: Slots = NO_SLOTS
-        self.spare: list[int] = []
-        self.of_spare: Slots = NO_SLOTS
         self.given: dict[tuple[JobId, int], Given] = {}
         self.recording = False
         self.about: JobId | None = None
@@ -834,73 +953,40 @@ class Snapshot:
         off = now if power is PowerState.OFF or node.power_until == NEVER else max(now, node.power_until)
         return max(now + 1, off + settings.on_time)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether slots have so high numbers that sets of them are handled by their runs."""
+        return len(self.slot_nodes) >= LARGE
+
     def room(self) -> int:
         """How many slots are free. They are counted only if the core could not follow since the last time."""
-        free = self.free
-        if self.of_counted != free:
-            self.counted, self.of_counted = free.bit_count(), free
+        if self.counted < 0:
+            self.counted = self.free.bit_count()
         return self.counted
 
-    def start_on(self, job: JobView, free: Slots) -> tuple[Slots, Slots]:
-        """The lowest of the free slots that a rigid job takes, and those that stay free.
+    def free_slots(self) -> FreeSlots:
+        """The free slots, to be given away in this round."""
+        return FreeSlots(self)
 
-        It is `lowest`. But on a large machine the runs of the free slots are kept from one round to the next, and the
-        core need not look at the slots again that it gave here.
-
-        Args:
-            free: no fewer than the job is wide: what is free now, or what this method or `start_task_on` left of that
-                in this round.
-        """
-        if free.bit_length() < LARGE:
-            slots = lowest(free, job.width)
-            return slots, free ^ slots
-        taken = cut(self._runs_of(free), job.width)
-        slots = of_bounds(taken) if len(taken) < BOUNDS_MANY else lowest(free, job.width)
-        self.of_spare = free ^ slots
-        self.given[job.id, 0] = given = Given(slots, taken)
-        given.before, given.after = free, self.of_spare
-        return slots, self.of_spare
+    def free_runs(self) -> list[int]:
+        """The `bounds` of the free slots; to be read only. The core keeps them on large machines while it can."""
+        if self.kept_runs is None:
+            self.kept_runs = bounds(self.free)
+        return self.kept_runs
 
     def first_of(self, free: Slots) -> Slots:
-        """The lowest of some slots, as `lowest` finds it; fast if these are the free ones, see `start_on`."""
-        if free.bit_length() < LARGE:
-            return free & -free
-        return 1 << self.spare[0] if self.of_spare == free else lowest(free, 1)
+        """The lowest of some slots, as `lowest` finds it."""
+        return free & -free if free.bit_length() < LARGE else lowest(free, 1)
 
-    def start_task_on(self, job: JobView, task: int, slots: Slots, free: Slots) -> Slots:
-        """The free slots that stay free if a task of a bag or workflow takes some of them.
-
-        Args:
-            slots: of a bag's task those of `first_of`.
-            free: as of `start_on`.
-        """
-        left = free ^ (free & slots)
-        if job.kind is BAG and free.bit_length() >= LARGE:
-            taken = cut(self._runs_of(free), 1)
-            self.of_spare = left
-            self.given[job.id, task] = Given(slots, taken)  # not what was free: thousands may start, and each keep it
-        return left
-
-    def give(self, job: JobView, taken: list[int], free: Slots | None = None) -> Slots:
-        """The set of these slots, which a rigid job is to take in this round; the core need not look at them again.
+    def give_behind(self, job: JobView, taken: list[int]) -> Slots:
+        """The set of these slots, in the background of which a rigid job is to start in this round.
 
         Args:
             taken: as many as the job is wide, by their `bounds`.
-            free: in the foreground: what was free until now, as of `start_on`. None: in the background.
         """
         slots = of_bounds(taken)
-        self.given[job.id, 0] = given = Given(slots, taken)
-        if free is not None:
-            take_out(self._runs_of(free), taken)
-            self.of_spare = free ^ slots
-            given.before, given.after = free, self.of_spare
+        self.given[job.id, 0] = Given(slots, taken, were_free=False)
         return slots
-
-    def come_forward(self, attempt: AttemptView, free: Slots) -> Slots:
-        """The free slots that stay free if an attempt comes to the foreground of its own; `free` as of `start_on`."""
-        take_out(self._runs_of(free), self.bounds_of(attempt))
-        self.of_spare = outside(free, attempt.slots)
-        return self.of_spare
 
     def vacant_behind(self) -> list[int]:
         """The `bounds` of the slots that are up and have a vacant background place; to be read only.
@@ -919,31 +1005,39 @@ class Snapshot:
             found = attempt.bounds = bounds(attempt.slots)
         return found
 
-    def runs_of(self, free: Slots) -> list[int]:
-        """The `bounds` of what is free, as of `start_on`; to be read only."""
-        return self._runs_of(free)
+    @property
+    def free(self) -> Slots:
+        """Slots that are up, run nothing and are not allocated."""
+        if self._toggled:
+            self._look_at_toggled()
+        return self._free
+
+    @free.setter
+    def free(self, slots: Slots) -> None:
+        if self._toggled:
+            self._look_at_toggled()
+        self._free = slots
+        self.counted = -1
+        self.kept_runs = self.giving = None
 
     @property
     def busy(self) -> Slots:
-        """Slots on which an attempt runs in the foreground.
-
-        On a large machine the set is made when it is asked for: few rounds need it.
-        """
+        """Slots on which an attempt runs in the foreground."""
         if self._toggled:
-            for slots in self._toggled.values():
-                self._busy ^= slots
-            self._toggled.clear()
+            self._look_at_toggled()
         return self._busy
 
     @busy.setter
     def busy(self, slots: Slots) -> None:
         if self._toggled:
-            self._toggled.clear()
+            self._look_at_toggled()
         self._busy = slots
         self.count_busy = -1
 
     def toggle(self, attempt: AttemptView, more: int) -> None:
-        """All slots of an attempt, which were idle, become busy; or all of them, which were busy, idle.
+        """All slots of an attempt, which were free, become busy; or all of them, which were busy, free.
+
+        Few rounds need the sets, so here it is only noted.
 
         Args:
             more: how many more are busy then.
@@ -954,11 +1048,14 @@ class Snapshot:
             self._toggled[attempt] = attempt.slots
         if self.count_busy >= 0:
             self.count_busy += more
+        if self.counted >= 0:
+            self.counted -= more
 
-    def _runs_of(self, free: Slots) -> list[int]:
-        if self.of_spare != free:
-            self.spare, self.of_spare = bounds(free), free
-        return self.spare
+    def _look_at_toggled(self) -> None:
+        for slots in self._toggled.values():
+            self._busy ^= slots
+            self._free ^= slots
+        self._toggled.clear()
 
     def freed_by(self, attempt: AttemptView) -> int:
         """How many of the slots of an attempt are up: so many become free when it ends.

@@ -18,8 +18,8 @@ from headway.model.kept_profile import KeptProfile, Place
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.queue import SHORT_QUEUE, Queue
-from headway.model.slots import NO_SLOTS, Slots, count, lowest
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.slots import NO_SLOTS, count, lowest
+from headway.model.snapshot import FreeSlots, JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, check_order
 from headway.policies.place import next_task, ready_tasks, room_for
@@ -103,7 +103,7 @@ class Easy:
         queue = view.waiting if self.order == "release" else view.waiting_by(ORDERS[self.order])
         if self.depth != 1.0:
             return self._promise_many(view, plan, queue)
-        free, newcomers, room = view.free, view.arrived, view.room()
+        newcomers, room = view.arrived, view.room()
         started: list[Started] = [*view.coming]
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
@@ -114,17 +114,18 @@ class Easy:
                     break
             else:
                 return plan
-            head, begin = queue[0], newcomers
+            head, begin, free = queue[0], newcomers, view.free_slots()
             needed = slots_needed(view, head)
+        elif not queue:
+            return plan
         else:
-            kept = 0
+            kept, free = 0, view.free_slots()
             for position, head in enumerate(queue, 1):
                 kept += head.promise is not None
-                if head.kind is RIGID and head.width > room:
+                if head.kind is RIGID and head.width > free.room:
                     begin, needed = position, head.width
                     break
-                free, needed = start(view, plan, head, free, started, room)
-                room = room - head.width if head.kind is RIGID else free.bit_count()
+                needed = start(view, plan, head, free, started)
                 if needed:
                     begin = position
                     break
@@ -132,11 +133,11 @@ class Easy:
                 return plan
             if len(view.promised) > kept:
                 withdraw(view, plan, queue[:position])
-        shadow = shadow_of(view, started, room, needed)
+        shadow = shadow_of(view, started, free.room, needed)
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
-        if free or plan.recording:
-            backfill(view, plan, *self._behind(view, queue, begin), free, shadow, room)
+        if free.room or plan.recording:
+            backfill(view, plan, *self._behind(view, queue, begin), free, shadow)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -149,16 +150,16 @@ class Easy:
                 since, now = kept_profile.look(), view.now
                 moving = [job for job in queue if job.promise is None or not now < job.promise <= since]
                 return promise_all(view, plan, moving, kept_profile)
-        now, free = view.now, view.free
+        now, free = view.now, view.free_slots()
         front = queue if self.depth >= len(queue) else queue[: int(self.depth)]
         kept = [job for job in front if job.promise is not None]
         newcomers = view.arrived
         if newcomers is not None and len(front) < len(queue) and not set(newcomers).isdisjoint(front):
             newcomers = None  # they have taken the place of jobs whose promises end
-        profile = Profile.build(now, count(free), _future(view, kept))
+        profile = Profile.build(now, free.room, _future(view, kept))
         all_again = newcomers is None and min(profile.free) < 0
         if all_again:
-            profile = Profile.build(now, count(free), _future(view, []))
+            profile = Profile.build(now, free.room, _future(view, []))
         blocked = [] if newcomers is None else list(kept)
         looked, uniform = 0, view.uniform
         for job in queue if newcomers is None else [job for job in front if job.promise is None]:
@@ -171,7 +172,7 @@ class Easy:
                 profile.take(max(now, job.promise), length, -wanted)
             ever = True
             if job.kind is not RIGID:
-                free, task = start_tasks(view, plan, job, free, profile)
+                task = start_tasks(view, plan, job, free, profile)
                 if task is None:
                     continue
                 wanted, length = _claim(view, job, task)
@@ -181,16 +182,15 @@ class Easy:
             begin = profile.earliest(wanted, length, now) if ever else NEVER
             if begin < NEVER:
                 profile.take(begin, length, wanted)
-            if begin == now and job.kind is RIGID and wanted <= count(free):
-                slots, free = view.start_on(job, free)
-                plan.hold(job.id, slots)
+            if begin == now and job.kind is RIGID and wanted <= free.room:
+                plan.hold(job.id, free.take(job))
                 continue
             blocked.append(job)
             if begin != job.promise or plan.recording:
-                promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
+                promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > free.room else Reason.WOULD_DELAY)
         if len(view.promised) > len(kept):
             withdraw(view, plan, [*front, *blocked])
-        if (newcomers is None or len(front) < len(queue)) and (free or plan.recording):
+        if (newcomers is None or len(front) < len(queue)) and (free.room or plan.recording):
             begin_behind = looked if newcomers is None else newcomers
             backfill(view, plan, *self._behind(view, queue, begin_behind), free, profile)
         return plan
@@ -228,8 +228,7 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
 
     It is the general algorithm of `Easy` for promises without number, which looks only at what may have changed.
     """
-    now, free, uniform = view.now, view.free, view.uniform
-    room = view.room()
+    now, free, uniform = view.now, view.free_slots(), view.uniform
     for job in jobs:
         was = job.promise
         place = None if was is None else kept.promised.get(job.id)
@@ -244,10 +243,8 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
                     view.profile = None  # it has lost its promise
                 continue
         begin = place.begin
-        if begin == now and job.width <= room:
-            slots, free = view.start_on(job, free)
-            plan.hold(job.id, slots)
-            room -= job.width
+        if begin == now and job.width <= free.room:
+            plan.hold(job.id, free.take(job))
             kept.want(place)
         elif begin != was:
             plan.promise(job.id, begin, job.width)
@@ -279,11 +276,9 @@ class Strict:
         plan, queue = view.plan(), queue_of(view, self.order)
         if view.arrived is not None and queue and queue[0] not in view.arrived:
             return plan  # the head still waits
-        free, started, room = view.free, list[Started](), view.room()
+        free, started = view.free_slots(), list[Started]()
         for position, job in enumerate(queue):
-            free, needed = start(view, plan, job, free, started, room)
-            room = room - job.width if job.kind is RIGID else free.bit_count()
-            if needed:
+            if start(view, plan, job, free, started):
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
                 for behind in view.asked(queue, position + 1):
                     plan.pass_over(behind.id, Reason.BEHIND_OTHERS)
@@ -322,9 +317,8 @@ def backfill(
     queue: Queue,
     begin: int | list[JobView],
     passed: Collection[JobId],
-    free: Slots,
+    free: FreeSlots,
     beside: tuple[Instant, int] | Profile,
-    room: int | None = None,
 ) -> None:
     """Start what fits beside what is promised.
 
@@ -332,10 +326,9 @@ def backfill(
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
         passed: jobs that are not looked at, because they have started, or are promised a start.
         beside: the shadow time and the extra slots of one promise, or what is left by many.
-        room: how many slots are free, if that is known.
     """
     recording, uniform = plan.recording, view.uniform
-    room = free.bit_count() if room is None else room
+    room = free.room
     if isinstance(beside, tuple):
         many, limit, extra = None, beside[0] - view.now, beside[1]
     else:
@@ -358,7 +351,7 @@ def backfill(
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             continue
         if job.kind is RIGID:
-            duration = job.estimate if uniform else view.time_of(job, 0, lowest(free, width))
+            duration = job.estimate if uniform else view.time_of(job, 0, lowest(free.slots, width))
             late = duration > limit if many is None else not many.admit(width, duration)
             if late:
                 if width > extra:
@@ -366,15 +359,14 @@ def backfill(
                         plan.pass_over(job.id, Reason.WOULD_DELAY)
                     continue
                 extra -= width
-            slots, free = view.start_on(job, free)
-            plan.hold(job.id, slots)
+            plan.hold(job.id, free.take(job))
             room -= width
         else:
             gap = many or Shadow(limit, extra)
-            free, _ = start_tasks(view, plan, job, free, gap)
+            start_tasks(view, plan, job, free, gap)
             if isinstance(gap, Shadow):
                 extra = gap.extra
-            was, room = room, free.bit_count()
+            was, room = room, free.room
             if room == was:
                 plan.pass_over(job.id, Reason.WOULD_DELAY)
         if not room and not recording:
@@ -387,62 +379,60 @@ Started = tuple[Instant, int]
 """What starts in this round: when it is expected to end, and how many slots it takes."""
 
 
-def start(
-    view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[Started], room: int
-) -> tuple[Slots, int]:
-    """Start the head of a queue, or those of its ready tasks that fit.
-
-    Args:
-        room: how many slots are free.
-
-    Returns:
-        What stays free, and how many slots the job still waits for; 0: none.
-    """
+def start(view: Snapshot, plan: Plan, job: JobView, free: FreeSlots, started: list[Started]) -> int:
+    """Start the head of a queue, or those of its ready tasks that fit; how many slots it still waits for; 0: none."""
     if job.kind is RIGID:
         width = job.width
-        if width > room:
-            return free, width
-        slots, left = view.start_on(job, free)
+        if width > free.room:
+            return width
+        slots = free.take(job)
         plan.hold(job.id, slots)
         started.append((view.now + (job.estimate if view.uniform else view.time_of(job, 0, slots)), width))
-        return left, 0
-    free, task = start_tasks(view, plan, job, free, None, started)
-    return free, 0 if task is None else slots_needed(view, job, task)
+        return 0
+    task = start_tasks(view, plan, job, free, None, started)
+    return 0 if task is None else slots_needed(view, job, task)
 
 
 def start_tasks(
     view: Snapshot,
     plan: Plan,
     job: JobView,
-    free: Slots,
+    free: FreeSlots,
     gap: Shadow | Profile | None,
     started: list[Started] | None = None,
-) -> tuple[Slots, int | None]:
+) -> int | None:
     """Start those ready tasks of a bag or workflow that fit in the gap, if there is one.
 
     Returns:
-        What stays free, and the first of the tasks that cannot start; None: all start.
+        The first of the tasks that cannot start; None: all start.
     """
-    blocked, alike = None, job.kind is BAG and not job.mean_size
+    blocked, is_bag = None, job.kind is BAG
+    alike = is_bag and not job.mean_size
     too_many = maxsize  # so many cores, or more, no node has free
-    for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
-        if not free:
-            return free, task if blocked is None else blocked
-        cores = job.graph[task].cores if job.kind is WORKFLOW else 1
-        slots = room_for(view, job, task, free) if cores < too_many else NO_SLOTS
-        if not slots:
-            too_many = min(too_many, cores)
-        duration = view.time_of(job, task, slots) if slots else 0
-        if not slots or (gap is not None and not gap.admit(count(slots), duration)):
+    for task in ready_tasks(job, free.room + 1 if alike else job.ready):
+        if not free.room:
+            return task if blocked is None else blocked
+        if is_bag:
+            slots = free.first()
+        else:
+            cores = job.graph[task].cores
+            slots = room_for(view, job, task, free.slots) if cores < too_many else NO_SLOTS
+            if not slots:
+                too_many = min(too_many, cores)
+        duration, number = (view.time_of(job, task, slots), 1 if is_bag else count(slots)) if slots else (0, 0)
+        if not slots or (gap is not None and not gap.admit(number, duration)):
             blocked = task if blocked is None else blocked
             if alike:
                 break
             continue
         plan.place(job.id, task, slots)
         if started is not None:
-            started.append((view.now + duration, count(slots)))
-        free = view.start_task_on(job, task, slots, free)
-    return free, blocked
+            started.append((view.now + duration, number))
+        if is_bag:
+            free.take_first(job, task, slots)
+        else:
+            free.take_these(slots, number)
+    return blocked
 
 
 def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:

@@ -12,8 +12,8 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
-from headway.model.slots import Slots, count
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.slots import Slots
+from headway.model.snapshot import FreeSlots, JobView, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
 from headway.policies.holes import Holes
@@ -221,7 +221,7 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
         give: gives places.
         most: to how many tasks that had places it gives new ones at most.
     """
-    plan, free = view.plan(), view.free
+    plan, free = view.plan(), view.free_slots()
     first = next(takewhile(_is_workflow, view.in_order(workflows_first)), None)
     others = takewhile(lambda job: not _is_workflow(job), view.waiting_by(workflows_last))
     late = []
@@ -229,10 +229,10 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
     for job in others:
         if first is not None and job.id > first.id:
             late.append(job)
-        elif not (free or view.recording):
+        elif not (free.room or view.recording):
             break
         else:
-            free = _start_other(view, plan, job, free, taken)
+            _start_other(view, plan, job, free, taken)
     agenda: Agenda = view.agenda
     drafts = lacking(view)
     if drafts:
@@ -241,17 +241,17 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
         agenda = layout.agenda()
         layout.promise_all(plan)
     started = len(plan.allocations)
-    rest = follow(view, plan, free, agenda)
+    rest = follow(view, plan, free.slots, agenda)
     window = [] if drafts else to_mend(view, plan, rest, most)
     if window:
         del plan.allocations[started:]
         plan.wake = None
-        rest = follow(view, plan, free, mend(view, plan, window, give, taken))
-    free = rest
+        rest = follow(view, plan, free.slots, mend(view, plan, window, give, taken))
+    free.leave(rest)
     for job in late:
-        if not (free or view.recording):
+        if not (free.room or view.recording):
             break
-        free = _start_other(view, plan, job, free, taken)
+        _start_other(view, plan, job, free, taken)
     if drafts:
         layout.keep(plan, agenda)
     if view.recording:
@@ -259,17 +259,18 @@ def list_schedule(view: Snapshot, give: Give, most: int) -> Plan:
     return plan
 
 
-def _start_other(view: Snapshot, plan: Plan, job: JobView, free: Slots, taken: list[tuple[Slots, Duration]]) -> Slots:
-    """Start of a bag or rigid job what fits now; returns the slots that stay free."""
-    before = free
-    free, needed = start(view, plan, job, free, [], count(free))
-    gone = before & ~free
+def _start_other(
+    view: Snapshot, plan: Plan, job: JobView, free: FreeSlots, taken: list[tuple[Slots, Duration]]
+) -> None:
+    """Start of a bag or rigid job what fits now."""
+    before = free.slots
+    needed = start(view, plan, job, free, [])
+    gone = before & ~free.slots
     if gone:
         parts = [gone & node.slots for node in view.nodes.values() if gone & node.slots]
         taken += [(part, view.time_of(job, 0, part)) for part in parts]
     if needed:
         plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-    return free
 
 
 def _explain(view: Snapshot, plan: Plan) -> None:

@@ -52,12 +52,12 @@ class Listed:
 
     def _start_tasks(self, view: Snapshot) -> Plan:
         """Free slots take tasks, each for itself."""
-        plan, free, begun = view.plan(), view.free, list[Started]()
-        if free or view.recording:
+        plan, free, begun = view.plan(), view.free_slots(), list[Started]()
+        if free.room or view.recording:
             for job in self._ranked(view, [job for job in view.waiting if job.ready], count(view.up)):
                 needed = 1
-                if free:
-                    free, needed = start(view, plan, job, free, begun, count(free))
+                if free.room:
+                    needed = start(view, plan, job, free, begun)
                 if needed and view.recording:
                     fits = slots_needed(view, job) <= count(view.up | view.off)
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW if fits else Reason.NEVER_FITS)

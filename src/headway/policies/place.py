@@ -12,8 +12,8 @@ from headway.model.instant import Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
-from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers, size
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
+from headway.model.snapshot import FreeSlots, JobView, Snapshot
 
 BAG: Final = Kind.BAG
 """A name of its own, because looking up a member of an enumeration is slow."""
@@ -65,12 +65,10 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
     return best
 
 
-def lowest_idle(view: Snapshot, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
+def lowest_idle(free: FreeSlots, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
     """Up to so many of some idle slots for a job, the lowest ones, and how many they are."""
-    if job.kind is Kind.RIGID and wanted == job.width:
-        free = view.of_spare if view.given else view.free
-        if idle == free and wanted <= (size(view.runs_of(free)) if view.given else view.room()):
-            return view.start_on(job, free)[0], wanted
+    if job.kind is Kind.RIGID and wanted == job.width and wanted <= free.room and free.are(idle):
+        return free.take(job), wanted
     slots = lowest(idle, wanted)
     return slots, count(slots)
 
@@ -117,6 +115,7 @@ class Dealing:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
         self.is_idle = len(alone) == len(view.running)
+        self.free = view.free_slots()
         if self.is_idle and not view.allocated:
             self.left: Slots = view.free
         else:
@@ -277,7 +276,7 @@ class Dealing:
                     if lacking and preferred:
                         found = preferred & self.classes[position][1]
                         if kind == 3:
-                            slots, gained = lowest_idle(view, view.jobs[job], found, lacking)
+                            slots, gained = lowest_idle(self.free, view.jobs[job], found, lacking)
                         else:
                             late = self.soonest and kind == 4
                             slots = self._soonest(found, lacking) if late else lowest(found, lacking)

@@ -198,7 +198,10 @@ class Round:
 
     Attributes:
         open: the slots that can be dealt and are not yet.
-        all_up: whether all slots are up on which something runs.
+        free: the free slots.
+        is_free: whether the open slots are those that `free` has left, of one class; then `open` and `lanes` are not
+            made until they are needed.
+        all_up: whether all slots are up on which a task of a bag or service runs, if one does.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
         by_job: the jobs that could use a slot, by id, in order of priority.
@@ -209,14 +212,18 @@ class Round:
 
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
         self.policy, self.view = policy, view
-        self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
+        classes = classes_of(view)
+        self.classes = [(spec, slots & view.up) for spec, slots in classes] if len(classes) > 1 else classes
         self.going, alone = set[int](), list[Slots]()
-        self.all_up = all_up = view.busy & view.up == view.busy
+        is_known = self.all_up = all_up = False
         one, several = dict[int, AttemptView](), dict[int, list[AttemptView]]()  # of each bag that runs
         for _, number, _, attempt in view.running:
             if not attempt.fed:
                 alone.append(attempt.slots)
                 continue
+            if not is_known:
+                is_known, self.all_up = True, view.busy & view.up == view.busy
+                all_up = self.all_up
             if number not in one:
                 one[number] = attempt
             elif number in several:
@@ -225,11 +232,17 @@ class Round:
                 several[number] = [one[number], attempt]
             if not attempt.ending and (all_up or attempt.slots & view.up):
                 self.going.add(number)
-        others = view.busy if len(alone) == len(view.running) else NO_SLOTS
-        for slots in () if others else alone:
-            others |= slots
-        self.open = view.up ^ (view.up & others)
-        self.size = view.room() if self.open == view.free else count(self.open)
+        self.free = view.free_slots()
+        are_alone = len(alone) == len(view.running)
+        self.is_free = are_alone and len(classes) == 1 and not view.allocated
+        if self.is_free:
+            self.open, self.size = NO_SLOTS, self.free.room
+        else:
+            others = view.busy if are_alone else NO_SLOTS
+            for slots in () if others else alone:
+                others |= slots
+            self.open = view.up ^ (view.up & others)
+            self.size = view.room() if self.open == view.free else count(self.open)
         if len(self.classes) == 1:
             speeds = self.classes[0][0].speed * self.size
         else:
@@ -255,6 +268,12 @@ class Round:
         if self.stakes and self.size:
             self._weigh()
             self._share()
+
+    def _make_open(self) -> None:
+        """From now on what is open is looked at as a set."""
+        if self.is_free:
+            self.is_free, self.open = False, self.free.slots
+            self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
 
     def _candidates(self, running: Mapping[int, object]) -> list[JobView]:
         """The jobs that may get a slot, highest priority first.
@@ -483,8 +502,9 @@ class Round:
             for _, slot in stake.running[: stake.share]:
                 stake.slots |= 1 << slot
                 kept.append(slot)
-        self.open ^= self.open & of_numbers(kept)
-        self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
+        if not self.is_free:
+            self.open ^= self.open & of_numbers(kept)
+            self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
             if stake.share and stake.job.kind is WORKFLOW:
                 self._place(plan, stake)
@@ -515,6 +535,7 @@ class Round:
 
     def _reason(self, job: JobView) -> Reason | None:
         """Why a job gets no slot, or no more of them while some are idle; None if it gets all it can use."""
+        self._make_open()
         stake, idle = self.by_job.get(job.id), self.open & ~self.view.busy
         if job.width > count(self.view.up):
             return Reason.NEVER_FITS
@@ -584,6 +605,7 @@ class Round:
         if stake.job.kind is RIGID:
             self._gather(stake, lacking)
             return
+        self._make_open()
         openings: list[Opening] = []
         while len(openings) < lacking and (number := self._best(stake)) >= 0:
             openings.append(self._take_first(self.lanes[number]))
@@ -593,13 +615,17 @@ class Round:
 
     def _gather(self, stake: Stake, lacking: int) -> None:
         """Give a rigid job all the slots it lacks, or none: first those it gathers already, then the soonest."""
+        if self.is_free:
+            if lacking <= self.free.room:
+                stake.slots = self.free.take(stake.job)
+            return
         held = lowest(stake.job.held & self.open, lacking)
         self.open ^= held
         lacking -= count(held)
         idle, later = NO_SLOTS, list[Opening]()
         while lacking and (number := self._best(stake)) >= 0:
             lane = self.lanes[number]
-            here, gained = lowest_idle(self.view, stake.job, lane.idle & self.open, lacking)
+            here, gained = lowest_idle(self.free, stake.job, lane.idle & self.open, lacking)
             if here:  # as long as some are idle, this class stays the best
                 lane.idle ^= here
                 self.open ^= here
@@ -623,6 +649,7 @@ class Round:
 
     def _place(self, plan: Plan, stake: Stake) -> None:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
+        self._make_open()
         job, gained = stake.job, 0
         for task in ready_tasks(job, job.ready):
             if gained >= stake.share or not self.open:

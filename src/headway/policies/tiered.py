@@ -9,6 +9,7 @@ Source: MEASY14, algorithms 1 to 3.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
@@ -110,7 +111,7 @@ class TieredEasy:
             blocks = job not in newcomers if attempt is None else _width_of(attempt) > view.room()
             if blocks:  # only jobs have come since: the head still waits, and so do all that waited beside it
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
-                if newcomers and (view.free or view.recording):
+                if newcomers and (view.room() or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
                 deployment.fill_background(newcomers)
                 return deployment.plan
@@ -152,7 +153,7 @@ class Deployment:
 
     Attributes:
         plan: what is given so far.
-        free, room: foreground places that are left, and how many.
+        free: foreground places that are left.
         steps: what may still come to the foreground, as of `Queue.fitting`.
         started: what comes to the foreground in this round.
     """
@@ -162,14 +163,14 @@ class Deployment:
         self.moves = moves
         self.threshold = threshold
         self.plan = view.plan()
-        self.free, self.room = view.free, view.room()
+        self.free = view.free_slots()
         # Moves under way have their slots already, and will be running there.
         self.started: list[Started] = [
             (view.now + view.time_of(attempt.job, attempt.task, goal.slots), count(goal.slots))
             for attempt in view.background
             if (goal := attempt.goal) is not None and goal.tier is Tier.FOREGROUND
         ]
-        self.steps: list[tuple[int, Duration]] = [(self.room, NEVER)]
+        self.steps: list[tuple[int, Duration]] = [(self.free.room, NEVER)]
         self._came: list[tuple[JobView, Allocation]] = []
         self._placed: set[tuple[int, int]] = set()
         self._left: Slots = NO_SLOTS
@@ -205,7 +206,7 @@ class Deployment:
             if attempt is None and job.kind is not RIGID:
                 fits = came = not needed
             else:
-                fits = needed <= self.room
+                fits = needed <= self.free.room
                 came = fits and self._deploy(job, attempt, needed)
             if not came:  # it does not fit, or the foreground of its own slots is taken (REASY)
                 passed.append((job, attempt))
@@ -222,14 +223,14 @@ class Deployment:
         if kept:  # it can use only the foreground of its own slots
             shadow, extra = self._end_on(kept), self._room_beside(kept)
         else:
-            shadow, extra = shadow_of(view, self.started, self.room, needed)
+            shadow, extra = shadow_of(view, self.started, self.free.room, needed)
         if attempt is None:
             promise(plan, job, shadow, needed, Reason.NO_ROOM_NOW)
         if len(view.promised) > (attempt is None and job.promise is not None):
             withdraw(view, plan, [job])
-        if not self.free and not recording:
+        if not self.free.room and not recording:
             return
-        limit, uniform, room = shadow - view.now, view.uniform, self.room
+        limit, uniform, room = shadow - view.now, view.uniform, self.free.room
         steps = self.steps
         steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
         for job, attempt in rest:
@@ -238,7 +239,7 @@ class Deployment:
                     extra = self._backfill_tasks(job, limit, extra, kept)
                 else:
                     extra = self._backfill_attempt(attempt, limit, extra, kept)
-                room = self.room
+                room = self.free.room
                 if not room and not recording:
                     return
                 steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
@@ -248,7 +249,7 @@ class Deployment:
             if width <= room:
                 estimate = job.estimate
                 if not uniform:
-                    estimate = view.time_of(job, 0, lowest(self.free, width))
+                    estimate = view.time_of(job, 0, lowest(self.free.slots, width))
                 late, reason = estimate > limit, Reason.WOULD_DELAY
                 if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
                     room -= width
@@ -262,7 +263,7 @@ class Deployment:
 
     def _room_beside(self, kept: Slots) -> int:
         """How many foreground places are left that are not kept."""
-        return count(outside(self.free, kept)) if kept else self.room
+        return count(outside(self.free.slots, kept)) if kept else self.free.room
 
     def _end_on(self, slots: Slots) -> Instant:
         """When by estimates the foreground of these slots is free."""
@@ -279,22 +280,22 @@ class Deployment:
         Args:
             kept: slots for which the head waits; jobs that are `late` must not take them.
         """
-        free = outside(self.free, kept) if late and kept else self.free
+        shut = kept if late else NO_SLOTS
         if attempt is not None and job.kind is not RIGID:
-            slots, seats, claim = self._place_for(attempt, free)
+            slots, seats, claim = self._place_for(attempt, self._free_but(shut))
             if not slots:
                 return False
-        elif attempt is not None and not attempt.pinned and attempt.slots & free == attempt.slots:
+        elif attempt is not None and not attempt.pinned and self._can_come_forward(attempt, shut):
             slots, seats, claim = attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
         elif attempt is None:
             claim = Claim.FREE
-            slots, seats = self._idlest(job, width, free, kept, NO_SLOTS)
+            slots, seats = self._idlest(job, width, kept, shut, None)
         else:
             moves = self._how_it_moves(attempt)
             if moves is None:
                 return False
             claim = moves
-            slots, seats = self._idlest(job, width, free, kept, attempt.slots)
+            slots, seats = self._idlest(job, width, kept, shut, attempt)
         task = attempt.task if attempt is not None and job.kind is not RIGID else None
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
         return True
@@ -303,17 +304,26 @@ class Deployment:
         view = self.view
         self.plan.allocations.append(wanted)
         width = job.width if job.kind is RIGID else count(wanted.slots)
-        self._leave_free(job, wanted)
-        self.room -= width
+        self._leave_free(job, wanted, width)
         self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), width))
         self._placed.add((job.id, wanted.task or 0))
         self._came.append((job, wanted))
 
-    def _leave_free(self, job: JobView, wanted: Allocation) -> None:
+    def _leave_free(self, job: JobView, wanted: Allocation, width: int) -> None:
         """Foreground places are given away."""
-        self.free ^= self.free & wanted.slots
+        self.free.take_these(wanted.slots, width)
 
-    def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
+    def _free_but(self, shut: Slots) -> Slots:
+        """The foreground places that are left but for some."""
+        return outside(self.free.slots, shut) if shut else self.free.slots
+
+    def _can_come_forward(self, attempt: AttemptView, shut: Slots) -> bool:
+        """Whether the foreground of an attempt's own slots is left, and none of it shut."""
+        return attempt.slots & self._free_but(shut) == attempt.slots
+
+    def _idlest(
+        self, job: JobView, width: int, kept: Slots, shut: Slots, attempt: AttemptView | None
+    ) -> tuple[Slots, tuple[int, ...]]:
         """Free foreground places for the processes of a job, the busiest where least is done in the background.
 
         Of equals those first behind which the last in order of the candidates runs (reading, from figure 1: J6 leaves
@@ -321,9 +331,10 @@ class Deployment:
 
         Args:
             kept: places to take last.
-            own: places where the job itself is the background.
+            shut: places not to take.
+            attempt: the job itself, if it is in the background.
         """
-        view = self.view
+        view, free, own = self.view, self._free_but(shut), NO_SLOTS if attempt is None else attempt.slots
         behind = view.behind ^ (view.behind & own)
         alone = free ^ (free & behind)
         if not kept and len(job.spec.cpu) <= 1 and count(alone) >= width:
@@ -344,10 +355,10 @@ class Deployment:
     def _start_tasks(self, job: JobView) -> int:
         """Start the ready tasks of a bag or workflow that fit; how many slots the first that does not waits for."""
         alike, needed = job.kind is BAG and not job.mean_size, 0
-        for task in ready_tasks(job, self.room + 1 if alike else job.ready):
-            if needed and not self.free:
+        for task in ready_tasks(job, self.free.room + 1 if alike else job.ready):
+            if needed and not self.free.room:
                 break
-            slots = room_for(self.view, job, task, self.free)
+            slots = room_for(self.view, job, task, self.free.slots)
             if slots:
                 self._give(Allocation(job.id, slots, task), job)
                 continue
@@ -359,13 +370,13 @@ class Deployment:
     def _backfill_tasks(self, job: JobView, limit: Instant, extra: int, kept: Slots) -> int:
         """Start ready tasks of a bag or workflow beside a promise; how many slots stay extra."""
         alike, placed = job.kind is BAG and not job.mean_size, False
-        for task in ready_tasks(job, self.room + len(self._placed) if alike else job.ready):
+        for task in ready_tasks(job, self.free.room + len(self._placed) if alike else job.ready):
             if (job.id, task) in self._placed:
                 continue
-            slots = room_for(self.view, job, task, self.free)
+            slots = room_for(self.view, job, task, self.free.slots)
             late = bool(slots) and self.view.time_of(job, task, slots) > limit
             if late:
-                slots = room_for(self.view, job, task, outside(self.free, kept))
+                slots = room_for(self.view, job, task, outside(self.free.slots, kept))
             if not slots or (late and count(slots) > extra):
                 if alike:
                     break
@@ -383,10 +394,10 @@ class Deployment:
         On another node it may need more slots, and take longer, than where it is.
         """
         job, task = attempt.job, attempt.task
-        slots, seats, claim = self._place_for(attempt, self.free)
+        slots, seats, claim = self._place_for(attempt, self.free.slots)
         late = bool(slots) and self.view.time_of(job, task, slots) > limit
         if late:
-            slots, seats, claim = self._place_for(attempt, outside(self.free, kept))
+            slots, seats, claim = self._place_for(attempt, outside(self.free.slots, kept))
         if not slots or (late and count(slots) > extra):
             return extra
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
@@ -413,13 +424,14 @@ class Deployment:
             waiting: the jobs that are new; None: look at all waiting jobs.
         """
         view = self.view
-        room = self._look_behind()
+        room, placed = self._look_behind(), self._placed
         if not room or (waiting is not None and all(job.width > room for job in waiting)):
             return
         steps: list[tuple[int, Duration]] = [(room, NEVER)]
         by_length = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
         shortest = iter(by_length)
-        first = next((job for job in shortest if job.width <= room), None)
+        stays = (job for job in shortest if job.width <= room and (job.kind is not RIGID or (job.id, 0) not in placed))
+        first = next(stays, None)
         if first is None:
             return
         room = self._group_by_use()
@@ -430,7 +442,7 @@ class Deployment:
                 continue
             if job.kind is not RIGID:
                 room = self._put_tasks_behind(job)
-            elif (job.id, 0) not in self._placed:
+            elif (job.id, 0) not in placed:
                 slots, seats = self._put_behind(job)
                 self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
                 room -= job.width
@@ -516,37 +528,44 @@ class LargeDeployment(Deployment):
         self._runs: list[tuple[float, list[int]]] = []
         self._fronts: list[tuple[float, int, list[int]]] = []
 
-    def _leave_free(self, job: JobView, wanted: Allocation) -> None:
-        view, rigid = self.view, job.kind is RIGID
-        attempt = job.attempts.get(0) if rigid else None
-        given = view.given.get((job.id, 0)) if rigid else None
-        if given is not None:
-            self.free = given.after
-        elif attempt is not None and attempt.slots == wanted.slots:  # it stays on its own slots
-            self.free = view.come_forward(attempt, self.free)
-        else:
-            self.free = outside(self.free, wanted.slots)
+    def _leave_free(self, job: JobView, wanted: Allocation, width: int) -> None:
+        attempt = job.attempts.get(0) if job.kind is RIGID else None
+        if attempt is not None and attempt.slots is wanted.slots:  # it stays on its own slots
+            self.free.come_forward(attempt)
+        elif job.kind is not RIGID or (job.id, 0) not in self.view.given:
+            super()._leave_free(job, wanted, width)
 
-    def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
+    def _can_come_forward(self, attempt: AttemptView, shut: Slots) -> bool:
+        if shut:
+            return super()._can_come_forward(attempt, shut)
+        return size(shared(self.view.bounds_of(attempt), self.free.runs)) == attempt.job.width
+
+    def _idlest(
+        self, job: JobView, width: int, kept: Slots, shut: Slots, attempt: AttemptView | None
+    ) -> tuple[Slots, tuple[int, ...]]:
         if kept or len(job.spec.cpu) > 1:
-            return super()._idlest(job, width, free, kept, own)
-        view, runs = self.view, self.view.runs_of(free)
+            return super()._idlest(job, width, kept, shut, attempt)
+        view, runs = self.view, self.free.runs
         vacant = view.vacant_behind()
-        if own:
+        if attempt is not None:
             vacant = list(vacant)
-            unite(vacant, view.bounds_of(job.attempts[0]))
-        alone = shared(runs, vacant)
-        if size(alone) >= width:
-            return view.give(job, cut(alone, width), free), ()
-        groups = [(0.0, alone)]
-        for attempt in reversed(view.background):
-            if attempt.job is not job:
-                groups += [(use, shared(taken, runs)) for use, taken in self._by_use(attempt)]
-        groups.sort(key=_use_of_runs)
-        taken = list[int]()
-        for _, here in groups:
-            unite(taken, cut(here, width - size(taken)))
-        return view.give(job, taken, free), ()
+            unite(vacant, view.bounds_of(attempt))
+        taken = shared(runs, vacant, width)
+        lacking = width - size(taken)
+        if lacking:
+            groups: list[tuple[float, list[int]]] = []
+            for other in reversed(view.background):
+                if other.job is not job:
+                    groups += self._by_use(other)
+            groups.sort(key=_use_of_runs)
+            for _, behind in groups:
+                here = shared(behind, runs, lacking)
+                if here:
+                    unite(taken, here)
+                    lacking -= size(here)
+                    if not lacking:
+                        break
+        return self.free.take_runs(job, taken), ()
 
     def _by_use(self, attempt: AttemptView) -> list[tuple[float, list[int]]]:
         """The runs on which an attempt is, by the CPU use of its processes, least first."""
@@ -568,7 +587,9 @@ class LargeDeployment(Deployment):
     def _group_by_use(self) -> int:
         """The same, but which places are behind whom is found when they are taken."""
         view, vacant, fronts = self.view, self._vacant, self._fronts
-        front = [part for _, _, _, attempt in view.running for part in self._by_use(attempt)]
+        front: list[tuple[float, list[int]]] = []
+        for _, _, _, runs in view.running:
+            front += self._by_use(runs)
         for job, wanted in self._came:
             attempt, given = job.attempts.get(wanted.task or 0), view.given.get((job.id, wanted.task or 0))
             if given is not None:
@@ -581,10 +602,14 @@ class LargeDeployment(Deployment):
         for use, taken in front:
             if use > self.threshold:
                 room -= size(shared(taken, vacant))
-            elif end := end_of_shared(taken, vacant):
-                fronts.append((use, end, taken))
+            else:
+                end = taken[-1]
+                if not bisect_left(vacant, end) & 1:  # the last of them is not vacant
+                    end = end_of_shared(taken, vacant)
+                if end:
+                    fronts.append((use, end, taken))
         fronts.sort(reverse=True)
-        idle = list(view.runs_of(self.free))
+        idle = list(self.free.runs)
         if view.allocated:
             unite(idle, bounds(outside(view.allocated & view.up, view.busy)))
         alone = shared(idle, vacant)
@@ -612,7 +637,7 @@ class LargeDeployment(Deployment):
             unite(taken, part)
             if not runs[0][1]:
                 del runs[0]
-        return self.view.give(job, taken), ()
+        return self.view.give_behind(job, taken), ()
 
     def _put_tasks_behind(self, job: JobView) -> int:
         self._as_sets()

@@ -251,9 +251,10 @@ class Places:
 
 def _meet(one: Running, other: Running) -> bool:
     """Whether two attempts have a slot in common."""
-    if one.bounds is None or other.bounds is None:
+    here, there = one.bounds, other.bounds
+    if here is None or there is None:
         return bool(one.slots & other.slots)
-    return end_of_shared(one.bounds, other.bounds) > 0
+    return here[0] < there[-1] and there[0] < here[-1] and end_of_shared(here, there) > 0
 
 
 def _found(idle: float, wanted: float) -> float:
