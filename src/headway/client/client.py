@@ -357,8 +357,8 @@ class Client(Operation):
         """Why a job waits, and its expected start if the policy promises one.
 
         Args:
-            wait: seconds, 0 to 60, that the server may take for a forecast; after that it answers with the last one, if
-                that is young, or without. None: a moment if there is a young one, else `EXPLAIN_SECONDS`.
+            wait: seconds, 0 to 60, that the server may take for a new forecast; after that it answers without. None:
+                a moment if there is a young one, which it then answers with, else `EXPLAIN_SECONDS`.
         """
         limit = EXPLAIN_SECONDS if wait is None else wait
         answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job), query=(("wait", wait),), wait=limit)

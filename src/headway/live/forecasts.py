@@ -279,6 +279,7 @@ class Forecasts:
         jobs, asked = self._core().state.jobs, self._recorded()
         job = next(reversed(jobs), None) if job is None else job
         is_news = job is not None and job not in self._last.jobs and jobs[job].due < NEVER
+        is_hurried = exact and patience is None  # who says how long to wait wants the new one
         if patience is None:
             for_exact = PATIENCE_YOUNG if self._is_young(job) else PATIENCE
             patience = for_exact if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
@@ -295,7 +296,7 @@ class Forecasts:
             # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
             left = min(end, self._began + patience) - time.monotonic()
             if left <= 0 or not (await asyncio.wait((wanted,), timeout=left))[0]:
-                is_enough = not exact or self._covers(asked, whole=False) or self._is_young(job)
+                is_enough = not exact or self._covers(asked, whole=False) or (is_hurried and self._is_young(job))
                 is_known = self._last.forecast and is_enough
                 return self._as_of_now(self._recently()) if is_known else Outlook(lack=self._still_made())
         return self._as_of_now(self._last)

@@ -27,10 +27,10 @@ class Prospect(NamedTuple):
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
     chance: Chance | None = None
-    penalty: float = 0.0
-    penalty_expected: float | None = None
     expected_at: Instant | None = None
     behind: int = 0
+    penalty: float = 0.0
+    penalty_expected: float | None = None
 
     def told(self) -> dict[str, Any]:
         """The fields of a report, in seconds."""
