@@ -283,8 +283,8 @@ def test_a_forecast_that_is_not_new_says_how_old_it_is() -> None:
     now = time.time()
     old = explained(expected_end=now + 60, expected_at=now - 4.2, behind=12345)
     assert re.fullmatch(r"That was expected [45].* s ago; 12,345 events came since\.", list(prospect_lines(old))[-1])
-    for told in (explained(expected_end=now + 60, expected_at=now - 4), explained(expected_at=now, behind=9)):
-        assert not any("came since" in line for line in prospect_lines(told))
+    for young in (explained(expected_end=now + 60, expected_at=now - 4), explained(expected_at=now, behind=9)):
+        assert not any("came since" in line for line in prospect_lines(young))
 
 
 def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
