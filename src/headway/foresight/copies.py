@@ -9,11 +9,16 @@ import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from headway.errors import HeadwayError
 
-NICEST = 19
+NICEST: Final = 19
+
+TRIES: Final = 20
+
+PAUSE: Final = 0.1
+"""So long the system refuses to lower the weight of another session."""
 
 T = TypeVar("T")
 
@@ -107,10 +112,14 @@ def give_way() -> None:
     session of its own, with the lowest weight. A system that has no such policy or groups gets the nearest to it: the
     nicest of the usual priorities.
     """
-    with contextlib.suppress(OSError):  # it leads a session already
+    with contextlib.suppress(PermissionError, FileNotFoundError):  # it leads a session; there are no such groups
         os.setsid()
-        with open("/proc/self/autogroup", "w") as file:
-            file.write(str(NICEST))
+        for _ in range(TRIES):
+            with contextlib.suppress(BlockingIOError):  # without privileges, one session in a tenth of a second
+                with open("/proc/self/autogroup", "w") as file:
+                    file.write(str(NICEST))
+                break
+            time.sleep(PAUSE)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):  # there is no such policy here, or a filter of system calls forbids it
