@@ -285,7 +285,10 @@ class Forecasts:
             patience = for_exact if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
         whole = exact or not (is_news or self._is_recent())
+        began = time.monotonic()
         while not (self._covers(asked, whole=whole) or (not exact and self._is_fresh(job))):
+            if is_hurried and time.monotonic() - began > PATIENCE_YOUNG and self._is_young(job):
+                break  # one was made meanwhile, and as much happens as can be read
             if self._making is None:
                 self._began = time.monotonic()
                 self._soon = asyncio.get_running_loop().create_future()
