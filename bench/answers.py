@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
 
 import numpy as np
 
 import measure
 from headway import NodeSpec
 from headway.core.record import StateRecord
+from headway.forecaster import NICE
 from headway.foresight.chances import Chances
 from headway.foresight.futures import draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
+from headway.foresight.pace import Pace, spent
 from headway.model.instant import SECOND
 from headway.model.job import ESTIMATE_DEFAULT
 from headway.policies.registry import find
@@ -28,6 +35,10 @@ from headway.traces import transforms
 SLOTS = 128
 POLICIES = ("easy", "edf", "tempo:strict=false")
 OPEN = (100, 2_000)
+BUSY_SECONDS = 60.0
+
+FORK = get_context("fork")
+
 WORK = 40_000
 """Each future ends after so many events, as beside a server."""
 
@@ -56,6 +67,46 @@ def row(policy: str, jobs: int) -> tuple[object, ...]:
     return f"`{policy}`", f"{len(state.jobs):,}", f"{first:.2f}", f"{whole:.2f}", count
 
 
+def hog() -> None:
+    """Compute for ever."""
+    while True:
+        pass
+
+
+@contextmanager
+def hogs() -> Iterator[None]:
+    """On each processor a process that always computes."""
+    there = [FORK.Process(target=hog, daemon=True) for _ in os.sched_getaffinity(0)]
+    for one in there:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in there:
+            one.kill()
+
+
+def busy_row(policy: str, state: StateRecord) -> tuple[object, ...]:
+    """How long answers take, and what they take, while somebody asks again and again."""
+    known, pace, took, before = RunTimesKnown(ESTIMATE_DEFAULT), Pace(), list[float](), spent()
+    began = time.perf_counter()
+    while time.perf_counter() - began < BUSY_SECONDS:
+        asked = time.perf_counter()
+        with pace.question():
+            pace.one(partial(forecast, state, find))
+            draw_futures(
+                *(state, find, known.at(state)),
+                count=futures_for(state),
+                work_max=WORK,
+                processes=len(os.sched_getaffinity(0)),
+                copies=pace.all,
+            )
+        took.append(time.perf_counter() - asked)
+    share = (spent() - before) / (time.perf_counter() - began)
+    oldest = max((one + other for one, other in pairwise(took)), default=took[0])
+    return f"`{policy}`", f"{len(state.jobs):,}", f"{took[0]:.2f}", f"{oldest:.1f}", f"{share:.1%}"
+
+
 def main() -> None:
     """Print the section of the report."""
     measure.section(
@@ -69,6 +120,21 @@ def main() -> None:
             [row(policy, jobs) for jobs in OPEN for policy in POLICIES],
         ),
     )
+
+    states = [(policy, state_of(policy, jobs)) for jobs in OPEN for policy in POLICIES]
+    with hogs():
+        os.nice(NICE)
+        measure.section(
+            "Forecasts: where everything computes",
+            f"""The same forecasts beside one process on each processor that always computes, while somebody asks again
+            and again for {BUSY_SECONDS:g} s: how long the first answer takes, how old an answer gets at most before the
+            next is there, and how much of one processor all that takes. Wanted: a few seconds for the first, and at
+            most 15 s.""",
+            measure.table(
+                ("policy", "open jobs", "first answer, s", "oldest, s", "of one processor"),
+                [busy_row(policy, state) for policy, state in states],
+            ),
+        )
 
 
 if __name__ == "__main__":

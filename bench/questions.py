@@ -28,6 +28,7 @@ from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.live.clock import SystemClock
 from headway.live.forecasts import ForecastProcess, Question
+from headway.model.instant import SECOND
 
 OPEN = 100
 A_SECOND = 10
@@ -36,33 +37,38 @@ FIRST = 3
 
 SPAWN: Final = get_context("spawn")
 
-Ask = Callable[[Path, int], AbstractContextManager[Callable[[], object]]]
+Ask = Callable[[Path, int], AbstractContextManager[Callable[[], float | None]]]
+"""Ways to ask; an answer is the instant of its forecast, in seconds since the Unix epoch."""
 
 
-def again_and_again(data: Path, job: int, is_on: Event, answers: Synchronized[int], ask: Ask) -> None:
+def again_and_again(
+    data: Path, job: int, is_on: Event, answers: Synchronized[int], ages: Synchronized[float], ask: Ask
+) -> None:
     """Ask ten times a second, or as often as there are answers, while it is wanted."""
     with ask(data, job) as once:
         while True:
             is_on.wait()
             due = time.monotonic() + 1 / A_SECOND
-            once()
-            answers.value += 1
+            as_of = once()
+            if as_of is not None:
+                ages.value = max(ages.value, time.time() - as_of)
+                answers.value += 1
             time.sleep(max(0.0, due - time.monotonic()))
 
 
 @contextmanager
-def explain(data: Path, job: int) -> Iterator[Callable[[], object]]:
-    """Ask the server when a job will be done."""
+def explain(data: Path, job: int) -> Iterator[Callable[[], float | None]]:
+    """Ask the server when a job will be done; an answer without a forecast is none."""
     with Client(data=data) as client:
-        yield partial(client.explain, job)
+        yield lambda: client.explain(job).expected_at
 
 
 @contextmanager
-def foresee(data: Path, job: int) -> Iterator[Callable[[], object]]:
+def foresee(data: Path, job: int) -> Iterator[Callable[[], float | None]]:
     """Have the same forecasts made without the server, by a process that follows its journal."""
     forecasts = ForecastProcess((str(measure.COMPILED / "python"), "-m", "headway.forecaster", str(data)))
     try:
-        yield lambda: forecasts(Question(0, SystemClock().now()), lambda _: None)
+        yield lambda: forecasts(Question(0, SystemClock().now()), lambda _: None).forecast.made / SECOND
     finally:
         forecasts.stop()
 
@@ -83,12 +89,14 @@ class Seen:
         trips: seconds from a task to its result.
         spent: seconds of processor that the server took for a task.
         answers: a second.
+        oldest: the greatest age of a forecast that was told, in seconds, of each round.
     """
 
     rates: list[float] = field(default_factory=list)
     trips: list[float] = field(default_factory=list)
     spent: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
+    oldest: list[float] = field(default_factory=list)
 
 
 class Asking:
@@ -98,8 +106,11 @@ class Asking:
         self._ask = ask
         self._is_on = SPAWN.Event()
         self._answers = SPAWN.Value("i", 0)
+        self._ages = SPAWN.Value("d", 0.0)
         if ask is not None:
-            process = SPAWN.Process(target=again_and_again, args=(data, job, self._is_on, self._answers, ask))
+            process = SPAWN.Process(
+                target=again_and_again, args=(data, job, self._is_on, self._answers, self._ages, ask)
+            )
             process.start()
             stack.callback(process.join)
             stack.callback(process.terminate)
@@ -111,9 +122,11 @@ class Asking:
         end = self._answers.value + FIRST
         while self._ask is not None and self._answers.value < end:
             time.sleep(0.05)
+        self._ages.value = 0.0
         before, began = self._answers.value, time.perf_counter()
         yield
         seen.answers.append((self._answers.value - before) / (time.perf_counter() - began))
+        seen.oldest.append(self._ages.value)
         self._is_on.clear()
 
 
@@ -152,6 +165,7 @@ def main() -> None:
         (
             name,
             measure.rounded(statistics.median(seen.answers)),
+            measure.rounded(max(seen.oldest)),
             measure.rounded(statistics.median(seen.rates)),
             measure.rounded(1e3 * statistics.median(seen.trips)),
             measure.rounded(1e3 * measure.percentile(seen.trips, 0.99)),
@@ -163,12 +177,22 @@ def main() -> None:
         "Live: questions beside tasks that do nothing",
         f"""The same as above, while somebody runs `headway explain` about one of {OPEN} open jobs, ten times a second
         or as often as there are answers, and without; in turn, {given.rounds} times each, {given.tasks:,} tasks;
-        medians; compiled. A forecast is made by other processes. They have less priority, but the same processors and
-        caches: what that costs a busy server, the last line shows, where a process that only reads the journal makes
-        the same forecasts. The last column is the time of processor that a task costs the server. What questions cost
+        medians; compiled. A forecast is made by other processes, in the gaps that the busy machine leaves. How old was
+        what was told at most, the second number says; an answer without a forecast is not counted. What making
+        forecasts costs a busy server, the last line shows, where a process that only reads the journal makes the same
+        forecasts. The last column is the time of processor that a task costs the server. What questions cost
         the server itself is the difference of the last two lines. Wanted: within 3 %.""",
         measure.table(
-            ("meanwhile", "answers/s", "tasks/s", "one: median ms", "99 in 100 below", "server: µs a task"), rows
+            (
+                "meanwhile",
+                "answers/s",
+                "oldest, s",
+                "tasks/s",
+                "one: median ms",
+                "99 in 100 below",
+                "server: µs a task",
+            ),
+            rows,
         ),
     )
 

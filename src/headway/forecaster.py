@@ -20,6 +20,7 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.foresight.advice import Adviser
 from headway.foresight.follower import Follower
+from headway.foresight.pace import Pace
 from headway.live.forecasts import AdviceQuestion, Question, message_of, read_frame, write_frame
 from headway.model.forecast import CANNOT, Advice, Forecast
 from headway.policies.registry import find
@@ -28,7 +29,7 @@ from headway.wire.reading import any_form
 log = logging.getLogger(__name__)
 
 NICE = 5
-"""The process gives way to the server, for which callers wait."""
+"""The process gives way to the server, for which callers wait. What it does with this priority is bounded by a pace."""
 
 ARRIVALS = "--arrivals"
 """With this word behind the folder, jobs come in the futures as they did in the past."""
@@ -47,10 +48,15 @@ class Answers:
         self._folder = folder
         self._arrivals = arrivals
         self._follower: Follower | None = None
+        self._pace = Pace()
 
     def to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
         question = _question.decode(body)
+        with self._pace.question():
+            yield from self._answers(question)
+
+    def _answers(self, question: Question | AdviceQuestion) -> Iterator[bytes]:
         if isinstance(question, AdviceQuestion):
             yield _encode(self._advice(question))
             return
@@ -92,7 +98,7 @@ class Answers:
 
     def _caught_up(self, event: int) -> Follower:
         if self._follower is None:
-            self._follower = Follower(self._folder, find, arrivals=self._arrivals)
+            self._follower = Follower(self._folder, find, arrivals=self._arrivals, pace=self._pace)
         self._follower.catch_up(event)
         return self._follower
 

@@ -18,8 +18,11 @@ import numpy as np
 import pytest
 
 from headway import wire
+from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, NoForecast, NoSuchJob
+from headway.foresight import follower as follower_module
 from headway.foresight.follower import Follower
+from headway.foresight.pace import LONGEST_WAIT, Pace
 from headway.live import advising, forecasts, reports
 from headway.live.driver import Driver
 from headway.live.forecasts import (
@@ -35,8 +38,10 @@ from headway.live.forecasts import (
     write_frame,
 )
 from headway.live.settings import DriverSettings
+from headway.live.store.decisions import replay
 from headway.live.store.journal import FILE, Journal
-from headway.model.actions import JobStatus
+from headway.model.actions import Action, JobStatus
+from headway.model.events import Event
 from headway.model.forecast import Advice
 from headway.model.instant import SECOND
 from headway.policies.registry import find
@@ -57,7 +62,7 @@ def ignored(made: Told) -> None:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks waits until the forecast is made, however busy the machine is."""
-    for name in ("PATIENCE", "PATIENCE_NEWS", "PATIENCE_LIST"):
+    for name in ("PATIENCE", "PATIENCE_YOUNG", "PATIENCE_NEWS", "PATIENCE_LIST"):
         monkeypatch.setattr(forecasts, name, LIMIT)
 
 
@@ -86,12 +91,22 @@ class Counted:
 
 @asynccontextmanager
 async def driver(
-    folder: Path, ask: Ask | None, policy: str = "deadline", advise: Advise | None = None
+    folder: Path,
+    ask: Ask | None,
+    policy: str = "deadline",
+    advise: Advise | None = None,
+    clock: ManualClock | None = None,
 ) -> AsyncIterator[Driver]:
     """A driver with two slots, at second 5, whose engine runs nothing."""
     with closing(Journal(folder)) as journal:
         started = Driver(
-            journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy=policy), forecast=ask, advise=advise
+            journal,
+            FakeEngine(),
+            clock or ManualClock(5),
+            find,
+            DriverSettings(policy=policy),
+            forecast=ask,
+            advise=advise,
         )
         await started.start((node("a", slots=2),))
         try:
@@ -558,6 +573,103 @@ def test_a_forecast_that_hangs_delays_only_the_first_caller(tmp_path: Path) -> N
                 assert asked.done()
                 assert "ask again" in asked.result().lack
             ask.gate.set()
+
+    run(scenario)
+
+
+def test_where_a_forecast_takes_long_a_young_one_is_told_and_how_old_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        ask, clock = Counted(tmp_path), ManualClock(5)
+        async with driver(tmp_path, ask, clock=clock) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            told = await reports.explanation(live, 1)
+            assert (told.outlook, told.expected_at, told.behind) == ("on time", 5, 0)
+            ask.gate.clear()
+            for name in ("PATIENCE", "PATIENCE_YOUNG"):
+                monkeypatch.setattr(forecasts, name, 0.05)
+            clock.advance(14)
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            told = await reports.explanation(live, 1)
+            assert (told.outlook, told.expected_at) == ("on time", 5)
+            assert told.behind >= 1
+            assert "ask again" in (await reports.explanation(live, 2)).lack, "of the new job nothing is known"
+            clock.advance(2)
+            assert "ask again" in (await reports.explanation(live, 1)).lack, "it is too old by now"
+            ask.gate.set()
+            while (told := await reports.explanation(live, 1)).expected_at != 19:
+                await asyncio.sleep(0.01)
+            assert told.behind == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("leap", [1, 10_000])
+def test_events_that_a_stored_state_includes_are_leapt_over_and_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leap: int
+) -> None:
+    """Ten jobs ran twice as long as they were said to, which is learnt from their rows as from their events."""
+    monkeypatch.setattr(follower_module, "LEAP", leap)
+    taken: list[str] = []
+
+    def counting(core: Scheduler, event: Event, body: bytes) -> list[Action]:
+        taken.append(type(event).__name__)
+        return replay(core, event, body)
+
+    monkeypatch.setattr(follower_module, "replay", counting)
+
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            with closing(Follower(tmp_path, find)) as follower:
+                follower.catch_up()
+                await live.submit("me", submission(new_job(name="long", estimate=30.0)))
+                follower.catch_up()
+                assert follower.chances(follower.state(live.now())).keys() == {1}
+                engine = live._engine
+                assert isinstance(engine, FakeEngine)
+                engine.end(*next(iter(engine.running)))
+                await becomes(lambda: not live.open)
+                del taken[:]
+                clock = await twice_as_long(live, jobs=10)
+                live._ledger.store_snapshot()
+                await live.submit("me", submission(new_job(estimate=30.0)))
+                follower.catch_up()
+                assert ("TaskEnded" in taken) == (leap > 1)
+                follower.chances(follower.state(clock.now()))
+                assert follower._chances.open_jobs == {12}, "what came of job 1 is known"
+                with closing(Follower(tmp_path, find)) as anew:
+                    anew.catch_up()
+                    state = anew.state(clock.now())
+                    assert follower.state(clock.now()) == state
+                    job = state.jobs[-1].spec
+                    known, same = (one.run_times(job, 0) for one in (follower, anew))
+                    assert known.quantile(0.5) == same.quantile(0.5) == pytest.approx(60, rel=0.1)
+
+    run(scenario)
+
+
+def test_one_that_has_taken_its_share_reads_on_a_few_events_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "FEW", 3)
+    now = 0.0
+    pace = Pace(lambda: now, lambda: now)
+
+    async def scenario() -> None:
+        nonlocal now
+        async with driver(tmp_path, None) as live:
+            with closing(Follower(tmp_path, find, pace=pace)) as follower:
+                follower.catch_up()
+                before = follower.seq
+                await twice_as_long(live, jobs=10)
+                with pace.question():
+                    now += 1.0  # it took a second of processor
+                follower.catch_up(live.recorded)
+                assert follower.seq == before + 3
+                now += LONGEST_WAIT
+                follower.catch_up(live.recorded)
+                assert follower.seq == live.recorded
 
     run(scenario)
 

@@ -59,6 +59,9 @@ SPARE = ("user", "priority", "penalty", "money", "since", "pool", "running")
 SOON_SECONDS = 1.0
 """What may happen so soon is not said to happen after a while."""
 
+OLD_SECONDS = 1.0
+"""A forecast that is so old says so."""
+
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
 
@@ -446,6 +449,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
         yield f"It is due {at(found.due)}: {outlook(found)}."
     if costs(found):
         yield f"Its penalty: {costs(found)}."
+    if found.behind and found.expected_at is not None and time.time() - found.expected_at >= OLD_SECONDS:
+        yield f"That was expected {span(time.time() - found.expected_at)} ago; {found.behind:,} events came since."
 
 
 def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:

@@ -70,6 +70,9 @@ from headway.wire import (
 )
 from headway.wire.base import LIMIT_MAX
 
+EXPLAIN_SECONDS: Final = 10.0
+"""How long the server takes for a forecast at most, unless it is said how long it may."""
+
 ADVICE_SECONDS: Final = 60.0
 """How long advice may take: it is many simulations."""
 
@@ -350,13 +353,15 @@ class Client(Operation):
         query = (("task", task), ("stream", stream), ("rank", rank), ("attempt", attempt), ("offset", offset))
         self._server.ask(OUTPUT, job=job, query=query, into=into)
 
-    def explain(self, job: JobId | Waiter, *, wait: float = 10.0) -> Explanation:
+    def explain(self, job: JobId | Waiter, *, wait: float | None = None) -> Explanation:
         """Why a job waits, and its expected start if the policy promises one.
 
         Args:
-            wait: seconds, 0 to 60, that the server may take for a forecast; after that it answers without one.
+            wait: seconds, 0 to 60, that the server may take for a new forecast; after that it answers without. None:
+                a moment if there is a young one, which it then answers with, else `EXPLAIN_SECONDS`.
         """
-        answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job), query=(("wait", wait),), wait=wait)
+        limit = EXPLAIN_SECONDS if wait is None else wait
+        answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job), query=(("wait", wait),), wait=limit)
         return answer
 
     def advise(self, job: Job | JobId | Waiter, *, sure: float = 0.9) -> Advice:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +19,13 @@ from headway.foresight.chances import Chances
 from headway.foresight.coming import coming, workload_of_past
 from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
+from headway.foresight.pace import Pace
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of
-from headway.live.store.past import PastJob, past_job, past_jobs
+from headway.live.store.past import PastJob, last_jobs, past_job, past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import FILE, connect_to_read
+from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted
 from headway.model.forecast import CANNOT, Chance, Forecast
 from headway.model.instant import NEVER, Instant
@@ -43,6 +46,15 @@ WORK_MAX: Final = 40_000
 
 SEED: Final = 0
 
+LEAP: Final = 2_000
+"""To take over so many events takes longer than to load a stored state."""
+
+FEW: Final = 200
+"""So many events are always taken over: that takes a few milliseconds."""
+
+LEARNT_MAX: Final = 200
+"""From so many of the jobs whose ends were leapt over it learns."""
+
 
 class Follower:
     """Keeps a core at the end of a journal, and what its past tells of run times.
@@ -51,6 +63,7 @@ class Follower:
         folder: the data directory; its server may run.
         policies: finds a policy by its text. It is not asked for what was decided: that is recorded.
         arrivals: whether jobs come in the futures as they did in the past; otherwise nobody submits anything.
+        pace: lets copies of this process draw futures.
 
     Attributes:
         core: the scheduler as it was after event `seq`.
@@ -64,10 +77,13 @@ class Follower:
     core: Scheduler
     seq: int
 
-    def __init__(self, folder: Path, policies: PolicySource, *, arrivals: bool = False) -> None:
+    def __init__(
+        self, folder: Path, policies: PolicySource, *, arrivals: bool = False, pace: Pace | None = None
+    ) -> None:
         self._path = folder / FILE
         self._policies = policies
         self._arrivals = arrivals
+        self._pace = pace or Pace()
         self._came: deque[PastJob] = deque(maxlen=CAME_MAX)
         self._chances = Chances()
         self._started: dict[JobId, Instant] = {}
@@ -81,7 +97,9 @@ class Follower:
         try:
             self._rows = Rows(self._db, self._path)
             self._load()
-            self.run_times = self._learnt()
+            self.run_times = RunTimesKnown(self.core.state.estimate_default)
+            for past in past_jobs(self._db, self._rows):
+                self._take_in(past)
         except BaseException:
             self._db.close()
             raise
@@ -103,18 +121,10 @@ class Follower:
         self._recorder = Recorder(self.core, holdings=False, run_times=True)
         self._recorder.take_over()
 
-    def _learnt(self) -> RunTimesKnown:
-        """What the jobs that ended last tell of run times."""
-        known = RunTimesKnown(self.core.state.estimate_default)
-        for past in past_jobs(self._db, self._rows):
-            known.learn(past.job, past.took)
-            self._came.append(past)
-            if past.ended >= self.core.state.now:
-                self._met.add(past.job.id)
-        return known
-
     def catch_up(self, event: int = 0) -> None:
-        """Read what was written since.
+        """Read what was written since. If that is much, it begins anew with a state that the server has stored since.
+
+        If the pace does not allow more now, it reads a few events only, so that it may stay behind.
 
         Args:
             event: the number of an event that must be among it, unless it takes too long to come.
@@ -123,29 +133,66 @@ class Follower:
             HeadwayError: the journal cannot be read.
         """
         until = time.monotonic() + PATIENCE
+        most = None if self._pace.is_paid else FEW
         while True:
             try:
-                self._read()
+                self._leap(LEAP)
+                is_all = self._read(most)
             except sqlite3.Error as error:
                 raise self._unreadable(error) from error
-            if self.seq >= event or time.monotonic() > until:
+            if self.seq >= event or not is_all or time.monotonic() > until:
                 return
             time.sleep(POLL)
 
-    def _read(self) -> None:
-        for seq, _, kind, body, *_ in self._rows.of("events", "WHERE seq > ? ORDER BY seq", (self.seq,)):
+    def _read(self, most: int | None) -> bool:
+        """Take over so many events; returns whether there are no more."""
+        limit = -1 if most is None else most
+        count = 0
+        for seq, _, kind, body, *_ in self._rows.of("events", "WHERE seq > ? ORDER BY seq LIMIT ?", (self.seq, limit)):
             if seq != self.seq + 1:  # what lies between was deleted as too old: a stored state has it
-                self._load()
-                self._read()
-                return
+                if not self._leap(1):
+                    raise HeadwayError(f"{self._path} lacks the events {self.seq + 1:,} to {seq - 1:,}")
+                return self._read(most)
             event = event_of(kind, body)
             if isinstance(event, JobSubmitted):
                 self._specs[event.job.id] = event.job
             actions = replay(self.core, event, body)
             self._recorder.note(event, actions, self.core.state.now)
             self.seq = int(seq)
+            count += 1
             if self._recorder.end:
                 self._learn()
+        return count != limit
+
+    def _leap(self, events: int) -> bool:
+        """Begin anew with the last stored state, if it is so many events ahead; returns whether it is.
+
+        What ended in between is read from the rows of jobs: what it tells of run times, and of earlier bounds.
+        """
+        if not self._rows.one("snapshots", "WHERE seq >= ? ORDER BY seq DESC LIMIT 1", (self.seq + events,)):
+            return False
+        since, started = self.core.state.now, self._recorder.start
+        self._load()
+        for past in last_jobs(self._db, self._rows, since, LEARNT_MAX):
+            if past.job.id not in self._met:
+                self._take_in(past)
+        self._started |= started
+        there = self.core.state.jobs
+        for job in self._chances.open_jobs - self._ended.keys() - there.keys():
+            row = self._rows.one("jobs", "WHERE id = ?", (job,))
+            if row is None or row[4] != JobStatus.SUCCEEDED.value:
+                self._void.add(job)
+                continue
+            self._started.setdefault(job, row[6])
+            self._ended[job] = row[7]
+        return True
+
+    def _take_in(self, past: PastJob) -> None:
+        """Learn from a job of which the core may still have to be told that it has ended."""
+        self.run_times.learn(past.job, past.took)
+        self._came.append(past)
+        if past.ended >= self.core.state.now:
+            self._met.add(past.job.id)
 
     def _learn(self) -> None:
         """Take over from the recorder what has ended."""
@@ -176,7 +223,7 @@ class Follower:
     def expected(self, state: StateRecord) -> Forecast:
         """What is expected of the open jobs by their estimates; where that cannot be said, why."""
         try:
-            return replace(forecast(state, self._policies), event=self.seq)
+            return replace(self._pace.one(partial(forecast, state, self._policies)), event=self.seq)
         except HeadwayError as error:  # its policy is not installed any more
             why = f"{CANNOT}: {error.args[0]}"
             return Forecast(state.now, state.now, state.estimate_default, (), why, event=self.seq)
@@ -223,6 +270,7 @@ class Follower:
             seed=SEED,
             work_max=WORK_MAX,
             processes=len(os.sched_getaffinity(0)),
+            copies=self._pace.all,
         )
 
     def _unreadable(self, error: Exception) -> HeadwayError:

@@ -8,11 +8,9 @@ both tails.
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
+from headway.foresight.copies import Copies, in_copies
 from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec, Service
@@ -133,6 +131,7 @@ def draw_futures(
     within: Duration = 0,
     work_max: int = WORK_MAX,
     processes: int = 1,
+    copies: Copies | None = None,
 ) -> Futures:
     """Simulate a number of futures of a state.
 
@@ -149,6 +148,7 @@ def draw_futures(
         within: jobs that come within this time count for `Futures.later`, and are simulated to their ends.
         work_max: see `WORK_MAX`.
         processes: so many copies of this one share the work; it must have one thread only.
+        copies: do their parts; None: if there are several, all at once, see `in_copies`.
 
     Raises:
         HeadwayError: there is no such policy, or a copy of the process was killed.
@@ -201,7 +201,10 @@ def draw_futures(
                 future.advance()
         return told[0], came
 
-    start, end, later, money = shared(draw, count, processes) if processes > 1 else draw(range(count))
+    if processes > 1 or copies is not None:
+        start, end, later, money = shared(draw, count, processes, copies or in_copies)
+    else:
+        start, end, later, money = draw(range(count))
     start[:, ~waiting] = np.nan
     return Futures(state.now, jobs, start, end, later, money[:, 0])
 
@@ -220,52 +223,18 @@ def _became(came: Sequence[JobSpec], told: Ends) -> list[float]:
     return [float(len(came)), float(late), cost, waited / len(came)]
 
 
-def shared(draw: Callable[[range], Part], count: int, processes: int) -> Part:
+def shared(draw: Callable[[range], Part], count: int, processes: int, copies: Copies) -> Part:
     """Let copies of this process draw parts of the futures, and put them together in order.
 
     Raises:
         HeadwayError: one was killed, or raised.
     """
-    fork = get_context("fork")
-    parts = []
-    for number in range(min(processes, count)):
-        ours, theirs = fork.Pipe(duplex=False)
-        process = fork.Process(target=_part, args=(draw, range(number, count, processes), ours, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        parts.append((process, ours))
-    found = []
-    try:
-        for process, pipe in parts:
-            try:
-                part = pipe.recv()
-            except EOFError:
-                process.join()
-                raise HeadwayError(f"a process that draws futures ended with status {process.exitcode}") from None
-            if isinstance(part, str):
-                raise HeadwayError(f"a process that draws futures raised {part}")
-            found.append(part)
-    finally:
-        for process, pipe in parts:
-            pipe.close()
-            process.kill()
-            process.join()
+    found = copies([partial(draw, range(number, count, processes)) for number in range(min(processes, count))])
     start, end, later, money = (np.empty((count, part.shape[1])) for part in found[0])
     for number, parts_of_one in enumerate(found):
         for whole, part in zip((start, end, later, money), parts_of_one, strict=True):
             whole[number::processes] = part
     return start, end, later, money
-
-
-def _part(draw: Callable[[range], Part], numbers: range, reading: Connection, writing: Connection) -> None:
-    reading.close()
-    try:
-        part: Part | str = draw(numbers)
-    except Exception as error:  # noqa: BLE001  # whatever it is, maybe of a third party's policy: who asked tells of it
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        part = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-    with contextlib.suppress(BrokenPipeError):  # who wanted them was killed
-        writing.send(part)
 
 
 def _levels(count: int, users: Mapping[JobId, str], seed: int) -> Floats:

@@ -28,7 +28,7 @@ from headway.errors import HeadwayError, NoForecast
 from headway.live.aside import aside
 from headway.live.troubles import said
 from headway.model.forecast import CANNOT, Advice, Expected, Forecast
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import AnyJob, JobId
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,14 @@ PATIENCE_LIST: Final = 0.3
 FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
-SURE_FOR: Final = 10.0
+PATIENCE_YOUNG: Final = 0.3
+"""The same for a request for an exact forecast while the last one is no older than `OLDEST`: where the machine is busy,
+it is told at once what was expected a moment ago, and of when that is."""
+
+OLDEST: Final = 15.0
+"""Seconds by which a forecast may be older than what it is told for."""
+
+SURE_FOR: Final = 15.0
 """For so many seconds it is told how sure it was, while it is not known yet how sure it is now."""
 
 NONE: Final = "this server makes no forecasts"
@@ -179,7 +186,7 @@ class Outlook:
         forecast: the source; None: there is no forecast.
         jobs: what is expected of each.
         lack: why there is no forecast, or why it does not reach the end of all jobs; empty: nothing is lacking.
-        behind: how many events it does not include yet, because the process that makes it could not read them in time.
+        behind: how many events have happened that it does not include.
     """
 
     forecast: Forecast | None = None
@@ -272,11 +279,16 @@ class Forecasts:
         jobs, asked = self._core().state.jobs, self._recorded()
         job = next(reversed(jobs), None) if job is None else job
         is_news = job is not None and job not in self._last.jobs and jobs[job].due < NEVER
+        is_hurried = exact and patience is None  # who says how long to wait wants the new one
         if patience is None:
-            patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
+            for_exact = PATIENCE_YOUNG if self._is_young(job) else PATIENCE
+            patience = for_exact if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
         whole = exact or not (is_news or self._is_recent())
+        began = time.monotonic()
         while not (self._covers(asked, whole=whole) or (not exact and self._is_fresh(job))):
+            if is_hurried and time.monotonic() - began > PATIENCE_YOUNG and self._is_young(job):
+                break  # one was made meanwhile, and as much happens as can be read
             if self._making is None:
                 self._began = time.monotonic()
                 self._soon = asyncio.get_running_loop().create_future()
@@ -287,9 +299,10 @@ class Forecasts:
             # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
             left = min(end, self._began + patience) - time.monotonic()
             if left <= 0 or not (await asyncio.wait((wanted,), timeout=left))[0]:
-                is_known = self._last.forecast and (not exact or self._covers(asked, whole=False))
-                return self._recently() if is_known else Outlook(lack=self._still_made())
-        return self._last
+                is_enough = not exact or self._covers(asked, whole=False) or (is_hurried and self._is_young(job))
+                is_known = self._last.forecast and is_enough
+                return self._as_of_now(self._recently()) if is_known else Outlook(lack=self._still_made())
+        return self._as_of_now(self._last)
 
     def stop(self) -> None:
         """Make no more forecasts."""
@@ -336,6 +349,20 @@ class Forecasts:
     def _is_fresh(self, job: JobId | None) -> bool:
         """Whether the last forecast is young, and has the job."""
         return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
+
+    def _is_young(self, job: JobId | None) -> bool:
+        """Whether the last forecast, with the job, may be told to those who want an exact one."""
+        made = self._last.forecast
+        return (
+            made is not None
+            and self._of is self._core()
+            and self._now() - made.made <= OLDEST * SECOND
+            and (job is None or job in self._last.jobs)
+        )
+
+    def _as_of_now(self, outlook: Outlook) -> Outlook:
+        """The same, with the number of events that it does not include by now."""
+        return outlook if outlook.forecast is None else replace(outlook, behind=max(0, self._recorded() - self._event))
 
     async def _make(self, soon: asyncio.Future[None]) -> None:
         ask, loop = self._ask, asyncio.get_running_loop()

@@ -27,14 +27,19 @@ class Prospect(NamedTuple):
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
     chance: Chance | None = None
+    expected_at: Instant | None = None
+    behind: int = 0
     penalty: float = 0.0
     penalty_expected: float | None = None
 
     def told(self) -> dict[str, Any]:
         """The fields of a report, in seconds."""
-        times = {name: seconds(getattr(self, name)) for name in ("expected_start", "expected_end", "late")}
-        others = ("outlook", "assumes", "lack", "penalty", "penalty_expected")
-        return {**times, **{name: getattr(self, name) for name in others}, "chance": chance_report(self.chance)}
+        times = {
+            name: seconds(getattr(self, name)) for name in ("expected_at", "expected_start", "expected_end", "late")
+        }
+        others = ("outlook", "assumes", "behind", "lack", "penalty", "penalty_expected")
+        told = {name: seconds(getattr(self, name)) for name in times}
+        return {**told, **{name: getattr(self, name) for name in others}, "chance": chance_report(self.chance)}
 
 
 def seconds(microseconds: int | None) -> float | None:
@@ -63,7 +68,8 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     found = _of_open(job, outlook, now)
     expected = outlook.jobs.get(job.id)
     if expected is not None and not job.cancelled:
-        found = found._replace(chance=expected.chance)
+        assert outlook.forecast is not None
+        found = found._replace(chance=expected.chance, expected_at=outlook.forecast.made, behind=outlook.behind)
     if job.cancelled or job.due >= NEVER:
         return found
     end = found.expected_end

@@ -63,7 +63,6 @@ from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.forecasts import PATIENCE
 from headway.live.listeners import Caller, Listener, Wanted
 from headway.live.meter import EnergyMeter
 from headway.live.store.journal import JournalFull, NotNow
@@ -483,7 +482,8 @@ class Api:
         return await retry.retry(self._driver, caller.name, row, wanted, partial(self._allow, caller))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
-        patience = _within("wait", asked.query.get("wait", PATIENCE), 0.0, WAIT_MAX)
+        wait = asked.query.get("wait")
+        patience = None if wait is None else _within("wait", wait, 0.0, WAIT_MAX)
         return await reports.explanation(self._driver, asked.job, patience)
 
     async def _advise(self, asked: Asked) -> wire.Advice:

@@ -96,6 +96,9 @@ class JobReport(Answer, frozen=True):
         money: what the machines have cost that were rented for it, and cost if they are given back now.
         pool: the pool that a top level has dealt it to (a site), while it is open; empty: none.
         chance: how sure its start and its end are, while it is open; None: that is not known (yet).
+        expected_at: as of which instant all that is expected; None: nothing is. On a busy machine it is some seconds
+            ago.
+        behind: how many events have happened since that it does not include.
     """
 
     id: JobId
@@ -132,6 +135,8 @@ class JobReport(Answer, frozen=True):
     chance: ChanceReport | None = None
     starting: int = 0
     money: float = 0.0
+    expected_at: float | None = None
+    behind: int = 0
 
     @property
     def settled(self) -> int:
@@ -436,6 +441,7 @@ class Explanation(Answer, frozen=True):
         awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
             end last.
         outlook, expected_start, expected_end, late, assumes, penalty, penalty_expected, chance: as in `JobReport`.
+        expected_at, behind: the same.
         start_assumes: the same as `assumes`, of `expected_start`.
         assumed: how long a task without an estimate is assumed to run.
         due: its due date.
@@ -472,3 +478,5 @@ class Explanation(Answer, frozen=True):
     hindered: tuple[str, ...] = ()
     chance: ChanceReport | None = None
     starting: bool = False
+    expected_at: float | None = None
+    behind: int = 0

@@ -125,7 +125,7 @@ EXPLAIN: Final = Route(
         (
             "wait",
             Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": WAIT_MAX})],
-            "seconds to wait for a forecast, 0 to 60; default 10",
+            "seconds to wait for a forecast, 0 to 60; default 10, or 0.3 while the last one is at most 15 s old",
         ),
     ),
     summary="Why a job waits.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from headway.cli import reach
 from headway.cli.live import bounds, ends, explain, job, jobs, outlook, prospect_lines
+from headway.cli.outlook import FORECAST_SECONDS
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
 from headway.model.actions import JobStatus
@@ -277,6 +279,14 @@ def test_bounds_that_were_not_reached_are_told_as_far_as_they_were() -> None:
     assert bounds(BoundsReport(NOW + 2, None, None, None, None)) == "not before in 2 s (95 %)"
 
 
+def test_a_forecast_that_is_not_new_says_how_old_it_is() -> None:
+    now = time.time()
+    old = explained(expected_end=now + 60, expected_at=now - 4.2, behind=12345)
+    assert re.fullmatch(r"That was expected [45].* s ago; 12,345 events came since\.", list(prospect_lines(old))[-1])
+    for young in (explained(expected_end=now + 60, expected_at=now - 4), explained(expected_at=now, behind=9)):
+        assert not any("came since" in line for line in prospect_lines(young))
+
+
 def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
@@ -297,4 +307,4 @@ def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatc
     said = CliRunner().invoke(submit, ["--due", "1h", "true"])
     assert said.output.splitlines()[:2] == ["7", "asked for a forecast"], said.output
     assert "is not known: the forecast is still being made" in said.output
-    assert waits == [2.0]
+    assert waits == [FORECAST_SECONDS]

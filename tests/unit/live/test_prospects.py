@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headway import wire
@@ -17,8 +19,8 @@ from headway.testing import job
 
 
 def in_time(found: Prospect) -> Prospect:
-    """Without what it costs."""
-    return found._replace(penalty=0.0, penalty_expected=None)
+    """Without what it costs, and as of when it is expected."""
+    return found._replace(penalty=0.0, penalty_expected=None, expected_at=None)
 
 
 def view(**terms: object) -> JobView:
@@ -81,6 +83,14 @@ def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> Non
     assert told(Expected(1, 0, 0, awaits), names) == known
     unknown = wire.AwaitedReport(7, 0, ("3",), None, None)
     assert told(Expected(1, 0, 0, awaits, (7,)), names) == (unknown, known[1])
+
+
+def test_it_is_said_as_of_when_that_is_expected_and_what_it_does_not_include() -> None:
+    old = replace(outlook(Expected(1, 0, 80 * SECOND), made=7 * SECOND), behind=3)
+    told = of_open(view(due=100), old, 9 * SECOND).told()
+    assert (told["expected_at"], told["behind"]) == (7.0, 3)
+    of_another = of_open(view(due=100), replace(outlook(Expected(2, 0, 1)), behind=3), 9 * SECOND).told()
+    assert (of_another["expected_at"], of_another["behind"]) == (None, 0)
 
 
 def test_a_cancelled_job_is_neither() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -189,18 +189,28 @@ def past_jobs(db: sqlite3.Connection, rows: Rows) -> Iterator[PastJob]:
         if past.ended >= reached:
             known.add(past.job.id)
         yield past
-    latest = [
-        row
-        for row in rows.of(
-            "jobs", "WHERE ended >= ? ORDER BY ended DESC, id DESC LIMIT ?", (reached, LATEST), body="work"
-        )
-        if row[0] not in known and row[4] == _SUCCEEDED
-    ]
+    yield from _ended(db, rows, "ended >= ?", reached, LATEST, known)
+
+
+def last_jobs(db: sqlite3.Connection, rows: Rows, after: Instant, most: int) -> Iterator[PastJob]:
+    """So many jobs that have succeeded since an instant: those that ended last, in the order of their ends.
+
+    Raises as `past_jobs`.
+    """
+    return _ended(db, rows, "ended > ?", after, most, frozenset())
+
+
+def _ended(
+    db: sqlite3.Connection, rows: Rows, which: str, instant: Instant, most: int, known: Collection[JobId]
+) -> Iterator[PastJob]:
+    """What history needs of so many jobs that ended last, without those that are known."""
+    found = rows.of("jobs", f"WHERE {which} ORDER BY ended DESC, id DESC LIMIT ?", (instant, most), body="work")
+    latest = [row for row in found if row[0] not in known and row[4] == _SUCCEEDED]
     specs = Specs()
     for row in reversed(latest):
-        found = _past_of(db, specs, row)
-        if found is not None:
-            yield found
+        past = _past_of(db, specs, row)
+        if past is not None:
+            yield past
 
 
 def _reached(rows: Rows) -> Instant:
