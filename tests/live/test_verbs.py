@@ -20,7 +20,10 @@ from headway.times import instant_of, span_of
 from ..waiting import LIMIT, until
 from .test_cli import Ran, headway, held, submitted
 
-FORESEEN = {"outlook", "expected_start", "expected_end", "late", "assumes", "lack", "penalty_expected"}
+FORESEEN = {
+    *("outlook", "expected_start", "expected_end", "expected_at", "behind", "late", "assumes", "chance", "lack"),
+    "penalty_expected",
+}
 """What a forecast says of a job; it comes when it is ready."""
 
 __all__ = ["headway"]  # the fixture
