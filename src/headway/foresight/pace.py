@@ -1,11 +1,12 @@
-"""How much of a busy machine forecasts may take: they run in its gaps, and where it has none, a bounded share of it.
+"""How much of a busy machine forecasts may take: what is idle, and where nothing is, a bounded share.
 
-What forecasts need is done by copies of their process that run only while nothing else wants a processor (`copies`). On
-a machine with an idle processor that is at once. On one where everything computes all the time such a copy would never
-end. So a question may also be paid for: after some time it is answered with the priority of the forecasting process,
-and the time of processor that this takes must be earned, `SHARE` for each second that passes, before the next question
-is paid for. Nobody waits
-longer than `LONGEST_WAIT` for that.
+A question is answered with the priority of the forecasting process, and the time of processor that this takes must be
+earned, `SHARE` for each second that passes, before the next one is. Nobody waits longer than `LONGEST_WAIT` for that.
+Until then a question is answered at once if a processor is idle, by copies that run only while nothing else wants one
+(`copies`).
+
+Copies that fill the short gaps of a busy machine would cost it a fifth of its rate, although they give way: what wakes
+up waits for them by turns. So it is tried first whether a processor is idle for longer.
 
 When an answer comes depends on the clock; what it says does not: it is the same work either way.
 """
@@ -27,6 +28,15 @@ LONGEST_WAIT: Final = 6.0
 """Seconds after a paid question when the next one is paid for, whatever that one took. So, if somebody always asks, an
 answer is followed by the next within twice this time, and twice the time that it takes to make one."""
 
+TRIAL: Final = 0.05
+"""Seconds for which a copy tries to compute all the time, to find out whether a processor is idle."""
+
+IDLE: Final = 0.85
+"""The share of them that it must get."""
+
+PATIENCE: Final = 0.25
+"""Seconds after which a trial has failed, if it has not begun or ended."""
+
 T = TypeVar("T")
 
 
@@ -46,13 +56,28 @@ def spent() -> float:
     return sum(one.ru_utime + one.ru_stime for one in taken)
 
 
+def is_idle() -> bool:
+    """Whether a processor is idle now, for longer than a moment."""
+    return begun_in_copies((_got_most,), gives_way=True, seconds=PATIENCE).get(0, False)
+
+
+def _got_most() -> bool:
+    """Compute for a while; whether that was let go on most of the time."""
+    began, until = time.thread_time(), time.monotonic() + TRIAL
+    while time.monotonic() < until:
+        pass
+    return time.thread_time() - began >= IDLE * TRIAL
+
+
 class Pace:
-    """Decides which work takes its share of the processors, and which waits for a gap.
+    """Decides which work takes its share of the processors, and which waits until that is earned.
 
     Args:
         clock: seconds that pass.
         spent: seconds of processor that were taken, by this process and its copies.
         copies: do the work.
+        idle: tells whether a processor is idle.
+        sleep: lets seconds pass.
     """
 
     def __init__(
@@ -60,10 +85,14 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = spent,
         copies: Begun = begun_in_copies,
+        idle: Callable[[], bool] = is_idle,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._clock = clock
         self._spent = spent
         self._copies = copies
+        self._idle = idle
+        self._sleep = sleep
         self._earned = clock()
         self._free = 0.0
 
@@ -88,7 +117,10 @@ class Pace:
         wait = self._earned - self._clock()
         if wait > 0:
             before = self._spent()
-            found = self._copies(works, gives_way=True, seconds=wait)
+            if self._idle():
+                found = self._copies(works, gives_way=True, seconds=wait)
+            else:
+                self._sleep(wait)
             self._free += self._spent() - before
         left = [place for place in range(len(works)) if place not in found]
         if left:

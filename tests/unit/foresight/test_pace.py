@@ -17,6 +17,7 @@ class Machine:
 
     Attributes:
         now: seconds.
+        is_idle: whether a gap is taken for an idle processor.
         taken: seconds of processor that copies took from others; `all_taken` also in gaps.
         took: for each work that gives way, the seconds of processor it needs.
     """
@@ -25,6 +26,7 @@ class Machine:
         self.now = self.taken = self.all_taken = 0.0
         self.gaps = gaps
         self.needs = needs
+        self.is_idle = gaps == 1.0
 
     def copies(
         self, works: Sequence[Callable[[], T]], *, gives_way: bool = False, seconds: float | None = None
@@ -44,7 +46,10 @@ class Machine:
         return {place: work() for place, work in enumerate(works) if place < done}
 
     def pace(self) -> Pace:
-        return Pace(lambda: self.now, lambda: self.all_taken, self.copies)
+        return Pace(lambda: self.now, lambda: self.all_taken, self.copies, lambda: self.is_idle, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def asked(machine: Machine, pace: Pace, seconds: float, works: int = 2) -> list[float]:
@@ -83,6 +88,14 @@ def test_where_a_processor_is_idle_nothing_is_taken_from_others_but_the_first_an
     assert machine.taken / machine.now < SHARE
 
 
+def test_short_gaps_are_left_to_those_who_wake_up_in_them() -> None:
+    machine = Machine(gaps=0.5, needs=0.1)
+    ages = asked(machine, machine.pace(), 1000.0)
+    assert machine.all_taken == machine.taken
+    assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
+    assert max(ages) <= 2 * (LONGEST_WAIT + 2 * machine.needs) + 0.01
+
+
 def test_the_first_question_after_a_while_is_answered_at_once() -> None:
     machine = Machine(gaps=0.0, needs=0.1)
     pace = machine.pace()
@@ -100,7 +113,7 @@ def test_what_was_done_in_gaps_is_not_done_again() -> None:
     pace = machine.pace()
     with pace.question():
         pace.all([lambda: 0])
-    machine.gaps = 0.15 / (0.1 / SHARE)
+    machine.gaps, machine.is_idle = 0.15 / (0.1 / SHARE), True
     before = machine.taken
     with pace.question():
         assert pace.all([lambda: 0, lambda: 1]) == [0, 1]
