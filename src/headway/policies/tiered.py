@@ -430,8 +430,10 @@ class Deployment:
         steps: list[tuple[int, Duration]] = [(room, NEVER)]
         by_length = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
         shortest = iter(by_length)
-        stays = (job for job in shortest if job.width <= room and (job.kind is not RIGID or (job.id, 0) not in placed))
-        first = next(stays, None)
+        first = next(  # in one expression: compiled code makes a list of a generator that has a name
+            (job for job in shortest if job.width <= room and (job.kind is not RIGID or (job.id, 0) not in placed)),
+            None,
+        )
         if first is None:
             return
         room = self._group_by_use()

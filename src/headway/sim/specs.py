@@ -39,7 +39,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first
         for position, row in enumerate(zip(*columns, strict=True), first):
             release, kind, tasks, width, estimate, due, priority, rate, shape, user, cpu = row
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            cpus = (cpu,) if cpu == cpu else ()
+            cpus: tuple[float, ...] = (cpu,) if cpu == cpu else ()
             if uses:
                 cpus = uses.get(position, cpus)
             after = befores.get(position, ()) if befores else ()
