@@ -24,7 +24,7 @@ from headway.foresight.copies import begun_in_copies
 SHARE: Final = 0.03
 """Of one processor that forecasts may take from others."""
 
-LONGEST_WAIT: Final = 6.0
+LONGEST_WAIT: Final = 3.0
 """Seconds after a paid question when the next one is paid for, whatever that one took. So, if somebody always asks, an
 answer is followed by the next within twice this time, and twice the time that it takes to make one."""
 

@@ -65,7 +65,7 @@ def asked(machine: Machine, pace: Pace, seconds: float, works: int = 2) -> list[
     return ages
 
 
-@pytest.mark.parametrize("needs", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize("needs", [0.005, 0.02, 0.04])
 def test_without_gaps_questions_take_their_share_and_no_more(needs: float) -> None:
     machine = Machine(gaps=0.0, needs=needs)
     ages = asked(machine, machine.pace(), 1000.0)
@@ -82,14 +82,14 @@ def test_no_answer_waits_longer_than_that_however_much_it_takes() -> None:
 
 
 def test_where_a_processor_is_idle_nothing_is_taken_from_others_but_the_first_answer() -> None:
-    machine = Machine(gaps=1.0, needs=0.1)
+    machine = Machine(gaps=1.0, needs=0.04)
     ages = asked(machine, machine.pace(), 100.0)
     assert max(ages) < 0.5
     assert machine.taken / machine.now < SHARE
 
 
 def test_short_gaps_are_left_to_those_who_wake_up_in_them() -> None:
-    machine = Machine(gaps=0.5, needs=0.1)
+    machine = Machine(gaps=0.5, needs=0.04)
     ages = asked(machine, machine.pace(), 1000.0)
     assert machine.all_taken == machine.taken
     assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
