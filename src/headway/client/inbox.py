@@ -318,7 +318,7 @@ class Inbox:
                 del result
             listener.cursor = messages.popleft().number
             if listener.cursor == last_wanted:
-                # Who waits for it is awake, but cannot go on while this thread has the interpreter. The rest can wait.
+                # The thread that waits for it is awake, but cannot go on while this one has the interpreter.
                 time.sleep(GIVE_WAY_SECONDS)
 
     def _fetch(self, messages: Iterable[Message], sinks: Mapping[JobId, Sink]) -> dict[tuple[JobId, int], TaskResult]:

@@ -5,8 +5,8 @@ earned, `SHARE` for each second that passes, before the next one is. Nobody wait
 Until then a question is answered at once if a processor is idle, by copies that run only while nothing else wants one
 (`copies`).
 
-Copies that fill the short gaps of a busy machine would cost it a fifth of its rate, although they give way: what wakes
-up waits for them by turns. So it is tried first whether a processor is idle for longer.
+Copies that fill the short gaps of a busy machine cost it a fifth of its rate, although they give way. So it is tried
+first whether a processor is idle for longer.
 
 When an answer comes depends on the clock; what it says does not: it is the same work either way.
 """

@@ -34,12 +34,10 @@ class Prospect(NamedTuple):
 
     def told(self) -> dict[str, Any]:
         """The fields of a report, in seconds."""
-        times = {
-            name: seconds(getattr(self, name)) for name in ("expected_at", "expected_start", "expected_end", "late")
-        }
+        instants = ("expected_at", "expected_start", "expected_end", "late")
+        times = {name: seconds(getattr(self, name)) for name in instants}
         others = ("outlook", "assumes", "behind", "lack", "penalty", "penalty_expected")
-        told = {name: seconds(getattr(self, name)) for name in times}
-        return {**told, **{name: getattr(self, name) for name in others}, "chance": chance_report(self.chance)}
+        return {**times, **{name: getattr(self, name) for name in others}, "chance": chance_report(self.chance)}
 
 
 def seconds(microseconds: int | None) -> float | None:

@@ -601,7 +601,7 @@ class FreeSlots:
         return self._left
 
     def are(self, slots: Slots) -> bool:
-        """Whether just these are left, on a large machine. On a small one nobody need know."""
+        """Whether just these are left; False on a small machine, where that is not looked at."""
         return self._is_large and slots == self.slots
 
     @property
