@@ -53,7 +53,7 @@ class Answers:
     def to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
         question = _question.decode(body)
-        with self._pace.question():
+        with self._pace.question(awaited=isinstance(question, AdviceQuestion) or question.awaited):
             yield from self._answers(question)
 
     def _answers(self, question: Question | AdviceQuestion) -> Iterator[bytes]:

@@ -67,17 +67,19 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counted:
-    """Makes forecasts from the journal, and counts them. While `gate` is closed, none is begun; nor, while `sure` is
-    closed, is it told how sure one is."""
+    """Makes forecasts from the journal, counts them, and notes whether somebody waited for each. While `gate` is
+    closed, none is begun; nor, while `sure` is closed, is it told how sure one is."""
 
     def __init__(self, folder: Path) -> None:
         self.made = 0
+        self.awaited: list[bool] = []
         self.gate, self.sure = threading.Event(), threading.Event()
         self.gate.set()
         self.sure.set()
         self._folder = folder
 
     def __call__(self, question: Question, told: Tell) -> Told:
+        self.awaited.append(question.awaited)
         self.gate.wait()
         self.made += 1
         with closing(Follower(self._folder, find)) as follower:
@@ -556,6 +558,35 @@ def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_p
             found = await waiting
             assert (found.behind, found.lack) == (0, "")
             assert 2 in found.jobs
+
+    run(scenario)
+
+
+def test_somebody_waits_for_a_forecast_only_if_the_last_one_does_not_do(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask, clock = Counted(tmp_path), ManualClock(5)
+        async with driver(tmp_path, ask, clock=clock) as live:
+
+            async def happens(seconds: int) -> None:
+                clock.advance(seconds)
+                await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+                del ask.awaited[:]
+
+            await happens(0)
+            await reports.explanation(live, 1)
+            assert ask.awaited == [True], "it is the first"
+            await happens(14)
+            await reports.explanation(live, 1)
+            assert ask.awaited == [False]
+            await happens(0)
+            await reports.explanation(live, 1, 10.0)
+            assert ask.awaited == [True], "one that includes everything is wanted"
+            await happens(0)
+            await reports.explanation(live, 4)
+            assert ask.awaited == [True], "the last one does not have this job"
+            await happens(16)
+            await reports.explanation(live, 1)
+            assert ask.awaited == [True], "the last one is too old"
 
     run(scenario)
 

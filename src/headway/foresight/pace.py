@@ -1,9 +1,9 @@
 """How much of a busy machine forecasts may take: what is idle, and where nothing is, a bounded share.
 
 A question is answered with the priority of the forecasting process, and the time of processor that this takes must be
-earned, `SHARE` for each second that passes, before the next one is. Nobody waits longer than `LONGEST_WAIT` for that.
-Until then a question is answered at once if a processor is idle, by copies that run only while nothing else wants one
-(`copies`).
+earned, `SHARE` for each second that passes, before the next one is. That takes `LONGEST_WAIT` at most, or
+`AWAITED_WAIT` where somebody waits for the answer. Until then a question is answered at once if a processor is idle, by
+copies that run only while nothing else wants one (`copies`).
 
 Copies that fill the short gaps of a busy machine cost it a fifth of its rate, although they give way. So it is tried
 first whether a processor is idle for longer.
@@ -24,9 +24,12 @@ from headway.foresight.copies import begun_in_copies
 SHARE: Final = 0.03
 """Of one processor that forecasts may take from others."""
 
-LONGEST_WAIT: Final = 3.0
-"""Seconds after a paid question when the next one is paid for, whatever that one took. So, if somebody always asks, an
+LONGEST_WAIT: Final = 6.0
+"""Seconds after a question when the next one is paid for, whatever that one took. So, if somebody always asks, an
 answer is followed by the next within twice this time, and twice the time that it takes to make one."""
+
+AWAITED_WAIT: Final = 3.0
+"""The same where somebody waits for the answer, because there is none that is young enough."""
 
 TRIAL: Final = 0.05
 """Seconds for which a copy tries to compute all the time, to find out whether a processor is idle."""
@@ -93,7 +96,7 @@ class Pace:
         self._copies = copies
         self._idle = idle
         self._sleep = sleep
-        self._earned = clock()
+        self._earned = self._ended = clock()
         self._free = 0.0
 
     @property
@@ -102,14 +105,21 @@ class Pace:
         return self._clock() >= self._earned
 
     @contextmanager
-    def question(self) -> Iterator[None]:
-        """While this lasts, one question is answered; what that took is paid for as a whole, at its end."""
+    def question(self, *, awaited: bool = False) -> Iterator[None]:
+        """While this lasts, one question is answered; what that took is paid for as a whole, at its end.
+
+        Args:
+            awaited: somebody waits for the answer.
+        """
         before, self._free = self._spent(), 0.0
+        if awaited:
+            self._earned = min(self._earned, self._ended + AWAITED_WAIT)
         try:
             yield
         finally:
             took, now = self._spent() - before - self._free, self._clock()
             self._earned = min(max(self._earned, now) + took / SHARE, now + LONGEST_WAIT)
+            self._ended = now
 
     def all(self, works: Sequence[Callable[[], T]]) -> list[T]:
         """What the works give, in order, each done by a copy of this process; see `Copies`."""

@@ -82,10 +82,12 @@ class Question(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
     Attributes:
         event: the number of the last event that is to be included.
         at: what time it is.
+        awaited: somebody waits for the answer, because the last forecast is too old or does not do.
     """
 
     event: int
     at: Instant
+    awaited: bool = False
 
 
 class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice"):
@@ -280,6 +282,7 @@ class Forecasts:
         job = next(reversed(jobs), None) if job is None else job
         is_news = job is not None and job not in self._last.jobs and jobs[job].due < NEVER
         is_hurried = exact and patience is None  # who says how long to wait wants the new one
+        is_awaited = (exact and not is_hurried) or not self._is_young(job)
         if patience is None:
             for_exact = PATIENCE_YOUNG if self._is_young(job) else PATIENCE
             patience = for_exact if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
@@ -292,7 +295,7 @@ class Forecasts:
             if self._making is None:
                 self._began = time.monotonic()
                 self._soon = asyncio.get_running_loop().create_future()
-                self._making = asyncio.create_task(self._make(self._soon))
+                self._making = asyncio.create_task(self._make(self._soon, awaited=is_awaited))
                 self._making.add_done_callback(self._done)
             assert self._soon is not None
             wanted = self._making if whole or self._soon.done() else self._soon
@@ -364,10 +367,10 @@ class Forecasts:
         """The same, with the number of events that it does not include by now."""
         return outlook if outlook.forecast is None else replace(outlook, behind=max(0, self._recorded() - self._event))
 
-    async def _make(self, soon: asyncio.Future[None]) -> None:
+    async def _make(self, soon: asyncio.Future[None], *, awaited: bool) -> None:
         ask, loop = self._ask, asyncio.get_running_loop()
         assert ask is not None
-        question, core, began = Question(self._recorded(), self._now()), self._core(), time.monotonic()
+        question, core, began = Question(self._recorded(), self._now(), awaited), self._core(), time.monotonic()
         before = self._last
 
         def told(made: Told) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from headway.foresight.pace import LONGEST_WAIT, SHARE, Pace
+from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, SHARE, Pace
 
 T = TypeVar("T")
 
@@ -52,12 +52,12 @@ class Machine:
         self.now += seconds
 
 
-def asked(machine: Machine, pace: Pace, seconds: float, works: int = 2) -> list[float]:
+def asked(machine: Machine, pace: Pace, seconds: float, works: int = 2, *, awaited: bool = False) -> list[float]:
     """Ask again and again for so long; the ages that answers had when the next one came."""
     ages, last, until = [], machine.now, machine.now + seconds
     while machine.now < until:
         began = machine.now
-        with pace.question():
+        with pace.question(awaited=awaited):
             assert pace.all([lambda place=place: place for place in range(works)]) == list(range(works))
         ages.append(machine.now - last)
         last = began
@@ -79,6 +79,17 @@ def test_no_answer_waits_longer_than_that_however_much_it_takes() -> None:
     alone = 4.0
     assert max(ages) <= 2 * (LONGEST_WAIT + alone) + 0.01
     assert machine.taken / machine.now == pytest.approx(alone / (alone + LONGEST_WAIT), rel=0.1)
+
+
+def test_who_waits_for_an_answer_has_it_sooner() -> None:
+    machine = Machine(gaps=0.0, needs=2.0)
+    pace = machine.pace()
+    asked(machine, pace, 100.0)
+    began = machine.now
+    with pace.question(awaited=True):
+        pace.all([lambda: 1])
+    assert machine.now - began == pytest.approx(AWAITED_WAIT + 2.0, abs=0.01)
+    assert max(asked(machine, pace, 1000.0, awaited=True)) <= 2 * (AWAITED_WAIT + 4.0) + 0.01
 
 
 def test_where_a_processor_is_idle_nothing_is_taken_from_others_but_the_first_answer() -> None:
