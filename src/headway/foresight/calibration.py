@@ -23,10 +23,11 @@ LEAST: Final = 20
 """With outcomes of fewer forecasts a horizon is corrected by those of all: jobs of one forecast share their fate. With
 fewer of all, by so much less: what came of one or two forecasts may be chance."""
 
-GAIN: Final = 0.02
+GAIN: Final = 0.05
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
 NeurIPS 2021): so they hold also where times change faster than the memory. It is that much for as many jobs as a
-forecast has in the mean: bounds are to hold for a share of all jobs, and when many are open, more goes wrong."""
+forecast has in the mean: bounds are to hold for a share of all jobs, and when many are open, more goes wrong. It is
+added to those of all horizons: for each alone, too few forecasts are told."""
 
 AIM: Final = (0.04, 0.25, 0.5, 0.75, 0.96)
 """The levels at which bounds are held to what came: a little outside `LEVELS`. What is learnt comes late, and what is
@@ -63,7 +64,7 @@ class Calibration:
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
         self._learnt = self._told = self._jobs = 0
-        self._levels = np.tile(LEVELS, (len(AHEAD) + 1, 1))
+        self._levels = np.array(LEVELS)
         self._moves: Floats | None = None
 
     def learn(self, bounds: Floats, came: Floats) -> None:
@@ -89,25 +90,22 @@ class Calibration:
         self._told += 1
         self._jobs += jobs
 
-    def judge(self, where: NDArray[np.intp], told: Floats, came: Floats) -> None:
+    def judge(self, told: Floats, came: Floats) -> None:
         """Take in for which jobs bounds held.
 
         That is known of a job when the last of its bounds has passed, whether or not it has happened. It must not be
         told sooner: what happens soon is known first, and would count for more than what takes long.
 
         Args:
-            where: the horizon of each job, by the bounds as the futures gave them.
-            told: the bounds as they were told (`correct`).
+            told: the bounds of each job as they were told (`correct`).
             came: what happened, in seconds ahead, for each job; inf: nothing yet.
         """
         ahead, wanted = came[:, None], np.array(AIM)
         # What is at a bound is within.
         below = np.where(wanted < 0.5, ahead < told - SAME, ahead <= told + SAME)
-        for number in np.unique(where):
-            here = below[where == number]
-            counts = min(CROWDED, len(here) * self._told / self._jobs)
-            moved = self._levels[number] + GAIN * counts * (wanted - np.mean(here, axis=0))
-            self._levels[number] = np.clip(moved, EXTREME, 1 - EXTREME)
+        counts = min(CROWDED, len(told) * self._told / self._jobs)
+        moved = self._levels + GAIN * counts * (wanted - np.mean(below, axis=0))
+        self._levels = np.clip(moved, EXTREME, 1 - EXTREME)
         self._moves = None
 
     def correct(self, bounds: Floats, levels: Floats | None = None) -> Floats:
@@ -122,12 +120,8 @@ class Calibration:
         if self._moves is None:
             everything = np.concatenate([part for seen in self._seen for part in seen])
             by_horizon = [
-                [float(np.quantile(errors[:, place], level)) for place, level in enumerate(levels_there)]
-                for levels_there, errors in zip(
-                    self._levels,
-                    (np.concatenate(seen) if len(seen) >= LEAST else everything for seen in self._seen),
-                    strict=True,
-                )
+                [float(np.quantile(errors[:, place], level)) for place, level in enumerate(self._levels)]
+                for errors in (np.concatenate(seen) if len(seen) >= LEAST else everything for seen in self._seen)
             ]
             self._moves = np.array(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.foresight.calibration import LEVELS, Calibration, horizon_of
+from headway.foresight.calibration import LEVELS, Calibration
 from headway.foresight.futures import Floats, Futures
 from headway.model.forecast import Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Instant
@@ -35,7 +35,7 @@ class _Told:
 
     Attributes:
         came: what came of each, in seconds ahead; nan: nothing yet.
-        is_judged: of which it was taken in whether its bounds held.
+        is_judged: of which it was taken in whether its bounds held, or need not be.
         is_learnt: whether it was taken in what came.
     """
 
@@ -93,19 +93,25 @@ class Record:
         found[known] = self._calibration.correct(ordered[known], levels)
         return found
 
-    def told(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats) -> Floats:
-        """Bounds of jobs at `LEVELS`, corrected; they will be held against what comes."""
+    def told(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, *, rehearsed: bool = False) -> Floats:
+        """Bounds of jobs at `LEVELS`, corrected; they will be held against what comes.
+
+        Args:
+            rehearsed: nobody is told, so it is of no account whether they hold, only what can be learnt from them.
+        """
         corrected = self._calibration.correct(bounds)
-        self._tell(at, jobs, bounds, corrected)
+        self._tell(at, jobs, bounds, corrected, rehearsed=rehearsed)
         return corrected
 
-    def _tell(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, corrected: Floats) -> None:
+    def _tell(
+        self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, corrected: Floats, *, rehearsed: bool = False
+    ) -> None:
         if self._next is not None and at < self._next:
             return
         self._next = at + max(EVERY, round(SPREAD * float(np.median(bounds[:, 2])) * SECOND))
-        none, no = np.full(len(jobs), np.nan), np.zeros(len(jobs), dtype=bool)
-        self._told.append(_Told(at, jobs, bounds, corrected, none, no))
-        self._calibration.tell(len(jobs))
+        self._told.append(_Told(at, jobs, bounds, corrected, np.full(len(jobs), np.nan), np.full(len(jobs), rehearsed)))
+        if not rehearsed:
+            self._calibration.tell(len(jobs))
         del self._told[:-REMEMBERED]
 
     def learn(self, came: Mapping[JobId, Instant], void: Collection[JobId], now: Instant) -> None:
@@ -114,22 +120,20 @@ class Record:
         Args:
             void: jobs to which it will not come any more.
         """
-        judged: list[tuple[NDArray[np.intp], Floats, Floats]] = []
+        judged: list[tuple[Floats, Floats]] = []
         for told in self._told:
             told.take(came, void)
             until = (now - told.at) / SECOND
             has_come = ~np.isnan(told.came)
             passed = (told.corrected[:, -1] < until) & ~told.is_judged
             if passed.any():
-                where, ahead = horizon_of(told.bounds[passed, 2]), np.where(has_come, told.came, np.inf)[passed]
-                judged.append((where, told.corrected[passed], ahead))
+                judged.append((told.corrected[passed], np.where(has_come, told.came, np.inf)[passed]))
                 told.is_judged |= passed
             if told.jobs and not told.is_learnt and np.mean(has_come) >= RESOLVED:
                 self._calibration.learn(told.bounds, np.where(has_come, told.came, max(0.0, until)))
                 told.is_learnt = True
         if judged:
-            where, corrected, ahead = (np.concatenate(parts) for parts in zip(*judged, strict=True))
-            self._calibration.judge(where, corrected, ahead)
+            self._calibration.judge(*(np.concatenate(parts) for parts in zip(*judged, strict=True)))
         self._told = [told for told in self._told if told.jobs and not (told.is_learnt and told.is_judged.all())]
 
     @property

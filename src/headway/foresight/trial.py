@@ -301,7 +301,7 @@ def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
         if not there.any():
             continue
         jobs = tuple(asked.jobs[row] for row in np.flatnonzero(there).tolist())
-        corrected = record.told(asked.at, jobs, bounds[there])
+        corrected = record.told(asked.at, jobs, bounds[there], rehearsed=not asked.is_asked)
         if asked.is_asked:
             rows.append((bounds[there], corrected, came[there], others[there]))
     raw, corrected, outcomes, compared = (

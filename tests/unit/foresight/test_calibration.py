@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.foresight.calibration import LEVELS, Calibration, horizon_of
+from headway.foresight.calibration import LEVELS, Calibration
 
 
 def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
@@ -19,7 +19,7 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
         if number >= 100:
             within.append(np.mean((corrected[:, 0] <= came) & (came <= corrected[:, 4])))
         told.tell(len(bounds))
-        told.judge(horizon_of(bounds[:, 2]), corrected, came)
+        told.judge(corrected, came)
         told.learn(bounds, came)
     assert 0.87 < np.mean(within) < 0.93
 
@@ -29,7 +29,7 @@ def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     bounds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
     assert (told.correct(bounds) == bounds).all()
     told.tell(1)
-    told.judge(horizon_of(bounds[:, 2]), bounds, np.array([0.0]))
+    told.judge(bounds, np.array([0.0]))
     told.learn(bounds, np.array([0.0]))
     corrected = told.correct(bounds)
     assert corrected.shape == (1, len(LEVELS))
@@ -51,6 +51,6 @@ def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
         if number >= 300:
             within += ((corrected[:, 0] <= came) & (came <= corrected[:, 4])).tolist()
         told.tell(len(bounds))
-        told.judge(horizon_of(bounds[:, 2]), corrected, came)
+        told.judge(corrected, came)
         told.learn(bounds, came)
     assert np.mean(within) > 0.85

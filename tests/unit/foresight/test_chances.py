@@ -59,6 +59,25 @@ def test_a_job_that_ends_early_counts_when_its_bounds_have_passed() -> None:
     assert (record.moved(BOUNDS[None, :]) < before).any()
 
 
+def test_of_bounds_that_nobody_is_told_it_is_not_counted_whether_they_hold() -> None:
+    """What comes of them is learnt all the same, when all of it has come."""
+    record = Record()
+    for job in range(40):
+        record.told(after(job), (job,), BOUNDS[None, :])
+        record.learn({job: after(job + 0.6 + 0.02 * job)}, (), after(job + 1.5))
+    before = record.moved(BOUNDS[None, :])
+    record.told(after(1000), (100, 101), np.tile(BOUNDS, (2, 1)), rehearsed=True)
+    record.learn({100: after(1001)}, (), after(1010))
+    assert (record.moved(BOUNDS[None, :]) == before).all()
+    record.learn({100: after(1001), 101: after(1030)}, (), after(1030))
+    assert (record.moved(BOUNDS[None, :]) > before).any()
+    assert record.open_jobs == set()
+    record.told(after(2000), (102, 103), np.tile(BOUNDS, (2, 1)))
+    before = record.moved(BOUNDS[None, :])
+    record.learn({102: after(2001)}, (), after(2050))
+    assert (record.moved(BOUNDS[None, :]) != before).any()
+
+
 def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None:
     record = Record()
     record.told(0, (1, 2), np.tile(BOUNDS, (2, 1)))
