@@ -24,7 +24,7 @@ from headway.metrics.collect import summarise
 from headway.model.instant import SECOND
 from headway.model.workload import Workload
 from headway.policies.anneal import annealed
-from headway.policies.listing import FreeSlots, ends, penalties, total_penalty
+from headway.policies.listing import SlotTimes, ends, penalties, total_penalty
 from headway.policies.sequence import SEQUENCES, Load
 
 FIRST = 1_000_000
@@ -127,7 +127,7 @@ def single_machine(jobs: int, best: str) -> Sequence[str]:
         run, rate, due = (numbers[(3 * instance + row) * jobs :][:jobs] for row in range(3))
         loads = [Load(1, p * SECOND, d * SECOND, float(w)) for p, w, d in zip(run, rate, due, strict=True)]
         began = time.perf_counter()
-        found = round(cost(loads, FreeSlots([(0, 1)]), FIRST, 0))
+        found = round(cost(loads, SlotTimes([(0, 1)]), FIRST, 0))
         seconds.append(time.perf_counter() - began)
         ratios.append(found / known[instance] if known[instance] else 1.0 + found)
     return spread(f"{jobs} jobs, one machine", ratios, seconds)
@@ -137,7 +137,7 @@ def many_slots() -> Sequence[str]:
     """The same of bags on many slots."""
     ratios, seconds = [], []
     for seed, (jobs, slots) in enumerate([(20, 2), (50, 4), (50, 16), (100, 8), (100, 64), (200, 16)] * 2):
-        loads, free = bags(Random(seed), jobs, slots, 0.8 + 0.4 * (seed % 3)), FreeSlots([(0, slots)])
+        loads, free = bags(Random(seed), jobs, slots, 0.8 + 0.4 * (seed % 3)), SlotTimes([(0, slots)])
         began = time.perf_counter()
         found = cost(loads, free, FIRST, 0)
         seconds.append(time.perf_counter() - began)
@@ -146,7 +146,7 @@ def many_slots() -> Sequence[str]:
     return spread("20 to 200 bags, 2 to 64 slots", ratios, seconds)
 
 
-def cost(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int) -> float:
+def cost(loads: Sequence[Load], free: SlotTimes, steps: int, seed: int) -> float:
     """The penalty that is left."""
     return total_penalty(loads, ends(loads, annealed(loads, free, steps, seed), free.copy()))
 

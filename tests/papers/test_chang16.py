@@ -12,7 +12,7 @@ import pytest
 from headway import NodeSpec, simulate, workload_of
 from headway.metrics.collect import summarise
 from headway.model.instant import NEVER, SECOND, Instant
-from headway.policies.listing import FreeSlots, ends, penalties, total_penalty
+from headway.policies.listing import SlotTimes, ends, penalties, total_penalty
 from headway.policies.sequence import SEQUENCES, Load, greedy
 
 FIGURE_2 = [Load(2, 3 * SECOND, 2 * SECOND, 2), Load(2, 2 * SECOND, 3 * SECOND, 2), Load(3, 4 * SECOND, 4 * SECOND, 3)]
@@ -53,7 +53,7 @@ def test_figure_2_equation_12_gives_the_printed_sums() -> None:
 
 def test_figure_2_order_and_figure_3_schedule() -> None:
     assert list(greedy(FIGURE_2, 3, 0)) == [1, 2, 0]
-    found = ends(FIGURE_2, [1, 2, 0], FreeSlots([(0, 3)]))
+    found = ends(FIGURE_2, [1, 2, 0], SlotTimes([(0, 3)]))
     assert [end / SECOND for end in found] == [9, 2, 6]
     assert total_penalty(FIGURE_2, found) == 20
 
@@ -82,7 +82,7 @@ def test_batch_cost_for_each_number_of_units() -> None:
     assert [found[slots] for slots in range(1, 9)] == [
         (total_penalty(FIGURE_2, ended), max(ended))
         for slots in range(1, 9)
-        for ended in [ends(FIGURE_2, greedy(FIGURE_2, slots, 0), FreeSlots([(0, slots)]))]
+        for ended in [ends(FIGURE_2, greedy(FIGURE_2, slots, 0), SlotTimes([(0, slots)]))]
     ]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.workload import FloatArray
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.provision import Offer
 from headway.policies.sequence import Load, Order
 
@@ -54,7 +54,7 @@ def delays(loads: Sequence[Load], most: int, usual: int, order: Order, window: D
     chosen = list(order(loads, usual, now))
     tried = sorted({round(part * usual / TRIED) for part in range(TRIED + 1)} if usual > TRIED else range(usual + 1))
     costs = [
-        TO_COME * total_penalty(loads, ends(loads, chosen, FreeSlots([(now, some), (now + window, usual - some)])))
+        TO_COME * total_penalty(loads, ends(loads, chosen, SlotTimes([(now, some), (now + window, usual - some)])))
         for some in tried
     ]
     lowest = np.minimum.accumulate(np.interp(np.arange(most + 1), tried, costs))
@@ -87,7 +87,7 @@ def prices(loads: Sequence[Load], units: int, order: Order, window: Duration, no
         Penalty for a unit and a second, >= 0, never rising, up to the first window in which nothing is late, but for
         `HORIZON` windows at most.
     """
-    found = np.array(ends(loads, list(order(loads, units, now)), FreeSlots([(now, units)])), dtype=np.int64)
+    found = np.array(ends(loads, list(order(loads, units, now)), SlotTimes([(now, units)])), dtype=np.int64)
     rates = np.array([load.rate if end > load.due else 0.0 for load, end in zip(loads, found, strict=True)])
     late = [float(rates[found > now + place * window].sum()) / units for place in range(1, HORIZON + 1)]
     last = next((place for place, price in enumerate(late, 1) if not price), HORIZON)

@@ -15,7 +15,7 @@ from typing import Final
 
 from headway.model.instant import NEVER
 from headway.policies.chance import Chance
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load, by_due_date, by_tardiness_cost, by_weight, greedy
 
 HOT: Final = 0.1
@@ -37,7 +37,7 @@ PLACES: Final = 64
 """At so many places, evenly apart, a new job is tried in an order."""
 
 
-def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, before: Sequence[int] = ()) -> list[int]:
+def annealed(loads: Sequence[Load], free: SlotTimes, steps: int, seed: int, before: Sequence[int] = ()) -> list[int]:
     """An order of some jobs with little penalty.
 
     Without new jobs it is the order from before. New jobs are put where they cost least, and the search begins there.
@@ -67,7 +67,7 @@ def annealed(loads: Sequence[Load], free: FreeSlots, steps: int, seed: int, befo
         return search.improve(steps, seed, WARM)
     if free.slots == 1 or steps >= DIRECT * jobs * jobs:
         return Annealing(loads, free, _best_of_rules(loads, free)).improve(steps, seed, HOT)
-    together = FreeSlots([(sum([at * count for at, count in free.items()]) // free.slots, 1)])
+    together = SlotTimes([(sum([at * count for at, count in free.items()]) // free.slots, 1)])
     flat = [flattened(load, free.slots) for load in loads]
     found = Annealing(flat, together, _best_of_rules(flat, together)).improve(steps // 2, seed, HOT)
     rules = _best_of_rules(loads, free)
@@ -90,7 +90,7 @@ def flattened(load: Load, slots: int) -> Load:
     return Load(1, max(1, load.tasks * load.run_time // slots), due, load.rate, load.shape, load.until)
 
 
-def _best_of_rules(loads: Sequence[Load], free: FreeSlots) -> list[int]:
+def _best_of_rules(loads: Sequence[Load], free: SlotTimes) -> list[int]:
     best, least = list[int](), math.inf
     for rule in (by_tardiness_cost, by_weight, greedy, by_due_date):
         order = list(rule(loads, free.slots, free.times[0]))
@@ -115,7 +115,7 @@ class Annealing:
         steps: how many jobs have been placed in trials.
     """
 
-    def __init__(self, loads: Sequence[Load], free: FreeSlots, order: Iterable[int]) -> None:
+    def __init__(self, loads: Sequence[Load], free: SlotTimes, order: Iterable[int]) -> None:
         self.loads = loads
         self.order = [place for place in order if loads[place].tasks]
         started = [load for load in loads if not load.tasks]
@@ -186,7 +186,7 @@ class Annealing:
         step = work // (jobs * slots)
         return math.fsum([self.loads[place].penalty_of(step) for place in self.order]) / jobs
 
-    def _run(self, state: FreeSlots, place: int) -> float:
+    def _run(self, state: SlotTimes, place: int) -> float:
         end = state.run(self._tasks[place], self._run_times[place])
         until = self._until[place]
         return self.loads[place].penalty(end if end > until else until)

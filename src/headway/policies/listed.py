@@ -15,7 +15,7 @@ from headway.model.value import value
 from headway.policies.anneal import annealed
 from headway.policies.backfill import Started, slots_needed, start
 from headway.policies.lin14 import finish
-from headway.policies.listing import FreeSlots
+from headway.policies.listing import SlotTimes
 from headway.policies.place import Dealing
 from headway.policies.sequence import SEQUENCES, Load
 
@@ -148,10 +148,10 @@ def order_before(jobs: Sequence[JobView]) -> list[int]:
     return [place for _, _, place in sorted(places)]
 
 
-def free_slots(view: Snapshot) -> FreeSlots:
+def free_slots(view: Snapshot) -> SlotTimes:
     """When the slots that are up, or may come up, are free, by estimates; what should have ended ends now."""
     later = [(max(end, view.now), slots) for end, slots in view.expected_ends()]
-    return FreeSlots([(view.now, count(view.up | view.off) - sum([slots for _, slots in later])), *later])
+    return SlotTimes([(view.now, count(view.up | view.off) - sum([slots for _, slots in later])), *later])
 
 
 def pace_of(view: Snapshot) -> float:

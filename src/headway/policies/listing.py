@@ -18,7 +18,7 @@ MANY: Final = 6
 """Tasks that are expected to need the slots of more instants are listed together, others instant by instant."""
 
 
-class FreeSlots:
+class SlotTimes:
     """How many slots become free when.
 
     Args:
@@ -41,9 +41,9 @@ class FreeSlots:
                 self._add(at, count)
                 self.slots += count
 
-    def copy(self) -> FreeSlots:
+    def copy(self) -> SlotTimes:
         """The same slots, to go on with separately."""
-        other = FreeSlots()
+        other = SlotTimes()
         other.times, other.counts, other.slots = self.times[:], self.counts[:], self.slots
         return other
 
@@ -51,7 +51,7 @@ class FreeSlots:
         """The instants and how many slots become free then, soonest first."""
         return list(zip(self.times, self.counts, strict=True))
 
-    def equals(self, other: FreeSlots) -> bool:
+    def equals(self, other: SlotTimes) -> bool:
         """Whether as many slots become free at each instant."""
         return self.times == other.times and self.counts == other.counts
 
@@ -175,7 +175,7 @@ class FreeSlots:
         return done
 
 
-def ends(loads: Sequence[Load], order: Iterable[int], free: FreeSlots) -> list[Instant]:
+def ends(loads: Sequence[Load], order: Iterable[int], free: SlotTimes) -> list[Instant]:
     """When each job ends if the jobs go in this order to the slots, which are then taken. In the order of `loads`.
 
     Raises:
@@ -225,7 +225,7 @@ class Outcomes:
         chosen = self._orders.get(in_turn)
         if chosen is None:
             chosen = self._orders[in_turn] = list(self._order(loads, slots, self._now))
-        return self._outcome(ends(loads, chosen, FreeSlots([(self._now, slots)])))
+        return self._outcome(ends(loads, chosen, SlotTimes([(self._now, slots)])))
 
     def _outcome(self, found: Sequence[Instant]) -> tuple[float, Instant]:
         return total_penalty(self._loads, found), max(found, default=self._now)

@@ -10,7 +10,7 @@ import pytest
 
 from headway.model.instant import SECOND
 from headway.policies.ahead import HORIZON, TO_COME, TRIED, Outlook, delays, prices, with_lost
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.provision import Offer
 from headway.policies.sequence import Load, by_due_date, by_weight
 
@@ -33,7 +33,7 @@ def test_what_few_units_for_a_window_cost(seed: int) -> None:
     order = list(by_due_date(there, usual, 5))
     lowest = math.inf
     for units in range(usual + 1):
-        cost = total_penalty(there, ends(there, order, FreeSlots([(5, units), (5 + W, usual - units)])))
+        cost = total_penalty(there, ends(there, order, SlotTimes([(5, units), (5 + W, usual - units)])))
         lowest = min(lowest, TO_COME * cost)
         assert found[units] == pytest.approx(lowest)
     assert found[10] == found[11] == found[12]
@@ -51,7 +51,7 @@ def test_of_many_units_a_bounded_number_is_tried() -> None:
     many = delays(there, 6400, 6400, order, W, 0)  # type: ignore[arg-type]
     assert len(calls) == 1
     assert len(many) == 6401
-    exact = TO_COME * total_penalty(there, ends(there, range(8), FreeSlots([(0, 100), (W, 6300)])))
+    exact = TO_COME * total_penalty(there, ends(there, range(8), SlotTimes([(0, 100), (W, 6300)])))
     assert many[6400 // TRIED] == pytest.approx(exact)
     assert many == sorted(many, reverse=True)
 

@@ -20,7 +20,7 @@ from headway.model.job import PenaltyShape
 from headway.policies import registry
 from headway.policies.anneal import WARM, Annealing, annealed
 from headway.policies.chance import Chance
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load
 
 
@@ -38,14 +38,14 @@ def drawn(chance: Random, jobs: int) -> list[Load]:
     ]
 
 
-def cost(loads: list[Load], order: Iterator[int] | list[int] | tuple[int, ...], free: FreeSlots) -> float:
+def cost(loads: list[Load], order: Iterator[int] | list[int] | tuple[int, ...], free: SlotTimes) -> float:
     return total_penalty(loads, ends(loads, order, free.copy()))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_of_few_jobs_it_finds_the_best_of_all_orders(seed: int) -> None:
     chance = Random(seed)
-    loads, free = drawn(chance, 5), FreeSlots([(chance.randint(0, 9), 1) for _ in range(chance.randint(1, 3))])
+    loads, free = drawn(chance, 5), SlotTimes([(chance.randint(0, 9), 1) for _ in range(chance.randint(1, 3))])
     best = min(cost(loads, order, free) for order in permutations(range(5)))
     found = annealed(loads, free, 20_000, seed)
     assert sorted(found) == list(range(5))
@@ -61,7 +61,7 @@ def test_few_bags_are_not_left_where_one_slot_as_fast_as_all_is_good(seed: int) 
     loads = [
         Load(tasks, run_time, int(chance.random() * span), float(chance.randint(1, 10))) for tasks, run_time in sizes
     ]
-    free = FreeSlots([(0, slots)])
+    free = SlotTimes([(0, slots)])
     best = min(cost(loads, order, free) for order in permutations(range(6)))
     assert cost(loads, annealed(loads, free, 1_000_000, 0), free) == pytest.approx(best)
 
@@ -86,7 +86,7 @@ def test_of_small_instances_it_is_close_to_what_a_solver_proves_to_be_best() -> 
             for _ in range(6)
         ]
         best = proved_best(cp_model, loads, slots)
-        free = FreeSlots([(0, slots)])
+        free = SlotTimes([(0, slots)])
         found = cost(loads, annealed(loads, free, 200_000, seed), free)
         assert found >= best
         ratios.append(found / best)
@@ -121,24 +121,24 @@ def proved_best(cp_model: Any, loads: list[Load], slots: int) -> int:
 @pytest.mark.parametrize("slots", [1, 4])
 def test_what_it_costs_is_counted_from_the_first_job_that_changed(slots: int) -> None:
     chance = Random(slots)
-    loads, free = drawn(chance, 30), FreeSlots([(at, 1) for at in range(slots)])
+    loads, free = drawn(chance, 30), SlotTimes([(at, 1) for at in range(slots)])
     search = Annealing(loads, free, range(30))
     for effort in range(1, 40):
         search.improve(effort * 10, effort, WARM)
         assert search.cost == pytest.approx(cost(loads, search.order, free))
         assert search.least == pytest.approx(cost(loads, search.best, free))
     assert search.steps <= sum(effort * 10 + 30 for effort in range(1, 40))
-    assert free.equals(FreeSlots([(at, 1) for at in range(slots)]))
+    assert free.equals(SlotTimes([(at, 1) for at in range(slots)]))
 
 
 def test_the_seed_and_the_steps_fix_the_order() -> None:
-    loads, free = drawn(Random(1), 40), FreeSlots([(0, 3)])
+    loads, free = drawn(Random(1), 40), SlotTimes([(0, 3)])
     assert annealed(loads, free, 5000, 7) == annealed(loads, free, 5000, 7)
     assert annealed(loads, free, 5000, 7) != annealed(loads, free, 5000, 8)
 
 
 def test_with_an_order_from_before_it_gets_no_worse_and_new_jobs_find_a_place() -> None:
-    loads, free = drawn(Random(2), 40), FreeSlots([(0, 3)])
+    loads, free = drawn(Random(2), 40), SlotTimes([(0, 3)])
     before = annealed(loads, free, 20_000, 0)
     assert cost(loads, annealed(loads, free, 500, 1, before), free) <= cost(loads, before, free)
     urgent = Load(1, SECOND, SECOND, 1000.0)
@@ -157,7 +157,7 @@ def test_what_is_drawn_is_spread_evenly() -> None:
 
 
 def test_no_jobs_and_one_job() -> None:
-    free = FreeSlots([(0, 2)])
+    free = SlotTimes([(0, 2)])
     assert annealed([], free, 100, 0) == []
     assert annealed([Load(3, SECOND, 0)], free, 100, 0) == [0]
     assert annealed([Load(0, SECOND, 0)], free, 100, 0) == []
@@ -185,7 +185,7 @@ def test_single_machine_close_to_the_best_known(jobs: int, best: str) -> None:
     gaps = []
     for instance, loads, least in instances(jobs, best):
         if instance % 12 == 0:
-            free = FreeSlots([(0, 1)])
+            free = SlotTimes([(0, 1)])
             found = round(cost(loads, annealed(loads, free, 200_000, 0), free))
             assert found >= least
             gaps.append(found / least - 1 if least else float(found))
@@ -230,8 +230,8 @@ def test_whatever_the_rates_are_costs_stay_numbers(shape: PenaltyShape) -> None:
     """Rates as large and as small as there are: nothing is infinite, and an order is found."""
     rates = [1e308, 1e300, 5e-324, 0.0, 1.0] * 3
     loads = [Load(2, (number + 1) * 10**12, 0, rate, shape) for number, rate in enumerate(rates)]
-    order = annealed(loads, FreeSlots([(0, 2)]), 3_000, 0)
+    order = annealed(loads, SlotTimes([(0, 2)]), 3_000, 0)
     assert sorted(order) == list(range(len(loads)))
-    cost = total_penalty(loads, ends(loads, order, FreeSlots([(0, 2)])))
+    cost = total_penalty(loads, ends(loads, order, SlotTimes([(0, 2)])))
     assert 0 < cost < math.inf
-    assert cost <= total_penalty(loads, ends(loads, list(range(len(loads))), FreeSlots([(0, 2)])))
+    assert cost <= total_penalty(loads, ends(loads, list(range(len(loads))), SlotTimes([(0, 2)])))

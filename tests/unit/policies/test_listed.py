@@ -11,7 +11,7 @@ from headway.model.instant import SECOND
 from headway.policies import registry
 from headway.policies.anneal import annealed
 from headway.policies.listed import Listed
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load
 
 
@@ -73,8 +73,8 @@ def test_while_nothing_new_comes_annealed_follows_the_order_that_it_found_first(
         Load(many, lasts * SECOND, at * SECOND, cost)
         for many, lasts, at, cost in zip(tasks, runtime, due, rate, strict=True)
     ]
-    order = annealed(loads, FreeSlots([(0, slots)]), 2_000, 0)
+    order = annealed(loads, SlotTimes([(0, slots)]), 2_000, 0)
     jobs = workload_of(release=[0] * 12, tasks=tasks, runtime=runtime, estimate=runtime, due=due, rate=rate)
     found = simulate(jobs, [NodeSpec("n", slots=slots)], "anneal:first=2000")
     cost = summarise(found)["total_penalty"]
-    assert cost == pytest.approx(total_penalty(loads, ends(loads, order, FreeSlots([(0, slots)]))))
+    assert cost == pytest.approx(total_penalty(loads, ends(loads, order, SlotTimes([(0, slots)]))))

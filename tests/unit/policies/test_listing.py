@@ -10,7 +10,7 @@ import pytest
 
 from headway.model.instant import NEVER
 from headway.model.job import PenaltyShape
-from headway.policies.listing import FreeSlots, ends, penalties, total_penalty
+from headway.policies.listing import SlotTimes, ends, penalties, total_penalty
 from headway.policies.sequence import SEQUENCES, Load
 
 
@@ -29,12 +29,12 @@ def test_each_task_goes_to_the_slot_that_is_free_first(seed: int) -> None:
             for _ in range(load.tasks):
                 last = max(last, heapq.heappushpop(heap, heap[0] + load.run_time) + load.run_time)
             wanted.append(last)
-        found = ends(loads, range(len(loads)), FreeSlots([(at, 1) for at in free]))
+        found = ends(loads, range(len(loads)), SlotTimes([(at, 1) for at in free]))
         assert found == wanted
 
 
 def test_a_million_tasks_cost_no_more_than_a_few() -> None:
-    free = FreeSlots([(at, 1) for at in range(10)])
+    free = SlotTimes([(at, 1) for at in range(10)])
     assert free.run(1_000_000, 7) == 700_001 + 7  # two start at 700,001: from 1 and from 8 on
     assert free.copy().equals(free)
     assert sum(count for _, count in free.items()) == 10
@@ -60,15 +60,15 @@ def test_wide_jobs_by_the_number_of_slots(seed: int) -> None:
 
 def test_no_slots() -> None:
     with pytest.raises(ValueError, match="1 tasks cannot run on 0 slots"):
-        ends([Load(1, 5)], [0], FreeSlots([(0, 0)]))
+        ends([Load(1, 5)], [0], SlotTimes([(0, 0)]))
     with pytest.raises(ValueError, match="0 tasks cannot run on 1 slots"):
-        FreeSlots([(0, 1)]).run(0, 5)
+        SlotTimes([(0, 1)]).run(0, 5)
 
 
 def test_penalties_have_their_shapes() -> None:
     second = 1_000_000
     loads = [Load(1, 9 * second, 0, 2.0, shape) for shape in PenaltyShape]
-    found = ends(loads, range(3), FreeSlots([(0, 3)]))
+    found = ends(loads, range(3), SlotTimes([(0, 3)]))
     assert total_penalty(loads, found) == 2 * (9 + 3 + 81)
     assert total_penalty([Load(1, 5, NEVER, 9.0)], [10**12]) == 0
 

@@ -18,7 +18,7 @@ from headway.model.outcome import Outcome
 from headway.model.slots import count
 from headway.model.window import Window
 from headway.policies import registry
-from headway.policies.listing import FreeSlots, ends, total_penalty
+from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load, greedy
 from headway.policies.serving import Traffic, fluid
 from headway.testing import job, node
@@ -88,7 +88,7 @@ def test_dp_finds_the_least_penalty_of_all_splits(seed: int) -> None:
 
     def batch(units: int) -> tuple[float, int]:
         """The penalty of the batch jobs, and when the last one ends."""
-        done = ends(loads, list(greedy(loads, units, W)), FreeSlots([(W, units)]))
+        done = ends(loads, list(greedy(loads, units, W)), SlotTimes([(W, units)]))
         return total_penalty(loads, done), max(done)
 
     whole = batch(slots)[1] - W

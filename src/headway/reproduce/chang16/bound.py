@@ -31,7 +31,7 @@ import numpy as np
 
 from headway.model.instant import SECOND
 from headway.model.workload import FloatArray, IntArray, Workload
-from headway.policies.listing import FreeSlots, ends
+from headway.policies.listing import SlotTimes, ends
 from headway.policies.sequence import Load, by_tardiness_cost
 
 STEP: Final = 5.0
@@ -225,7 +225,7 @@ def _first_prices(jobs: Workload, units: int, windows: int) -> FloatArray:
     """The rates of the jobs that will still be late, by a good order of all of them, for each unit."""
     rows = zip(jobs.tasks.tolist(), jobs.runtime.tolist(), jobs.due.tolist(), jobs.rate.tolist(), strict=True)
     loads = [Load(*row) for row in rows]
-    end = np.array(ends(loads, list(by_tardiness_cost(loads, units, 0)), FreeSlots([(0, units)])))
+    end = np.array(ends(loads, list(by_tardiness_cost(loads, units, 0)), SlotTimes([(0, units)])))
     rates = np.where(end > jobs.due, jobs.rate, 0.0)
     middle = STEP * PER_WINDOW * SECOND * (np.arange(windows) + 0.5)
     price = np.array([float(rates[end > at].sum()) for at in middle]) / units
