@@ -20,7 +20,7 @@ from headway.model.job import Service
 from headway.model.window import Window
 from headway.policies import registry
 from headway.policies.arrivals import Arrivals, last
-from headway.policies.provision import Offer, Splits, dp
+from headway.policies.provision import Splits, Tariff, dp
 from headway.policies.serving import Agreement, Traffic, fluid, queueing, shares
 from headway.reproduce.chang16 import mixed
 from headway.sim.requests import Requests
@@ -101,10 +101,12 @@ def costs() -> list[tuple[str, ...]]:
     for name, model in (("fluid", fluid), ("queueing", queueing)):
         began = time.perf_counter()
         agreement = Agreement(80_000, 0.9, 10_000.0)
-        offers = [Offer(tuple(map(agreement.penalty, shares(one, agreement, WINDOW, 1000, model)))) for one in traffic]
+        tariffs = [
+            Tariff(tuple(map(agreement.penalty, shares(one, agreement, WINDOW, 1000, model)))) for one in traffic
+        ]
         rows.append((f"shares by `{name}`", f"{1e3 * (time.perf_counter() - began):.0f}"))
     began = time.perf_counter()
-    dp(Splits(offers, 1000), batch, 1000)
+    dp(Splits(tariffs, 1000), batch, 1000)
     rows.append(("the split by `dp`", f"{1e3 * (time.perf_counter() - began):.0f}"))
     for top in ("dp", "ahead"):
         seconds = round_seconds(top, traffic)

@@ -15,18 +15,18 @@ AGAIN: Final = 1.0
 """Seconds after which it is tried again, while the journal takes nothing."""
 
 
-class Recorder(Protocol):
+class NeededToRecord(Protocol):
     """What is needed of the driver."""
 
     async def request(self, events: Callable[[Instant], Sequence[Event]], *, by: str = "") -> int:
         """Record events."""
 
 
-async def record(recorder: Recorder, events: Callable[[Instant], Sequence[Event]]) -> None:
+async def record(driver: NeededToRecord, events: Callable[[Instant], Sequence[Event]]) -> None:
     """Record events, unless the server ends: at its next start it looks again."""
     while True:
         try:
-            await recorder.request(events)
+            await driver.request(events)
         except Unavailable:
             return
         except NotNow:

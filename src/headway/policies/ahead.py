@@ -20,7 +20,7 @@ import numpy as np
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.workload import FloatArray
 from headway.policies.listing import SlotTimes, ends, total_penalty
-from headway.policies.provision import Offer
+from headway.policies.provision import Tariff
 from headway.policies.sequence import Load, Order
 
 LONG: Final = 10
@@ -95,11 +95,11 @@ def prices(loads: Sequence[Load], units: int, order: Order, window: Duration, no
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class TariffAhead:
     """What a service costs by the number of its units, and what becomes of requests that wait.
 
     Attributes:
-        offer: the next window by itself; what waits now is part of it.
+        tariff: the next window by itself; what waits now is part of it.
         later: a window behind it without requests from before, with 0, 1, ... units.
         worst: a window without an answer in time.
         load: how many units are busy on average if there are enough.
@@ -108,7 +108,7 @@ class Outlook:
         late: how long a unit that it gets takes until it serves, in seconds, >= 0.
     """
 
-    offer: Offer
+    tariff: Tariff
     later: tuple[float, ...]
     worst: float
     load: float
@@ -121,8 +121,8 @@ class Outlook:
         rate = max(0.0, self.worst - min(self.later)) * SECOND / window
         return Load(units, max(1, round(self.waiting * SECOND / units)), now, rate)
 
-    def ahead(self, price: FloatArray, window: Duration) -> Offer:
-        """The offer with what the next window leaves to later ones.
+    def ahead(self, price: FloatArray, window: Duration) -> Tariff:
+        """The tariff with what the next window leaves to later ones.
 
         Work that is left waits until the service has units enough to answer all of it, or forever. The best instant for
         that is taken: until then windows cost the worst and their work is added to what waits; from then on each window
@@ -134,19 +134,19 @@ class Outlook:
         Args:
             price: of a unit for a second, in the windows behind the next one; see `prices`.
         """
-        offer, seconds = self.offer, window / SECOND
-        units = np.maximum(np.arange(len(self.later)), offer.least)
+        tariff, seconds = self.tariff, window / SECOND
+        units = np.maximum(np.arange(len(self.later)), tariff.least)
         paid = np.array(self.later) + seconds * price[:, None] * units
         wanted, good = units[paid.argmin(axis=1)], paid.min(axis=1)
-        lost = np.append(0.0, np.cumsum(self.worst + seconds * price * offer.least - good))
-        grown = max(0.0, self.load - offer.least) * seconds * np.arange(len(price))
-        length = max(len(offer.costs) - 1, int(self.load + self.waiting / seconds) + 2, self.has)
-        some = np.arange(min(offer.most, length) + 1)
+        lost = np.append(0.0, np.cumsum(self.worst + seconds * price * tariff.least - good))
+        grown = max(0.0, self.load - tariff.least) * seconds * np.arange(len(price))
+        length = max(len(tariff.costs) - 1, int(self.load + self.waiting / seconds) + 2, self.has)
+        some = np.arange(min(tariff.most, length) + 1)
         slow = np.maximum(0, some - self.has) * min(self.late, seconds)
         left = np.maximum(0.0, self.waiting + (self.load - some) * seconds + slow)
-        begin = lost[:-1] + price * (grown + self.late * np.maximum(0, wanted - offer.least))
+        begin = lost[:-1] + price * (grown + self.late * np.maximum(0, wanted - tariff.least))
         begin = np.broadcast_to(begin, (len(some), len(price))).copy()
         begin[:, 0] = price[0] * self.late * np.maximum(0, wanted[0] - some)
         later = (begin + price * left[:, None]).min(axis=1)
-        costs = np.array(offer.costs)[np.minimum(some, len(offer.costs) - 1)] + np.minimum(later, lost[-1])
-        return replace(offer, costs=tuple(np.minimum.accumulate(costs).tolist()))
+        costs = np.array(tariff.costs)[np.minimum(some, len(tariff.costs) - 1)] + np.minimum(later, lost[-1])
+        return replace(tariff, costs=tuple(np.minimum.accumulate(costs).tolist()))

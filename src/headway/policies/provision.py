@@ -33,7 +33,7 @@ each."""
 
 
 @value
-class Offer:
+class Tariff:
     """What a service costs in the coming window, by the number of its units.
 
     Attributes:
@@ -75,14 +75,14 @@ class Splits:
         least: how many units they have at least, all together, if there are as many.
     """
 
-    def __init__(self, offers: Sequence[Offer], units: int, surplus: Surplus = "even") -> None:
-        self._offers, self._surplus = offers, surplus
-        self._sure = sum([offer.least for offer in offers])
+    def __init__(self, tariffs: Sequence[Tariff], units: int, surplus: Surplus = "even") -> None:
+        self._tariffs, self._surplus = tariffs, surplus
+        self._sure = sum([tariff.least for tariff in tariffs])
         self.least = min(self._sure, units)
         room = max(0, units - self._sure)
         best = np.zeros(1)
         self._merges: list[_Merge] = []
-        for one in offers:
+        for one in tariffs:
             self._merges.append(_Merge(best, one, room))
             best = self._merges[-1].best
         # How many of the units beyond the least are of use: with fewer, more is paid.
@@ -91,7 +91,7 @@ class Splits:
         self.costs: list[float] = [self._starving(some) for some in range(min(self._sure, units + 1))]
         self.costs += best.tolist()[: units + 1 - len(self.costs)]
         self.costs += [self.costs[-1]] * (units + 1 - len(self.costs))
-        most = sum([max(one.least, min(one.most, units)) for one in offers])
+        most = sum([max(one.least, min(one.most, units)) for one in tariffs])
         self.taken: list[int] = [min(some, most) for some in range(units + 1)]
 
     def split(self, units: int) -> tuple[int, ...]:
@@ -99,10 +99,10 @@ class Splits:
         if units < self._sure:
             return self._starved(units)
         left = self._useful[min(units - self._sure, len(self._useful) - 1)]
-        found = [0] * len(self._offers)
-        for place in range(len(self._offers) - 1, -1, -1):
+        found = [0] * len(self._tariffs)
+        for place in range(len(self._tariffs) - 1, -1, -1):
             more = self._merges[place].choice(left)
-            found[place] = self._offers[place].least + more
+            found[place] = self._tariffs[place].least + more
             left -= more
         self._add(found, self.taken[units] - sum(found))
         return tuple(found)
@@ -110,28 +110,28 @@ class Splits:
     def _add(self, found: list[int], surplus: int) -> None:
         """Give units that lower no penalty to services that may have more."""
         while surplus:
-            able = [place for place, one in enumerate(self._offers) if found[place] < one.most]
+            able = [place for place, one in enumerate(self._tariffs) if found[place] < one.most]
             if self._surplus == "first":
                 able = able[:1]
             each = -(-surplus // len(able))
             for place in able:
-                more = min(each, surplus, self._offers[place].most - found[place])
+                more = min(each, surplus, self._tariffs[place].most - found[place])
                 found[place] += more
                 surplus -= more
 
     def _starved(self, units: int) -> tuple[int, ...]:
         found: list[int] = []
-        for one in self._offers:
+        for one in self._tariffs:
             found.append(min(one.least, units))
             units -= found[-1]
         return tuple(found)
 
     def _starving(self, units: int) -> float:
         split = self._starved(units)
-        return math.fsum([_cost(one, some) for one, some in zip(self._offers, split, strict=True)])
+        return math.fsum([_cost(one, some) for one, some in zip(self._tariffs, split, strict=True)])
 
 
-def _cost(one: Offer, units: int) -> float:
+def _cost(one: Tariff, units: int) -> float:
     return one.costs[min(units, len(one.costs) - 1)]
 
 
@@ -145,7 +145,7 @@ class _Merge:
         best: the least penalty of the services so far.
     """
 
-    def __init__(self, others: FloatArray, one: Offer, room: int) -> None:
+    def __init__(self, others: FloatArray, one: Tariff, room: int) -> None:
         costs = np.array(one.costs[: one.most + 1])[one.least : one.least + room + 1]
         if not len(costs):
             costs = np.array(one.costs[-1:])

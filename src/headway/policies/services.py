@@ -44,8 +44,8 @@ from headway.policies.sequence import SEQUENCES, Load, Order, by_tardiness_cost,
 from headway.policies.serving import Agreement, Share, Traffic, fluid, queueing, shares, with_late
 
 if TYPE_CHECKING:
-    from headway.policies.ahead import Outlook
-    from headway.policies.provision import Offer  # they need numpy, which starts slowly
+    from headway.policies.ahead import TariffAhead
+    from headway.policies.provision import Tariff  # they need numpy, which starts slowly
 
 TOPS: Final = ("dp", "sf", "pp", "ahead")
 """How slots are shared out."""
@@ -315,31 +315,31 @@ def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list
     return services, new
 
 
-def replaced(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Offer]:
-    """The offers of services in order of their ids. One that a later one of its name replaces needs no instances."""
+def replaced(jobs: Sequence[JobView], tariffs: Sequence[Tariff]) -> list[Tariff]:
+    """The tariffs of services in order of their ids. One that a later one of its name replaces needs no instances."""
     latest = {job.spec.name: job.id for job in jobs if job.spec.name}
     return [
-        offer if latest.get(job.spec.name, job.id) == job.id else replace(offer, least=0)
-        for job, offer in zip(jobs, offers, strict=True)
+        tariff if latest.get(job.spec.name, job.id) == job.id else replace(tariff, least=0)
+        for job, tariff in zip(jobs, tariffs, strict=True)
     ]
 
 
-def offer_of(job: JobView, share: Share, most: int) -> Offer:
+def tariff_of(job: JobView, share: Share, most: int) -> Tariff:
     """What a service costs in the next window, by the number of its instances.
 
     By the fluid model as much is expected as came in the last window, as in the paper; else what `Arrivals` tells.
     Before the first window ends, one instance counts as enough.
     """
-    from headway.policies.provision import Offer
+    from headway.policies.provision import Tariff
 
     spec = job.spec
     assert isinstance(spec, Service)
     most = max(1, min(spec.most, most))
     if not job.windows:
-        return Offer((spec.penalty(0.0), 0.0), spec.least, most)
+        return Tariff((spec.penalty(0.0), 0.0), spec.least, most)
     traffic = traffic_of(job, expects_last=share is fluid)
     found = shares(traffic, Agreement(spec.threshold, spec.fraction), spec.window, most, share)
-    return Offer(tuple([spec.penalty(one) for one in found]), spec.least, most)
+    return Tariff(tuple([spec.penalty(one) for one in found]), spec.least, most)
 
 
 def traffic_of(job: JobView, *, expects_last: bool) -> Traffic:
@@ -364,7 +364,7 @@ def warm_up_of(job: JobView, expected: float) -> float:
     return next((window.warm_up / SECOND for window in reversed(job.windows) if window.warm_up), expected)
 
 
-def outlook_of(job: JobView, share: Share, most: int, has: int = 0, late: float = 0.0) -> Outlook:
+def tariff_ahead_of(job: JobView, share: Share, most: int, has: int = 0, late: float = 0.0) -> TariffAhead:
     """What a service costs in the next window and behind it.
 
     Behind it, a window is so long that queues become as long as they will, and the variation of arrivals is the mean of
@@ -374,14 +374,14 @@ def outlook_of(job: JobView, share: Share, most: int, has: int = 0, late: float 
         has: how many instances it has.
         late: how long one more takes until it answers, in seconds.
     """
-    from headway.policies.ahead import LONG, Outlook
-    from headway.policies.provision import Offer
+    from headway.policies.ahead import LONG, TariffAhead
+    from headway.policies.provision import Tariff
 
     spec = job.spec
     assert isinstance(spec, Service)
     if not job.windows:
-        offer = offer_of(job, share, most)
-        return Outlook(offer, offer.costs, 0.0, 0.0, 0.0, has, late)
+        tariff = tariff_of(job, share, most)
+        return TariffAhead(tariff, tariff.costs, 0.0, 0.0, 0.0, has, late)
     most = max(1, min(spec.most, most))
     last = traffic_of(job, expects_last=False)
     variation = math.fsum([window.arrival_variation for window in job.windows]) / len(job.windows)
@@ -394,7 +394,7 @@ def outlook_of(job: JobView, share: Share, most: int, has: int = 0, late: float 
     ]
     worst = spec.penalty(0.0) if last.rate else 0.0
     waiting = last.queued * last.processing / SECOND
-    return Outlook(Offer(costs[0], spec.least, most), costs[1], worst, last.load(), waiting, has, late)
+    return TariffAhead(Tariff(costs[0], spec.least, most), costs[1], worst, last.load(), waiting, has, late)
 
 
 def batch_jobs(view: Snapshot, new: Sequence[JobView]) -> list[JobView]:
@@ -591,11 +591,11 @@ class Services:
         enough = [math.inf if some < needed else 0.0 for some in range(slots + 1)]
         batch = enough
         if self.top == "ahead" and services:
-            offers, costs = self._ahead(view, border, services, loads, slots)
+            tariffs, costs = self._ahead(view, border, services, loads, slots)
             batch = [max(two) for two in zip(enough, costs, strict=True)]
         else:
-            offers = [offer_of(job, MODELS[self.model], slots) for job in there]
-        splits = Splits(replaced(there, offers), slots)
+            tariffs = [tariff_of(job, MODELS[self.model], slots) for job in there]
+        splits = Splits(replaced(there, tariffs), slots)
         if self.top == "dp" and needed and services:
             cost = batch_cost(Outcomes(loads, self._order, view.now), slots, _window(there), view.now)
             batch = worth_a_look(splits, lambda some: max(enough[some], cost(some)), slots)
@@ -614,26 +614,26 @@ class Services:
         services: Sequence[tuple[str, JobView]],
         loads: Sequence[Load],
         slots: int,
-    ) -> tuple[list[Offer], list[float]]:
-        """The offers of services and c_B, with the windows behind the next one in view."""
+    ) -> tuple[list[Tariff], list[float]]:
+        """The tariffs of services and c_B, with the windows behind the next one in view."""
         from headway.policies.ahead import delays, prices, with_lost
 
         window = _window([job for _, job in services])
-        outlooks = [
-            outlook_of(
+        tariffs_ahead = [
+            tariff_ahead_of(
                 *(job, MODELS[self.model], slots, count(border.goes_to.get(name, NO_SLOTS))),
                 warm_up_of(job, self.warm) if self.switching else 0.0,
             )
             for name, job in services
         ]
-        usual = max(1, slots - sum([one.offer.least for one in outlooks]))
-        backlogs = [one.backlog(usual, window, view.now) for one in outlooks if one.waiting]
+        usual = max(1, slots - sum([one.tariff.least for one in tariffs_ahead]))
+        backlogs = [one.backlog(usual, window, view.now) for one in tariffs_ahead if one.waiting]
         price = prices([*loads, *backlogs], usual, self._order, window, view.now)
-        offers = [one.ahead(price, window) for one in outlooks]
+        tariffs = [one.ahead(price, window) for one in tariffs_ahead]
         costs = delays(loads, slots, usual, self._order, window, view.now)
         if self.switching and self.kill:
             costs = with_lost(costs, border.lost_if_killed(), float(price[0]))
-        return offers, costs
+        return tariffs, costs
 
 
 def _window(services: Sequence[JobView]) -> Duration:

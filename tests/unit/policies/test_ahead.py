@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from headway.model.instant import SECOND
-from headway.policies.ahead import HORIZON, TO_COME, TRIED, Outlook, delays, prices, with_lost
+from headway.policies.ahead import HORIZON, TO_COME, TRIED, TariffAhead, delays, prices, with_lost
 from headway.policies.listing import SlotTimes, ends, total_penalty
-from headway.policies.provision import Offer
+from headway.policies.provision import Tariff
 from headway.policies.sequence import Load, by_due_date, by_weight
 
 W = 20 * SECOND
@@ -75,7 +75,7 @@ def test_work_that_is_left_waits_until_the_best_instant(seed: int) -> None:
     costs = tuple(sorted((chance.uniform(0, 90) for _ in range(5)), reverse=True))
     least, load, waiting = chance.randint(0, 2), chance.uniform(0, 4), chance.choice([0.0, chance.uniform(0, 300)])
     has, late = chance.randint(0, 6), chance.choice([0.0, 5.0, 30.0])
-    one = Outlook(Offer(costs, least, 12), tuple(cost / 2 for cost in costs), 90.0, load, waiting, has, late)
+    one = TariffAhead(Tariff(costs, least, 12), tuple(cost / 2 for cost in costs), 90.0, load, waiting, has, late)
     price = np.array(sorted((chance.uniform(0, 0.5) for _ in range(chance.randint(1, 9))), reverse=True))
     found = one.ahead(price, W)
 
@@ -107,7 +107,7 @@ def test_work_that_is_left_waits_until_the_best_instant(seed: int) -> None:
 
 def test_a_backlog_is_a_job_and_the_last_unit_of_it_is_worth_all_windows_behind() -> None:
     """400 s of work wait, and 20 units answer them in a window. By itself that window is lost whatever it has."""
-    one = Outlook(Offer((90.0,), 0, 99), (90.0, 0.0), 90.0, 1.0, 400.0)
+    one = TariffAhead(Tariff((90.0,), 0, 99), (90.0, 0.0), 90.0, 1.0, 400.0)
     assert one.backlog(8, W, 7) == Load(8, 50 * SECOND, 7, 4.5)
     costs = one.ahead(np.array([0.1, 0.0]), W).costs
     assert costs[21] == 90
@@ -123,5 +123,5 @@ def test_units_that_are_taken_at_once_cost_the_work_that_is_lost_there() -> None
 
 def test_what_was_answered_well_so_far_keeps_its_units_if_new_ones_would_warm_up() -> None:
     """A unit is worth 1 for a second, and two are wanted behind the next window; with one 15 is lost in the next."""
-    calm = Outlook(Offer((90.0, 15.0, 0.0), 0, 9), (90.0, 60.0, 0.0), 90.0, 0.5, 0.0, has=2, late=6.0)
+    calm = TariffAhead(Tariff((90.0, 15.0, 0.0), 0, 9), (90.0, 60.0, 0.0), 90.0, 0.5, 0.0, has=2, late=6.0)
     assert np.diff(calm.ahead(np.array([1.0, 0.0]), W).costs).tolist() == pytest.approx([-75.0 - 10 - 6, -15.0 - 6])
