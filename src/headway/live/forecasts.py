@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 JOBS_MAX: Final = 3000
 """With more open jobs there is no forecast: to take in the answer would block the event loop too long."""
 
-PATIENCE: Final = 10.0
-"""Seconds that a request for an exact forecast waits while it is made."""
+PATIENCE: Final = 15.0
+"""Seconds that a request for an exact forecast waits while it is made: where the machine is busy and others ask, until
+their question is answered, and then its own; see `foresight.pace`."""
 
 PATIENCE_ADVICE: Final = 45.0
 """The same for advice, which is many simulations, and is given to one caller at a time."""
