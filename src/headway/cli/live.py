@@ -15,6 +15,7 @@ from headway.cli.show import (
     age,
     as_json,
     clock,
+    counted,
     done,
     money,
     period_in,
@@ -225,7 +226,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
     print_ended(detail)
     if detail.times:
         times = [(known.node_class, str(known.tasks), span(known.mean), span(known.spread)) for known in detail.times]
-        title = "Run times by class of nodes"
+        title = "Run times by class of nodes, as policies see them: from launch to end; the last ones count more"
         print_table(("nodes", "tasks", "mean", "spread"), times, title=title, right=("tasks", "mean", "spread"))
 
 
@@ -450,7 +451,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
     if costs(found):
         yield f"Its penalty: {costs(found)}."
     if found.behind and found.expected_at is not None and time.time() - found.expected_at >= OLD_SECONDS:
-        yield f"That was expected {span(time.time() - found.expected_at)} ago; {found.behind:,} events came since."
+        ago = span(time.time() - found.expected_at)
+        yield f"That was expected {ago} ago; {counted(found.behind, 'event')} came since."
 
 
 def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:

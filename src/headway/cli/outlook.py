@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from headway.cli.live import at, bounds
-from headway.cli.show import share, span, until
+from headway.cli.show import counted, share, span, until
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
@@ -69,7 +69,7 @@ def offer(found: Advice) -> str:
     if found.due is not None:
         ways.append(f"a due date {at(found.due)}")
     if found.slots is not None:
-        ways.append(f"{found.slots} more slot{'s' if found.slots > 1 else ''}")
+        ways.append(counted(found.slots, "more slot"))
     return f"With {share(found.sure)} it would be kept with {' or with '.join(ways)}." if ways else ""
 
 
