@@ -45,8 +45,7 @@ def print_ended(detail: JobDetail) -> None:
         for one in detail.ended
     ]
     more = detail.job.settled - len(rows)
-    title = "Ended tasks, and how long they ran on their nodes"
-    title += f" ({more} more are not shown)" if more > 0 else ""
+    title = "Ended tasks" + (f" ({more} more are not shown)" if more > 0 else "")
     columns = ("task", "name", "attempt", "ran on", "for", "ended as", "why")
     print_table(columns, rows, title=title, right=("attempt", "for"), fold=("ran on", "why"))
     for one in [one for one in detail.ended if one.stderr][:STDERR_SHOWN]:

@@ -42,6 +42,9 @@ NOT_COMPUTED = "not computed"
 IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": "was cancelled"}
 """What a job with one of these statuses has done; with the others it `is` open, held, waiting or running."""
 
+TIMES_COUNT = "These count from a launch until its end is known, as policies see them, and later tasks weigh more."
+"""How the run times by class of nodes differ from those of ended tasks, which their nodes measure."""
+
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
 
@@ -226,8 +229,9 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
     print_ended(detail)
     if detail.times:
         times = [(known.node_class, str(known.tasks), span(known.mean), span(known.spread)) for known in detail.times]
-        title = "Run times by class of nodes, as policies see them: from launch to end; the last ones count more"
+        title = "Run times by class of nodes"
         print_table(("nodes", "tasks", "mean", "spread"), times, title=title, right=("tasks", "mean", "spread"))
+        click.echo(TIMES_COUNT)
 
 
 @click.command()

@@ -80,7 +80,8 @@ def advice_lines(found: Advice, due: float | None) -> Iterator[str]:
         due: the due date that was asked about; None: none was.
     """
     if found.chance is not None and found.chance.end is not None:
-        yield f"As run times have been, it ends {bounds(found.chance.end)}."
+        without = " without a due date" if due is None else ""
+        yield f"As run times have been, it ends{without} {bounds(found.chance.end)}."
     known = None if found.chance is None else found.chance.on_time
     if due is not None and known is not None:
         yield f"The due date {at(due)} is kept with {share(known)}."
