@@ -153,4 +153,5 @@ def test_statuses_of_slots_and_run_times_of_jobs_are_in_the_tables(up: Up, tmp_p
         assert (known.mean, known.spread) == (to_seconds(mean), to_seconds(spread))
     shown = ask(up, "job", str(waiter.job))
     assert "Run times by class of nodes" in shown
+    assert "These count from a launch until its end is known" in shown
     assert "speed=1" in shown

@@ -468,6 +468,37 @@ class TestProcess:
             next(process._answers(bytes(1 << 20), 1))  # more than fits into a pipe that nobody reads
         assert process._process is None
 
+    def test_one_that_a_signal_has_stopped_is_told_of_and_started_anew(
+        self, journal: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        process = ForecastProcess((*COMMAND, str(journal)))
+        try:
+            before = process(QUESTION, ignored).forecast
+            assert process._process is not None
+            process._process.send_signal(signal.SIGSTOP)
+            with pytest.raises(NoForecast, match="was stopped by a signal"):
+                process(QUESTION, ignored)
+            assert process._process is None
+            assert process(QUESTION, ignored).forecast == before
+        finally:
+            process.stop()
+
+    def test_one_that_was_stopped_for_a_moment_answers(self, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        monkeypatch.setattr(forecasts, "STOPPED_LOOKS", 1_000_000)
+        process = ForecastProcess((*COMMAND, str(journal)))
+        try:
+            process(QUESTION, ignored)
+            child = process._process
+            assert child is not None
+            child.send_signal(signal.SIGSTOP)
+            threading.Timer(0.3, child.send_signal, (signal.SIGCONT,)).start()
+            assert not process(QUESTION, ignored).forecast.failure
+            assert process._process is child
+        finally:
+            process.stop()
+
     def test_one_that_ends_at_once_is_told_of(self) -> None:
         with pytest.raises(NoForecast, match="status 3"):
             ForecastProcess(ENDS)(QUESTION, ignored)

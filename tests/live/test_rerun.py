@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+
+from headway.cli.rerun import rerun as rerun_command
 from headway.foresight.rerun import of_those_run, past, rerun
 from headway.live.store.history import history
 from headway.metrics import summarise
@@ -92,3 +96,19 @@ def test_what_is_compared_with_others_has_only_the_jobs_that_they_run(tmp_path: 
     assert (seen["jobs"], seen["deadline_miss_rate"]) == (1, 0)
     assert (seen["makespan"], seen["utilisation"]) == (10, 0.5)
     assert summarise(told.done)["jobs"] == 2
+
+
+def test_of_what_the_command_tells_for_programs_the_record_is_as_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="edf") as live:
+            await work(live)
+            while live.running:
+                await live.advance(1)
+                await live.end(*live.running[0])
+
+    run(scenario)
+    rerun_command(["--json", "--policy", "edf", "--policy", "fcfs", str(tmp_path)], standalone_mode=False)
+    told = {one["policy"]: one["as_recorded"] for one in json.loads(capsys.readouterr().out)}
+    assert told == {"recorded": True, "edf": True, "fcfs": False}

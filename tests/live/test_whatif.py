@@ -65,8 +65,15 @@ def test_beside_a_server(tmp_path: Path) -> None:
             assert ran.returncode == 0, ran.stderr
             assert "all have ended in" in ran.stdout
             assert picture.read_text("utf-8").startswith("<?xml")
+            wide = tmp_path / "wide.csv"
+            wide.write_text("release,runtime,width\n0,10,3\n", "utf-8")
+            ran = whatif(tmp_path / "data", "--submit", str(wide), "--add-node", "b,slots=2")
+            assert ran.returncode == 0, ran.stderr
             for wrong, said in (
-                (("--remove-node", "x"), "a node of the cluster"),
+                (("--remove-node", "x"), "a node of the cluster: " + ONE_NODE.split('"')[1]),
+                (("--policy", "edf", "--out", "ends.txt"), "--out is 'ends.txt'; allowed: a name that ends in one of"),
+                (("--submit", str(wide)), "allowed: at most 1, the slots of the cluster"),
+                (("--submit", str(wide)), "wider than the cluster. --add-node adds slots."),
                 (("--first", "99"), "the id of an open job"),
                 (("--add-node", "b,slots=many"), "slots of --add-node is 'many'"),
                 (("--add-node", "b,slots=0"), "slots is 0; allowed: 1 to"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any, Final
 from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError, InvalidInput, QuotaExceeded, TooOften, did_you_mean
 from headway.wire import Bound, Role
+from headway.wire.access import USER_PATTERN
 
 AGAIN_SECONDS: Final = 30.0
 """After this time there may be room for more jobs: some may have ended."""
@@ -80,6 +82,7 @@ class Quotas:
 _NONE: Final = Quota()
 _HELD: Final = ("open_jobs", "open_tasks", "kept_output", "slots")
 _FIELDS: Final = tuple(each.name for each in fields(Quota))
+_USERS: Final = "a name of up to 64 letters, digits and _, and after the first of these also . @ and -"
 
 
 def read_quotas(path: Path) -> Quotas:
@@ -102,18 +105,43 @@ def read_quotas(path: Path) -> Quotas:
             allowed = "tables [role.NAME] and [user.NAME]"
             raise InvalidInput("table", name, allowed, source=str(path), hint=did_you_mean(name, tables))
         for whose, terms in table.items():
+            line = _line_of(text, name, whose)
             if name == "role" and whose not in list(Role):
-                allowed = ", ".join(Role)
-                raise InvalidInput("role", whose, allowed, source=str(path), hint=did_you_mean(whose, list(Role)))
-            tables[name][whose] = _quota(terms, f"{name}.{whose}", str(path), text)
+                allowed, hint = ", ".join(Role), did_you_mean(whose, list(Role))
+                raise InvalidInput("role", whose, allowed, source=str(path), line=line, hint=hint)
+            if name == "user" and not re.fullmatch(USER_PATTERN, whose):
+                raise InvalidInput("user", whose, _USERS, source=str(path), line=line)
+            tables[name][whose] = _quota(terms, name, whose, str(path), text)
     return Quotas({Role(role): quota for role, quota in tables["role"].items()}, tables["user"])
 
 
-def _quota(terms: Any, table: str, source: str, text: str) -> Quota:
+def _line_of(text: str, table: str, whose: str, term: str = "") -> int | None:
+    """The line of a file on which the table [TABLE.WHOSE] begins, or of a term in it; None: it has none of its own."""
+    inside = False
+    for number, row in enumerate(text.splitlines(), 1):
+        if row.lstrip().startswith("["):
+            inside = _is_head(row, table, whose)
+            if inside and not term:
+                return number
+        elif inside and row.split("=")[0].strip() == term:
+            return number
+    return None
+
+
+def _is_head(row: str, table: str, whose: str) -> bool:
+    try:
+        found = tomllib.loads(row).get(table)
+    except tomllib.TOMLDecodeError:  # a line of a list
+        return False
+    return isinstance(found, dict) and whose in found
+
+
+def _quota(terms: Any, kind: str, whose: str, source: str, text: str) -> Quota:
+    table = f"{kind}.{whose}"
     if not isinstance(terms, dict):
         raise InvalidInput(table, terms, f"a table [{table}]", source=source)
     for name, value in terms.items():
-        line = next((n for n, row in enumerate(text.splitlines(), 1) if row.split("=")[0].strip() == name), None)
+        line = _line_of(text, kind, whose, name)
         if name not in _FIELDS:
             allowed = f"only {', '.join(_FIELDS)}"
             raise InvalidInput(

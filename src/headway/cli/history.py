@@ -56,7 +56,8 @@ def history(files: Files, data: str | None, job: int | None, as_json: bool) -> N
         click.echo(to_json(told), nl=False)
         return
     when = "" if since is None else f" since {clock(to_seconds(since))}"
-    click.echo(f"{counted(len(done), 'job')}{when}, from the journal in {folder}.")
+    many = counted(len(done), "job")
+    click.echo(f"{many[:1].upper()}{many[1:]}{when}, from the journal in {folder}.")
     print_metrics({"live": metrics}, {"live": done})
     if written:
         several = files.wfformat is not None and workflow is None and len(done.workflows) > 1

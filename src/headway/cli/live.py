@@ -15,6 +15,7 @@ from headway.cli.show import (
     age,
     as_json,
     clock,
+    counted,
     done,
     money,
     period_in,
@@ -40,6 +41,9 @@ NOT_COMPUTED = "not computed"
 
 IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": "was cancelled"}
 """What a job with one of these statuses has done; with the others it `is` open, held, waiting or running."""
+
+TIMES_COUNT = "These count from a launch until its end is known, as policies see them, and later tasks weigh more."
+"""How the run times by class of nodes differ from those of ended tasks, which their nodes measure."""
 
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
@@ -227,6 +231,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         times = [(known.node_class, str(known.tasks), span(known.mean), span(known.spread)) for known in detail.times]
         title = "Run times by class of nodes"
         print_table(("nodes", "tasks", "mean", "spread"), times, title=title, right=("tasks", "mean", "spread"))
+        click.echo(TIMES_COUNT)
 
 
 @click.command()
@@ -450,7 +455,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
     if costs(found):
         yield f"Its penalty: {costs(found)}."
     if found.behind and found.expected_at is not None and time.time() - found.expected_at >= OLD_SECONDS:
-        yield f"That was expected {span(time.time() - found.expected_at)} ago; {found.behind:,} events came since."
+        ago = span(time.time() - found.expected_at)
+        yield f"That was expected {ago} ago; {counted(found.behind, 'event')} came since."
 
 
 def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from headway.cli.live import at, bounds
-from headway.cli.show import share, span, until
+from headway.cli.show import counted, share, span, until
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
@@ -69,7 +69,7 @@ def offer(found: Advice) -> str:
     if found.due is not None:
         ways.append(f"a due date {at(found.due)}")
     if found.slots is not None:
-        ways.append(f"{found.slots} more slot{'s' if found.slots > 1 else ''}")
+        ways.append(counted(found.slots, "more slot"))
     return f"With {share(found.sure)} it would be kept with {' or with '.join(ways)}." if ways else ""
 
 
@@ -80,7 +80,8 @@ def advice_lines(found: Advice, due: float | None) -> Iterator[str]:
         due: the due date that was asked about; None: none was.
     """
     if found.chance is not None and found.chance.end is not None:
-        yield f"As run times have been, it ends {bounds(found.chance.end)}."
+        without = " without a due date" if due is None else ""
+        yield f"As run times have been, it ends{without} {bounds(found.chance.end)}."
     known = None if found.chance is None else found.chance.on_time
     if due is not None and known is not None:
         yield f"The due date {at(due)} is kept with {share(known)}."

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from headway.cli.show import seconds_in, span
+from headway.cli.show import counted, seconds_in, span
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import to_json, write_schedule, write_services, write_tasks
 from headway.model.schedule import Schedule
@@ -216,8 +216,7 @@ def subject(name: str, workload: Workload, slots: int) -> str:
     """
     from headway.traces.transforms import offered_load
 
-    jobs = "1 job" if len(workload) == 1 else f"{len(workload):,} jobs"
-    told = f"{name}: {jobs} on {slots:,} {'slot' if slots == 1 else 'slots'}"
+    told = f"{name}: {counted(len(workload), 'job')} on {counted(slots, 'slot')}"
     if workload.release[-1] == workload.release[0]:
         return told
     return f"{told}, offered load {offered_load(workload, slots):.2f}"

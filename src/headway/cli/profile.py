@@ -50,6 +50,10 @@ def profile(
     planned = numbers_in(features, "--feature")
     if name is None and (planned or out):
         raise HeadwayError("--feature and --out are about one program", "Name it: headway profile NAME.")
+    if out is not None:
+        from headway.pictures.canvas import check_format
+
+        check_format(out, "--out")
     every = [one for one in programs(Path(data_directory(data))) if user in (None, one.user)]
     if name is None:
         _list(every, as_json=as_json)

@@ -11,7 +11,7 @@ import click
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import print_table
+from headway.cli.show import counted, print_table
 from headway.cli.trace import Trace, names_trace
 from headway.errors import InvalidInput
 from headway.metrics import summarise, to_json
@@ -65,8 +65,8 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
                 replayed.wait()
         except KeyboardInterrupt:
             click.echo(
-                f"\nAt least {len(replayed.waiters)} of {len(workload)} jobs were submitted; those that have not ended "
-                "go on: `headway jobs --status open` lists them, `headway cancel ID...` ends them.",
+                f"\nAt least {len(replayed.waiters)} of {counted(len(workload), 'job')} were submitted; those that "
+                "have not ended go on: `headway jobs --status open` lists them, `headway cancel ID...` ends them.",
                 err=True,
             )
             return INTERRUPTED
@@ -79,7 +79,9 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
         told = {name: {key: metrics[key] for key in MEASURES} for name, metrics in both(live, simulated).items()}
         click.echo(to_json({"policy": policy, "jobs": len(workload), "scale": scale, **told}), nl=False)
     else:
-        click.echo(f"{len(workload)} jobs have ended under {policy}. Times are in seconds, as the server had them.")
+        click.echo(
+            f"{counted(len(workload), 'job')} ended under {policy}. Times are in seconds, as the server had them."
+        )
         print_differences(live, simulated, MEASURES)
         failed = live["jobs"] - live["jobs_succeeded"]
         if failed:

@@ -54,8 +54,9 @@ def rerun(files: Files, data: str | None, texts: tuple[str, ...], as_json: bool)
         written += files.write(found.done, text if len(texts) > 1 else "")
     metrics = {text: summarise(done) for text, done in schedules.items()}
     if as_json:
+        recorded = {RECORDED, *repeated}
         rows = [
-            {"policy": text, "jobs": len(schedules[text]), "as_recorded": text in repeated, "metrics": one}
+            {"policy": text, "jobs": len(schedules[text]), "as_recorded": text in recorded, "metrics": one}
             for text, one in metrics.items()
         ]
         click.echo(to_json(rows), nl=False)

@@ -83,8 +83,12 @@ def plain(value: Any) -> Any:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun, in the plural if needed."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """A number and its noun, in the plural if needed.
+
+    >>> counted(1, "job"), counted(0, "open job"), counted(1200, "slot")
+    ('1 job', 'no open jobs', '1,200 slots')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s" if count else f"no {noun}s"
 
 
 def done(job: JobReport) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 
@@ -18,6 +18,9 @@ from headway.model.instant import to_seconds
 from headway.model.workload import Workload
 
 Command = Callable[..., Any]
+
+AS_BAGS: Final = "--as bags makes its processors tasks of their own."
+"""What can be done about a job that is wider than the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,13 @@ class Trace:
         others = f" and {more} others" if more > 1 else " and another" if more else ""
         return f"{Path(self.file).name}{others}{f' ({self.recipe})' if self.recipe is not None else ''}"
 
-    def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
+    def read(self, slots: int, *, drop_wider: bool = True, if_wider: str = AS_BAGS) -> Workload:
         """The jobs to be run on this many slots: read, then recipe, then first, then load, then due dates.
 
         Args:
             drop_wider: leave jobs of a log out that want more slots at once, and count them; of a table, or else, such
                 a job is an error.
+            if_wider: what the user of the command can do about one.
 
         Raises:
             InvalidInput: the file's content or an option is wrong, or there are no jobs.
@@ -97,10 +101,10 @@ class Trace:
             workload = transforms.missing_due_dates(workload, self.due_factor)
         if not len(workload):
             raise InvalidInput("jobs", 0, "at least one", source=self.file)
-        self._refuse_wider(workload, slots)
+        self._refuse_wider(workload, slots, if_wider)
         return workload
 
-    def _refuse_wider(self, workload: Workload, slots: int) -> None:
+    def _refuse_wider(self, workload: Workload, slots: int, if_wider: str) -> None:
         """See that every job fits on the cluster.
 
         Raises:
@@ -118,7 +122,7 @@ class Trace:
                 f"at most {slots}, the slots of the cluster",
                 source=file,
                 line=line,
-                hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
+                hint=f"It is wider than the cluster.{others} {if_wider}",
             )
 
     def _place_of(self, label: object) -> tuple[str, int]:
@@ -144,9 +148,9 @@ class Trace:
         left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
         click.echo(
-            _workflows(workload, f"{slots} slots{whence}")
+            _workflows(workload, f"{counted(slots, 'slot')}{whence}")
             if len(workload.workflows) == len(workload)
-            else f"{len(workload):,} jobs released within {span(length)}, on {slots} slots{whence}."
+            else f"{counted(len(workload), 'job')} released within {span(length)}, on {counted(slots, 'slot')}{whence}."
             + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
         )
         for note in workload.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +17,14 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.metrics import to_json
 
 if TYPE_CHECKING:
+    from headway.core.record import StateRecord
     from headway.foresight.present import Present
     from headway.foresight.whatif import Bounds, Side, WhatIf
     from headway.model.events import Event
+    from headway.model.node import NodeSpec
 
 _NAMED: Final = 5
-"""So many jobs are named in a sentence."""
+"""So many jobs or nodes are named in a sentence."""
 
 _COUNTED_MOST: Final = 24 * 3600 * 1e6
 """Jobs that come within a day at most are counted."""
@@ -117,6 +120,10 @@ def whatif(
     ]
     if applied and hindered:
         raise click.UsageError(f"--apply cannot do {' and '.join(hindered)}.")
+    if out is not None:
+        from headway.pictures.canvas import check_format
+
+        check_format(out, "--out")
     if wanted.policy is not None:
         find(wanted.policy)
     instant = time.time() if at is None else instant_in(at, "--at", towards="past")
@@ -156,7 +163,7 @@ def whatif(
         if not as_json:
             click.echo(f"Written: {out}.")
     if applied:
-        _apply(data, wanted, quiet=as_json)
+        _apply(data, wanted, now.state, quiet=as_json)
 
 
 def _events(wanted: Asked, now: Present) -> tuple[list[Event], dict[int, int]]:
@@ -170,20 +177,21 @@ def _events(wanted: Asked, now: Present) -> tuple[list[Event], dict[int, int]]:
     from headway.model.events import JobChanged, NodeDrained, NodeJoined
 
     state = now.state
-    names = [node.spec.name for node in state.nodes]
+    slots = {node.spec.name: node.spec.slots for node in state.nodes}
     events: list[Event] = []
     for text in wanted.add:
-        spec = _node_in(text)
-        if spec.name in names:
+        spec = _node_in(text, state)
+        if spec.name in slots:
             raise InvalidInput("--add-node", spec.name, "a name that no other node has")
-        names.append(spec.name)
+        slots[spec.name] = spec.slots
         events.append(NodeJoined(state.now, spec))
     for name in dict.fromkeys(wanted.remove):
-        if name not in names:
-            raise InvalidInput("--remove-node", name, "a node of the cluster", hint=did_you_mean(name, names))
-        if len(names) == 1:
+        if name not in slots:
+            allowed = f"a node of the cluster: {_some(list(slots)) or 'it has none'}"
+            raise InvalidInput("--remove-node", name, allowed, hint=did_you_mean(name, slots))
+        if len(slots) == 1:
             raise InvalidInput("--remove-node", name, "a node that is not the last one")
-        names.remove(name)
+        del slots[name]
         events.append(NodeDrained(state.now, name))
     highest = max((job.spec.priority if job.priority is None else job.priority for job in state.jobs), default=0.0)
     open_jobs = {job.spec.id for job in state.jobs}
@@ -193,14 +201,19 @@ def _events(wanted: Asked, now: Present) -> tuple[list[Event], dict[int, int]]:
         events.append(JobChanged(state.now, job, priority=highest + place))
     if wanted.submit is None:
         return events, {}
-    held = sum(node.spec.slots for node in state.nodes)
-    came = Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False)
+    held = sum(slots.values())
+    more = "--add-node adds slots."
+    came = Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False, if_wider=more)
     jobs, times = added(came, state.now, max((*now.specs, *open_jobs), default=0))
     return [*events, *jobs], times
 
 
-def _node_in(text: str) -> Any:
-    """A node as `NAME[,slots=N,speed=X]`."""
+def _node_in(text: str, state: StateRecord) -> NodeSpec:
+    """A node as `NAME[,slots=N,speed=X]`. By default it is of the only site that there is, or else of this machine's.
+
+    Raises:
+        InvalidInput: a term is wrong, or its site must be named.
+    """
     from headway.model.node import NodeSpec, node_flaw
 
     name, *terms = text.split(",")
@@ -214,9 +227,14 @@ def _node_in(text: str) -> Any:
             told[key.strip()] = kind(value)
         except ValueError:
             raise InvalidInput(f"{key.strip()} of --add-node", value, "a number") from None
+    sites = list(dict.fromkeys([*(one.name for one in state.sites), *(node.spec.site for node in state.nodes)]))
+    if len(sites) == 1:
+        told = {"site": sites[0]} | told
     spec = NodeSpec(name, **({"slots": 1} | told))
     if wrong := node_flaw(spec):
         raise InvalidInput.saying(f"--add-node {text}: {wrong}")
+    if "site" not in told and sites and spec.site not in sites:
+        raise InvalidInput("--add-node", text, f"with site=, one of {_some(sites)}: nodes are of several sites")
     return spec
 
 
@@ -278,8 +296,9 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
     if not found.then.jobs and found.then.later is None:
         click.echo("No job is open, so nothing would change.")
         return
+    many = counted(len(found.now.jobs), "open job")
     click.echo(
-        f"{counted(len(found.now.jobs), 'open job')} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
+        f"{many[:1].upper()}{many[1:]} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
         f"{', '.join(words)}. Bounds hold 90 %."
     )
     if found.guessed:
@@ -327,7 +346,8 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
     heads = ("job", "name", "due", "on time now", "then", "ends in, now", "ends in, then")
     print_table(heads, [row for _, row in rows[:ROWS]], right=("job", "on time now", "then"), fold=("name",))
     if len(rows) > ROWS:
-        click.echo(f"{len(rows) - ROWS:,} more jobs change less; --json has all.")
+        rest = len(rows) - ROWS
+        click.echo(f"{counted(rest, 'more job')} {'changes' if rest == 1 else 'change'} less; --json has all.")
 
 
 def _of_later(found: WhatIf, within: int) -> list[tuple[str, str, str]]:
@@ -345,9 +365,13 @@ def _of_later(found: WhatIf, within: int) -> list[tuple[str, str, str]]:
 
 def _these(jobs: tuple[int, ...]) -> str:
     """Some jobs, in words."""
-    shown = ", ".join(map(str, jobs[:_NAMED]))
-    more = f" and {len(jobs) - _NAMED:,} others" if len(jobs) > _NAMED else ""
-    return f"job {shown}" if len(jobs) == 1 else f"jobs {shown}{more}"
+    return f"{'job' if len(jobs) == 1 else 'jobs'} {_some(jobs)}"
+
+
+def _some(found: Sequence[object]) -> str:
+    """The first of several, and how many there are besides."""
+    more = len(found) - _NAMED
+    return ", ".join(map(str, found[:_NAMED])) + (f" and {counted(more, 'other')}" if more > 0 else "")
 
 
 def _moved(was: Bounds | None, end: Bounds) -> float:
@@ -403,13 +427,13 @@ def _draw(found: WhatIf, words: list[str], out: str) -> None:
     ends(rows, ("now", ", ".join(words)), out, title="When jobs end")
 
 
-def _apply(data: str | None, wanted: Asked, *, quiet: bool) -> None:
+def _apply(data: str | None, wanted: Asked, state: StateRecord, *, quiet: bool) -> None:
     """Do on the server what was asked about."""
     done = []
     with reached(None, data) as client:
         highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
         for text in wanted.add:
-            spec = _node_in(text)
+            spec = _node_in(text, state)
             client.add_node(spec.name, spec.slots, speed=spec.speed, cores=spec.cores, kind=spec.kind, site=spec.site)
             done.append(f"node {spec.name} is in service")
         for name in wanted.remove:

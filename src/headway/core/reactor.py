@@ -140,9 +140,12 @@ def on_task_saved(state: State, event: TaskSaved) -> bool:
 
 
 def on_window_ended(state: State, event: WindowEnded) -> bool:
-    """What is known of a service: the top level looks at it, and the service's own pool need not."""
+    """What is known of a service: the top level looks at it, and the service's own pool need not.
+
+    A window of no length tells of no rate, and is ignored.
+    """
     job = state.jobs.get(event.job)
-    if job is None or job.kind is not SERVICE:
+    if job is None or job.kind is not SERVICE or event.window.length <= 0:
         return False
     assert isinstance(job.spec, Service)
     job.windows = (*job.windows, event.window)[-WINDOWS_KEPT:]

@@ -118,18 +118,24 @@ def past(folder: Path, policies: PolicySource) -> Past:
         state = core.dump()
     done = told.schedule()
     workload, before, unknown = _workload(done, told.specs, state, told.core.state.jobs.keys())
-    notes = [f"{seen[kind]:,} times: {what}." for kind, what in LEFT_OUT.items() if seen[kind]]
+    notes = [
+        f"{'Once' if seen[kind] == 1 else f'{seen[kind]:,} times'}: {what}."
+        for kind, what in LEFT_OUT.items()
+        if seen[kind]
+    ]
     if workload.workflows:
         notes.append("Tasks of workflows: their run times count as their estimates.")
     if predicted:
-        notes.append(f"{predicted:,} jobs came with predicted run times: other policies go by what their users said.")
+        notes.append(f"Predicted run times, of {_jobs(predicted)}: other policies go by what their users said.")
     if unknown:
-        notes.append(
-            f"{unknown:,} jobs have not run or not ended, are services, or need rented machines: they are left out."
-        )
+        notes.append(f"{_jobs(unknown)}, left out: not run or not ended yet, a service, or in need of rented machines.")
     outages = _outages(changes, state.now, {event.node.name for event in joining})
     alone = len(planned_by) == 1 and not seen[events.Advised]
     return Past(done, told.core.policy, alone, state, workload, before, outages, tuple(notes))
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _node(event: NodeDown | NodeUp | NodeLeft | NodeJoined) -> str:

@@ -73,8 +73,18 @@ HANGS: Final = 5.0
 
 STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 
+STOPPED: Final = (
+    "the process that makes forecasts was stopped by a signal, and was ended; the next question starts it anew"
+)
+
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
+
+LOOK: Final = 1.0
+"""Every so many seconds it is looked whether the process that is to answer was stopped by a signal."""
+
+STOPPED_LOOKS: Final = 5
+"""One that is found so this many times in a row makes no forecasts, and is ended."""
 
 
 class Question(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
@@ -488,7 +498,7 @@ class ForecastProcess:
         """Ask the process, or let it go on; None: it has ended.
 
         Raises:
-            NoForecast: it was ended because it hangs.
+            NoForecast: it was ended because it hangs, or because a signal has stopped it.
         """
         assert process.stdin is not None
         assert process.stdout is not None
@@ -497,9 +507,15 @@ class ForecastProcess:
         def wait(file: int, event: int) -> None:
             ready = select.poll()  # `select` cannot handle more than 1,024 files
             ready.register(file, event)
-            if not ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
-                self._end(process)
-                raise NoForecast(f"it took more than {LIMIT:g} s")
+            stopped = 0
+            while not ready.poll(1000 * max(0.0, min(LOOK, until - time.monotonic()))):
+                stopped = stopped + 1 if _is_stopped(process) else 0
+                if stopped >= STOPPED_LOOKS:
+                    self._end(process)
+                    raise NoForecast(STOPPED)
+                if time.monotonic() >= until:
+                    self._end(process)
+                    raise NoForecast(f"it took more than {LIMIT:g} s")
 
         try:
             if body:
@@ -515,6 +531,14 @@ class ForecastProcess:
             assert pipe is not None
             pipe.close()
         return process.wait()
+
+
+def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a signal has stopped a child: it does nothing until another one lets it go on."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has ended
+        return False
 
 
 class _Message(msgspec.Struct, array_like=True):

@@ -191,6 +191,19 @@ def time_axis(axes: Axes, clock: Clock, begin: int, end: int) -> None:
     axes.set_xlabel(f"time ({zone})", color=INK)
 
 
+def check_format(path: str | Path, field: str = "picture") -> None:
+    """See that there is a format of pictures with the ending of a file.
+
+    Raises:
+        InvalidInput: there is none; `field` is what the file is called.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.lower().removeprefix(".") not in formats:
+        raise InvalidInput(field, Path(path).name, f"a name that ends in one of {', '.join(sorted(formats))}")
+
+
 def finish(drawn: Figure, path: str | Path | None) -> Figure:
     """Remove ticks whose texts would touch. If there is a path, write the figure in the format of its ending.
 
@@ -199,10 +212,7 @@ def finish(drawn: Figure, path: str | Path | None) -> Figure:
         HeadwayError: the file cannot be written.
     """
     if path is not None:
-        path = Path(path)
-        formats = drawn.canvas.get_supported_filetypes()
-        if path.suffix.lower().removeprefix(".") not in formats:
-            raise InvalidInput("picture", path.name, f"a name that ends in one of {', '.join(sorted(formats))}")
+        check_format(path)
     thin_ticks(drawn)
     if path is not None:
         # Everything has its place by now. Finding it again takes as long as drawing.

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from headway.errors import in_short
 from headway.model.job import FORMS, AnyJob, JobSpec, Kind, TaskSpec
 from headway.wire.work import Command, Commands, NewJob, PlannedTask, Steps, Work
 
 Decode = Callable[[bytes], Any]
+
+SEARCHED_MAX: Final = 64 << 10
+"""Bytes of a body in which the entry that is wrong is looked for: it is decoded some ten times."""
+
+_IN_ENTRY: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])*)\[\.\.\.\]")
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+"""The path of an error, up to an entry of a map; and a step of it."""
 
 
 def decoder(kind: Any, *, is_json: bool) -> Decode:
@@ -21,19 +31,46 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
 
     The decoder raises `msgspec.MsgspecError` if the body is not valid, and `RecursionError` if it is too deep.
     """
-    if not is_json:
-        return msgspec.msgpack.Decoder(kind).decode
-    decode = msgspec.json.Decoder(kind).decode
+    decode = msgspec.json.Decoder(kind).decode if is_json else msgspec.msgpack.Decoder(kind).decode
+    plain = msgspec.json.decode if is_json else msgspec.msgpack.decode
 
     def lenient(body: bytes) -> Any:
         try:
             return decode(body)
         except msgspec.ValidationError as error:
-            if "got `float`" not in str(error):
-                raise
-        return msgspec.convert(with_whole_numbers(msgspec.json.decode(body)), kind)
+            if not is_json or "got `float`" not in str(error):
+                raise _with_key(error, body, kind, plain) from None
+        try:
+            return msgspec.convert(with_whole_numbers(plain(body)), kind)
+        except msgspec.ValidationError as error:
+            raise _with_key(error, body, kind, plain) from None
 
     return lenient
+
+
+def _with_key(error: msgspec.ValidationError, body: bytes, kind: Any, plain: Decode) -> msgspec.ValidationError:
+    """The error, with the key of the entry that is wrong where its path has `[...]`; a long body is not looked into."""
+    path = _IN_ENTRY.search(str(error))
+    if path is None or len(memoryview(body)) > SEARCHED_MAX:
+        return error
+    whole = at = {"": plain(body)}
+    last: Any = ""
+    for name, number in _STEP.findall(path[1]):
+        at, last = at[last], name or int(number)
+    entries = list(at[last].items())
+
+    def is_wrong(count: int) -> bool:
+        at[last] = dict(entries[:count])
+        try:
+            msgspec.convert(with_whole_numbers(whole[""]), kind)
+        except msgspec.ValidationError as found:
+            return path[0] in str(found)
+        return False
+
+    first = bisect_left(range(len(entries)), True, key=lambda place: is_wrong(place + 1))
+    if first == len(entries):
+        return error
+    return msgspec.ValidationError(str(error).replace("[...]", f"[{in_short(str(entries[first][0]))}]", 1))
 
 
 class LargeJobs:

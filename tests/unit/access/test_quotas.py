@@ -31,13 +31,17 @@ def test_a_users_own_table_counts_before_that_of_the_role(tmp_path: Path) -> Non
     [
         ("[roles.submitter]\n", "table is 'roles'"),
         ("role = 1\n", "table is 'role'"),
-        ("[role.submiter]\n", "role is 'submiter'; allowed: viewer, submitter"),
+        ("[role.submiter]\n", "quotas.toml:1: role is 'submiter'; allowed: viewer, submitter"),
         ("[role.viewer]\nopen_job = 1\n", r"quotas.toml:2: role.viewer.open_job is 1; allowed: only open_jobs"),
         ("[user.ann]\n\nopen_jobs = -1\n", r"quotas.toml:3: user.ann.open_jobs is -1; allowed: a whole number"),
         ("[user.ann]\nopen_jobs = 1.5\n", "user.ann.open_jobs is 1.5"),
         ("[user.ann]\nopen_jobs = true\n", "user.ann.open_jobs is True"),
         ("[user.ann]\nrequests_per_second = 0\n", "0.1 or more"),
         ("[user]\nann = 3\n", "user.ann is 3"),
+        ("[user.ann]\n[user.'a b']\n", "quotas.toml:2: user is 'a b'; allowed: a name of up to 64 letters"),
+        ('[user.""]\n', "quotas.toml:1: user is ''; allowed: a name"),
+        ('[user]\n"a/b".open_jobs = 1\n', "quotas.toml: user is 'a/b'; allowed: a name"),
+        ("[user.ann]\nslots = 1\n[user.bob]\nslots = -1\n", "quotas.toml:4: user.bob.slots is -1; allowed: a whole"),
         ("[", "is not TOML"),
     ],
 )

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from headway.cli import reach
 from headway.cli.live import bounds, ends, explain, job, jobs, outlook, prospect_lines
-from headway.cli.outlook import FORECAST_SECONDS
+from headway.cli.outlook import FORECAST_SECONDS, advice_lines
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
-from headway.wire import AwaitedReport, BoundsReport, ChanceReport, Explanation, JobDetail, JobReport
+from headway.wire import Advice, AwaitedReport, BoundsReport, ChanceReport, Explanation, JobDetail, JobReport
 
 NOW = 1_000_000.0
 
@@ -308,3 +308,13 @@ def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatc
     assert said.output.splitlines()[:2] == ["7", "asked for a forecast"], said.output
     assert "is not known: the forecast is still being made" in said.output
     assert waits == [FORECAST_SECONDS]
+
+
+def test_advice_says_which_end_is_meant_where_a_due_date_would_change_it() -> None:
+    end = BoundsReport(NOW + 25, NOW + 30, NOW + 35, NOW + 40, NOW + 45)
+    without, promised = advice_lines(Advice(0.9, NOW + 22, ChanceReport(None, end, None, 50)), None)
+    assert without.startswith("As run times have been, it ends without a due date in 25 s to 45 s (90 %)")
+    assert re.fullmatch(r"A due date .*in 22 s is kept with 90 %\.", promised)
+    within, kept = advice_lines(Advice(0.9, NOW + 22, ChanceReport(None, end, 0.95, 50)), NOW + 60)
+    assert within.startswith("As run times have been, it ends in 25 s to 45 s (90 %)")
+    assert re.fullmatch(r"The due date .*in 60 s is kept with 95 %\.", kept)

@@ -143,6 +143,13 @@ def test_windows_are_kept_the_last_ones() -> None:
     assert scheduler.ignored == ignored + 2, "of a batch job, and of no job"
 
 
+def test_a_window_of_no_length_tells_nothing_of_a_service() -> None:
+    scheduler = core("services:batch=easy")
+    fed(scheduler, JobSubmitted(0, service()), WindowEnded(10, 1, Window(10, 0, arrivals=3)))
+    assert scheduler.ignored == 1
+    assert scheduler.state.jobs[1].windows == ()
+
+
 def test_a_service_ends_when_it_is_cancelled_and_its_slots_go_to_others() -> None:
     scheduler = core("services:batch=easy", slots=2)
     fed(scheduler, JobSubmitted(0, service(most=1, least=1)), JobSubmitted(0, job(2, width=2, estimate=5)))

@@ -90,3 +90,19 @@ def test_others_have_their_turn_while_a_long_answer_is_encoded(monkeypatch: pyte
         return rounds
 
     assert asyncio.run(test()) >= 10
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("others", [0, 20])
+def test_a_feature_that_is_text_is_named(is_json: bool, others: int) -> None:
+    features: dict[str, object] = {f"other {number}": number for number in range(others)}
+    body = ENCODE[is_json]({"jobs": [job(features=features), job(features={**features, "mesh": "fine", "x": "y"})]})
+    with pytest.raises(msgspec.ValidationError) as refused:
+        asyncio.run(read_submission(body, is_json=is_json))
+    assert str(refused.value) == "Expected `float`, got `str` - at `$.jobs[1].features[mesh]`"
+
+
+def test_in_a_long_body_the_entry_that_is_wrong_is_not_looked_for() -> None:
+    body = ENCODE[True]({"jobs": [job(features={"mesh": "fine" * WHOLE_MAX})]})
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str` - at `\$.jobs\[0\].features"):
+        asyncio.run(read_submission(body, is_json=True))
