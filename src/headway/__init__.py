@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+TYPE_CHECKING = False  # as far as a type checker knows, it is true: a job of Slurm does without `typing`
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from headway.checkpoints import checkpoint, resumed
     from headway.client.client import Client
     from headway.client.executor import HeadwayExecutor
@@ -104,6 +105,8 @@ _PLACES: Final = {
 
 def __getattr__(name: str) -> Any:
     """A public name, loaded when it is first asked for, so that importing the package costs nothing."""
+    import importlib
+
     if name not in _PLACES:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
     module, _, there = _PLACES[name].partition(":")

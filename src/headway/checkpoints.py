@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import re
 import sys
-from threading import Lock
+from _thread import allocate_lock  # the Lock of `threading`
 from typing import Any, Final, Protocol
 
 from headway.errors import HeadwayError
@@ -74,7 +72,7 @@ class Checkpoints:
         self._attempt = attempt
         self._listener = listener
         self._pid = os.getpid()
-        self._lock = Lock()
+        self._lock = allocate_lock()
         self._folder = ""
         self._is_there = False
         self._last = 0
@@ -138,6 +136,8 @@ class Checkpoints:
             )
         if not self._folder:
             self._folder = take_over(self._place, self._attempt)
+        import re  # large, and programs do without
+
         try:
             numbers = sorted(int(name) for name in os.listdir(self._folder) if re.fullmatch(_NUMBER, name))
         except (FileNotFoundError, NotADirectoryError):
@@ -152,6 +152,8 @@ class Checkpoints:
 
 def _written(state: object) -> tuple[bytes, bytes]:
     """A state as it is stored: by reference if possible, else by value, which only this Python can read."""
+    import pickle  # large, and programs do without
+
     with contextlib.suppress(Exception):  # the second try reports what is wrong
         return _PLAIN, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
     import cloudpickle  # large, and rarely needed
@@ -165,6 +167,8 @@ def _read(path: str) -> Any:
     Raises:
         Exception: anything, because unpickling runs foreign code.
     """
+    import pickle
+
     with open(path, "rb") as file:
         head = file.readline(80)
         if head not in (_PLAIN, _BY_VALUE):

@@ -6,9 +6,8 @@ light.
 
 from __future__ import annotations
 
-import re
+from _pickle import PicklingError  # that of `pickle`, which is larger
 from collections.abc import Iterable
-from pickle import PicklingError
 from typing import Any
 
 
@@ -26,7 +25,7 @@ class HeadwayError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        cls.code = "".join(f"_{char}" if char.isupper() else char for char in cls.__name__).lstrip("_").lower()
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Final
 
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.slurm import parsing
+from headway.engines.slurm.calling import called
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput, did_you_mean
 
@@ -139,30 +139,14 @@ class Commands:
             NotNow: it took too long, or Slurm asks to come again later.
             Refused: it failed for another reason.
         """
-        limit, pipe = self._settings.command_limit, asyncio.subprocess.PIPE
+        limit = self._settings.command_limit
         try:
-            process = await asyncio.create_subprocess_exec(
-                self._found[name],
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=pipe,
-                stderr=pipe,
-                env={**self._environment, **environment},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise NotNow(f"{name} cannot be started: {error}") from error
-        try:
-            async with asyncio.timeout(limit):
-                printed, said = await process.communicate()
+            done = await called(self._found[name], arguments, {**self._environment, **environment}, limit)
         except TimeoutError:
             raise NotNow(f"{name} gave no answer within {limit:g} s") from None
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            words = said.decode("utf-8", "replace").strip() or f"{name} ended with status {process.returncode}"
+        except OSError as error:
+            raise NotNow(f"{name} cannot be started: {error}") from error
+        if done.code:
+            words = done.complained.strip() or f"{name} ended with status {done.code}"
             raise NotNow(words) if any(sign in words.lower() for sign in _PASSING) else Refused(words)
-        return printed.decode("utf-8", "replace")
+        return done.printed

@@ -32,11 +32,12 @@ _MARGIN_MINUTES: Final = 2
 _MEMORY_MARGIN: Final = 128
 """MiB for the runner itself, beside a task with a limit of memory."""
 
-_PLACES: Final = tuple(
+PLACES: Final = tuple(
     dict.fromkeys(str(place) for place in (Path(__file__).parents[3], Path(msgspec.__file__).parents[1]))
 )
-_BARE: Final = f"""import sys
-sys.path += {_PLACES!r}
+_BARE: Final = f"""import gc, sys
+gc.disable()
+sys.path += {PLACES!r}
 try:
     from headway.engines.slurm import start
 except ImportError:

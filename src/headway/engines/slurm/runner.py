@@ -12,10 +12,10 @@ The parts of a gang meet before they begin: each writes down that it is ready, a
 
 from __future__ import annotations
 
+import _socket
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections import deque
@@ -81,10 +81,12 @@ def knock(root: str, key: AttemptKey, number: int) -> None:
     with suppress(OSError, Torn):
         plate = read(os.path.join(root, "door"), DoorPlate)
         host = plate.host.encode() if plate.host.isascii() else plate.host  # as text, Python imports what knows IDNA
-        family, kind, protocol, _, address = socket.getaddrinfo(host, plate.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as sender:
-            sender.setblocking(False)
-            sender.sendto("{} {} {} {} {}".format(plate.word, *key, number).encode(), address)
+        found = _socket.getaddrinfo(host, plate.port, 0, _socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        sender = _socket.socket(family, kind, protocol)
+        sender.setblocking(False)
+        sender.sendto("{} {} {} {} {}".format(plate.word, *key, number).encode(), address)
+        sender.close()
 
 
 class Desk:

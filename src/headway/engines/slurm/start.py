@@ -11,19 +11,43 @@ import gc
 import os
 import signal
 import sys
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headway.engines.local.agent.guard import watched
+
+TYPE_CHECKING = False  # as far as a type checker knows, it is true: see `_Typing`
+if TYPE_CHECKING:
+    from typing import Any, Final, NoReturn
 
 COMMANDS: Final = "commands"
 """The argument that says that no member of the part is a function."""
 
-_STOOD_IN_FOR: Final = ("decimal", "msgspec.inspect", "textwrap", "uuid")
-"""What msgspec imports for values that a runner of commands does not have."""
+_STOOD_IN_FOR: Final = (
+    *("decimal", "re", "typing", "uuid"),
+    *("msgspec._json_schema", "msgspec.inspect", "msgspec.toml", "msgspec.yaml"),
+)
+"""What msgspec imports for values, types, patterns and formats that a runner of commands does not have."""
+
+
+class _Text(str):
+    """An annotation that is text."""
+
+    def __new__(cls, text: str, **_: object) -> _Text:
+        """It, whatever else is known of it."""
+        return super().__new__(cls, text)
+
+
+def _meant(annotation: object, names: dict[str, Any], others: dict[str, Any], *_: object) -> object:
+    """The type that an annotation stands for."""
+    return eval(annotation, others, names) if isinstance(annotation, _Text) else annotation
 
 
 class _StandIn(type(sys)):  # type: ignore[misc]
     """A module that has a class of any name."""
+
+    ForwardRef = _Text  # of `typing`, as the next one
+    _eval_type = staticmethod(_meant)
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -33,24 +57,62 @@ class _StandIn(type(sys)):  # type: ignore[misc]
         return made
 
 
-def import_msgspec(*, functions: bool) -> None:
-    """Import msgspec without `typing_extensions`, of which it takes what this Python has by itself.
+class _Any:
+    """Any type of `_Typing`: it can be subscribed, and be a base class."""
+
+    def __class_getitem__(cls, _: object) -> type[_Any]:
+        return cls
+
+
+class _Typing(type(sys)):  # type: ignore[misc]
+    """Stands in for `typing`, whose import takes as long as all our modules: what these take from it when they run."""
+
+    TYPE_CHECKING = False
+    Any = BinaryIO = Final = Generic = NoReturn = Protocol = _Any
+    TypeVar = staticmethod(lambda _: _Any)
+    cast = staticmethod(lambda _, value: value)
+    runtime_checkable = staticmethod(lambda kind: kind)
+
+
+@contextmanager
+def _instead(modules: dict[str, Any]) -> Iterator[None]:
+    """While the context lasts, these are imported instead of the real ones, unless those are there."""
+    absent = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(absent)
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def import_runner(*, functions: bool) -> Callable[[list[str]], int]:
+    """Import the runner with as little else as it needs; returns its `main`.
+
+    Of `typing_extensions` msgspec would only take what this Python has by itself.
 
     Args:
         functions: this process may run functions, which may use all of msgspec. Else it knows no numbers of `decimal`,
-            no UUIDs and no schemas.
+            no UUIDs, no schemas, and no types that are not Python's own.
     """
     absent: dict[str, Any] = {"typing_extensions": None}
     if not functions:
         import _datetime  # what msgspec needs of `datetime` is in C; the rest of that is the same in Python
 
         absent |= {name: _StandIn(name) for name in _STOOD_IN_FOR} | {"datetime": _datetime}
-    absent = {name: stand_in for name, stand_in in absent.items() if name not in sys.modules}
-    sys.modules.update(absent)
-    import msgspec  # noqa: F401
+    with _instead(absent):
+        import msgspec  # noqa: F401
+    with _instead({} if functions else {"typing": _Typing("typing")}):
+        from headway.engines.slurm import runner
+    return runner.main
 
-    for name in absent:
-        del sys.modules[name]
+
+def _complain() -> None:
+    """Print the exception that is handled."""
+    import traceback  # large, and rarely needed
+
+    traceback.print_exc()
+    sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> int:
@@ -58,16 +120,20 @@ def main(arguments: list[str]) -> int:
 
     def serve() -> NoReturn:
         gc.disable()
-        import_msgspec(functions=COMMANDS not in arguments[1:])
-        from headway.engines.slurm import runner
-
+        functions = COMMANDS not in arguments[1:]
+        try:
+            run = import_runner(functions=functions)
+        except Exception:  # noqa: BLE001 - another msgspec may need more than what stands in for other modules
+            _complain()
+            if functions:
+                os._exit(1)
+            os.execv(sys.executable, (sys.executable, "-P", "-m", "headway.engines.slurm.start", arguments[0]))
+        gc.freeze()
         gc.enable()
         try:
-            status = runner.main(arguments)
+            status = run(arguments)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
-            import traceback
-
-            traceback.print_exc()
+            _complain()
             status = 1
         sys.stderr.flush()
         os._exit(status)

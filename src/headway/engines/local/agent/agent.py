@@ -12,15 +12,14 @@ agent are slots' processes: any other child is a stray, and is killed.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import gc
 import math
 import os
-import re
 import resource
 import select
 import signal
-import socket
 import sys
 import time
 from collections import deque
@@ -113,6 +112,8 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
         lock: descriptor that holds the lock on the folder while a process of agent or guard has it open.
     """
     try:
+        import socket  # large, and runners of Slurm have no door
+
         adopt_orphans()
         warm.up()
         door = SocketDoor(socket.socket(fileno=listener))
@@ -156,7 +157,7 @@ class Agent:
 
         self.epoll = select.epoll()
         self.door = door
-        self.wake, waker = socket.socketpair()
+        self.wake, waker = _socket.socketpair()
         self.wake.setblocking(False)
         waker.setblocking(False)
         self.waker = waker
@@ -611,6 +612,8 @@ class Agent:
             return
         try:
             if self.shelf is None:
+                import re  # large, and rarely needed
+
                 if not re.fullmatch(_DIGEST, name):
                     raise FileNotFoundError(name)
                 file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

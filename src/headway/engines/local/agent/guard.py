@@ -15,9 +15,12 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
 
 from headway.engines.local.shared.processes import adopt_orphans, children, die_with_parent, kill_trees
+
+TYPE_CHECKING = False  # as far as a type checker knows, it is true: a job of Slurm does without `typing`
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def watched(serve: Callable[[], NoReturn], its: Iterable[int] = (), ignored: Iterable[int] = ()) -> int:

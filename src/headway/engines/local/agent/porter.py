@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from headway.errors import FileTrouble
-from headway.files import KEPT_SCHEME, upload_of
 
 _CHUNK = 1 << 20
 
 
 def named(urls: Iterable[str]) -> list[str]:
     """Names of those of these outputs that the server keeps."""
+    from headway.files import KEPT_SCHEME, upload_of  # few runs name files
+
     return [
         upload[0]
         for upload in map(upload_of, (url for url in urls if url.startswith(KEPT_SCHEME)))

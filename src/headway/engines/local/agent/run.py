@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _socket
 import math
 import os
 import select
-import socket
 import time
 from collections import deque
 from contextlib import suppress
@@ -14,6 +14,7 @@ from itertools import islice
 from msgspec import Raw, structs
 
 from headway.engines.local.agent.streams import Stream
+from headway.engines.local.shared import descriptors
 from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
@@ -40,9 +41,9 @@ class Channel:
 
     __slots__ = ("_epoll", "_rest", "_splitter", "closed", "drained", "socket")
 
-    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
+    def __init__(self, connected: _socket.socket, epoll: select.epoll) -> None:
         connected.setblocking(False)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        connected.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SEND_BUFFER)
         self.socket = connected
         self.closed = False
         self.drained = False
@@ -93,7 +94,7 @@ class Channel:
         """Send a descriptor with a few bytes; without it if there is no room just now."""
         if not self._rest:
             with suppress(OSError):  # the other side is gone, or is slow to receive
-                socket.send_fds(self.socket, [sent], [file])
+                descriptors.send(self.socket, sent, file)
                 return
         self.send(sent)
 
@@ -192,7 +193,7 @@ class Place:
         return next(iter(children(self.pid)), self.pid) if self.keeps else self.pid
 
     def renew(
-        self, pid: int, channel: Channel | None, keeping: socket.socket | None, streams: tuple[Stream, ...]
+        self, pid: int, channel: Channel | None, keeping: _socket.socket | None, streams: tuple[Stream, ...]
     ) -> None:
         """Use another process, or none (0)."""
         self.pid = pid

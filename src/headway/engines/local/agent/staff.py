@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import math
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from headway.engines.local.agent.porter import bring_in, named
 from headway.engines.local.agent.run import Channel, Place, Run
 from headway.engines.local.agent.said import say
 from headway.engines.local.agent.streams import DROP_SECONDS, Stream
-from headway.engines.local.shared import output
+from headway.engines.local.shared import descriptors, output
 from headway.engines.local.shared.frames import (
     Body,
     Done,
@@ -37,7 +37,7 @@ from headway.engines.local.shared.frames import (
 from headway.engines.local.shared.processes import children, close_others, kill_trees
 from headway.engines.local.shared.seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, Terms, dropped_name
-from headway.engines.local.slot import fresh
+from headway.engines.local.slot import fresh, programs
 from headway.engines.local.slot import slot as slot_process
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -143,8 +143,8 @@ class Staff:
     def _fork(self, place: Place) -> None:
         """Give a place a new process, warm at once: it is a copy of this one. Runs that waited continue."""
         self._entitle(place)
-        ours, theirs = socket.socketpair()
-        keeping, kept = socket.socketpair()
+        ours, theirs = _socket.socketpair()
+        keeping, kept = _socket.socketpair()
         reading, writing = zip(os.pipe(), os.pipe(), strict=True)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
         try:
@@ -187,14 +187,14 @@ class Staff:
         if self._terms.owners and run is not None and run.places[0] is place and run.account is not None:
             place.account, place.terms = run.launch.account, self._terms.of(run.account)
 
-    def _channel(self, place: Place, ours: socket.socket) -> Channel:
+    def _channel(self, place: Place, ours: _socket.socket) -> Channel:
         """A channel to the process of a place, which is listened to from now on."""
         channel = Channel(ours, self._epoll)
         self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
         return channel
 
     def _be(
-        self, place: Place, theirs: tuple[socket.socket, socket.socket], writing: tuple[int, int], blocked: Any
+        self, place: Place, theirs: tuple[_socket.socket, _socket.socket], writing: tuple[int, int], blocked: Any
     ) -> NoReturn:
         """In the forked process: close what belongs to the agent, then be the slot's process."""
         try:
@@ -295,18 +295,18 @@ class Staff:
         if place.priority is Tier.BACKGROUND and not priorities.move((place.pid,), Tier.FOREGROUND):
             place.priority = Tier.FOREGROUND  # else it may take seconds
 
-    def _on_kept(self, place: Place, keeping: socket.socket) -> None:
+    def _on_kept(self, place: Place, keeping: _socket.socket) -> None:
         """A place's process has another clean child ready: the one before has ended with status 0."""
         try:
-            said, files, _, _ = socket.recv_fds(keeping, 1, 1)
+            said, file = descriptors.receive(keeping, 1)
         except OSError:
-            said, files = b"", []
+            said, file = b"", None
         if not said:  # it has closed its end; if it has died, a signal says so
             self._ignore(keeping.fileno())
             return
         channel = place.channel
-        if not (files and place.keeps and channel is not None):
-            for file in files:
+        if file is None or not place.keeps or channel is None:
+            if file is not None:
                 os.close(file)
             self._end(place, FOREIGN)
             return
@@ -316,10 +316,10 @@ class Staff:
         if place.clears and not place.dying:
             self._hang_up(channel)
             self._deaf.pop(place.pid, None)
-            place.clean(self._channel(place, socket.socket(fileno=files[0])))
+            place.clean(self._channel(place, _socket.socket(fileno=file)))
             self._owner.on_staffed(place)
             return
-        os.close(files[0])
+        os.close(file)
         if not place.dying:
             place.exited = self._run_in(place) is not None  # the run itself has ended its process
             self.replace(place)
@@ -526,7 +526,7 @@ def _ending(run: Run, code: int, account: Account | None) -> Ending:
     if run.verdict:
         outcome, detail = run.verdict
     elif code < 0:
-        outcome, detail, exit_code = Outcome.SIGNALLED, slot_process.died_of(code), code
+        outcome, detail, exit_code = Outcome.SIGNALLED, programs.died_of(code), code
     else:
         outcome, exit_code = Outcome.EXITED, code
         detail = f"exit status {code}, before it returned"

@@ -7,12 +7,14 @@ receive. It knows nothing else of the way: a test has a door in memory, an agent
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.engines.local.agent.run import Channel
 from headway.engines.local.shared.frames import Body
+
+if TYPE_CHECKING:
+    import socket
 
 
 class Line(Protocol):

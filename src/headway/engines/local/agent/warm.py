@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import gc
 
-from headway.engines.local.slot import slot
-
 
 def up() -> None:
     """Import what only some runs need, and leave no garbage that each fork would copy."""
@@ -17,5 +15,7 @@ def up() -> None:
 
     import cloudpickle  # noqa: F401
 
-    slot.rehearsal()
+    from headway.engines.local.slot import calls
+
+    calls.rehearsal()
     gc.collect()

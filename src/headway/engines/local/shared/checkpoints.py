@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _socket  # see `descriptors`
 import os
-import socket
 import time
 from collections import deque
 from contextlib import suppress
@@ -74,13 +74,13 @@ class Teller:
         seal: of the launch that runs.
     """
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: _socket.socket) -> None:
         self.ahead: deque[Body] = deque()
         self.seal = b""
         self._channel = channel
         self.begin()
 
-    def use(self, channel: socket.socket) -> None:
+    def use(self, channel: _socket.socket) -> None:
         """Report over another channel."""
         self._channel = channel
 
@@ -93,7 +93,7 @@ class Teller:
         if self.ahead:
             return True
         try:
-            return bool(self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            return bool(self._channel.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT))
         except BlockingIOError:
             return False
 

@@ -249,24 +249,6 @@ class Standing(Frame, frozen=True):
     asked: bool
 
 
-class Welcome(Frame, frozen=True, tag=11):
-    """Agent to driver, in answer to `Hello`: what I am and what I have.
-
-    Attributes:
-        guard: process that outlives the agent until nothing of the node remains.
-        ended: frames `MemberEnded` that are not acknowledged.
-        user: as which tasks run, see `headway.engines.local.shared.terms`.
-    """
-
-    version: int
-    pid: int
-    guard: int
-    slots: int
-    standing: list[Standing]
-    ended: "list[MemberEnded]"
-    user: str = ""
-
-
 class Ready(Frame, frozen=True, tag=12):
     """Agent to driver: a member of a gang has its slots and waits for `Go`."""
 
@@ -303,6 +285,24 @@ class MemberEnded(Frame, frozen=True, tag=14):
     stdout: Output | None = None
     stderr: Output | None = None
     result: memoryview | None = None
+
+
+class Welcome(Frame, frozen=True, tag=11):
+    """Agent to driver, in answer to `Hello`: what I am and what I have.
+
+    Attributes:
+        guard: process that outlives the agent until nothing of the node remains.
+        ended: frames `MemberEnded` that are not acknowledged.
+        user: as which tasks run, see `headway.engines.local.shared.terms`.
+    """
+
+    version: int
+    pid: int
+    guard: int
+    slots: int
+    standing: list[Standing]
+    ended: list[MemberEnded]
+    user: str = ""
 
 
 class Pong(Frame, frozen=True, tag=15):

@@ -6,9 +6,9 @@ Imports little, because it is loaded into every process of a node.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
+from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr, dlopen, dlsym, get_errno  # a third of `ctypes`
 from collections.abc import Iterable, Iterator
 
 MARK = "HEADWAY_MARK"
@@ -18,12 +18,21 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-_libc = ctypes.CDLL(None, use_errno=True)
+
+class _Function(CFuncPtr):
+    """A function of C that takes and returns integers."""
+
+    _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
+    _restype_ = int
+
+
+_here = dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type] # None: this program
+_c_prctl, _c_fflush = (_Function(dlsym(_here, name)) for name in ("prctl", "fflush"))
 
 
 def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl {option} failed")
+    if _c_prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(get_errno(), f"prctl {option} failed")
 
 
 def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
@@ -40,7 +49,7 @@ def adopt_orphans() -> None:
 
 def flush_c_streams() -> None:
     """Write out what C code has printed so far."""
-    _libc.fflush(None)
+    _c_fflush(None)
 
 
 def close_others(kept: set[int]) -> None:

@@ -6,7 +6,6 @@ The driver asks for them in pieces and sends them in pieces, over the line that 
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from enum import Enum, IntEnum
 from typing import Final
@@ -53,6 +52,8 @@ def path_of(terms: Terms, store: Store, name: str) -> str:
     Raises:
         FileNotFoundError: none can have this name.
     """
+    import re  # large, and few processes of a node name files
+
     if not re.fullmatch(_NAMES[store], name):
         raise FileNotFoundError(name)
     folder = {Store.KEPT: terms.uploads, Store.OUTPUT: terms.kept, Store.CHECKPOINT: terms.checkpoints}[store]

@@ -7,8 +7,8 @@ are `shared.terms.Terms` as JSON. It becomes the account before it reads anythin
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
 import sys
 from typing import NoReturn
 
@@ -18,7 +18,7 @@ from headway.engines.local.shared.terms import Terms
 from headway.engines.local.slot.slot import serve
 
 
-def execute(channel: socket.socket, keeping: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
+def execute(channel: _socket.socket, keeping: _socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
     """Be such a process, instead of this one."""
     for one in (channel, keeping):
         os.set_inheritable(one.fileno(), True)
@@ -28,9 +28,11 @@ def execute(channel: socket.socket, keeping: socket.socket, agent: int, stem: st
 
 def main(arguments: list[str]) -> NoReturn:
     """Be the process of a slot."""
+    from headway.engines.local.slot import calls  # noqa: F401 - before its first call
+
     channel, keeping, agent = map(int, arguments[:3])
     terms = msgspec.json.decode(arguments[4], type=Terms)
-    serve(socket.socket(fileno=channel), socket.socket(fileno=keeping), agent, arguments[3], terms)
+    serve(_socket.socket(fileno=channel), _socket.socket(fileno=keeping), agent, arguments[3], terms)
 
 
 if __name__ == "__main__":

@@ -8,31 +8,28 @@ A process that cannot be sure that nothing of an attempt remains says so and is 
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import errno
 import faulthandler
 import fcntl
 import functools
 import os
-import pickle
 import resource
 import signal
-import socket
-import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from headway import checkpoints
 from headway.engines.base import OUTSIDE, Ending
 from headway.engines.local.shared import checkpoints as places
-from headway.engines.local.shared import output
+from headway.engines.local.shared import descriptors, output
 from headway.engines.local.shared.frames import (
     SEND_BUFFER,
     CallFrame,
@@ -59,27 +56,20 @@ from headway.engines.local.shared.processes import (
 )
 from headway.engines.local.shared.seal import ALONE_HEAD, is_alone, opened, sealed, sealed_end
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS, Account, NoRoomForFiles, Terms
+from headway.engines.local.slot import programs
 from headway.errors import FileTrouble
-from headway.files import answering
-from headway.given import results
 from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
+    from headway.engines.local.slot.calls import Function
     from headway.engines.local.slot.files import AttemptFiles
 
 T = TypeVar("T")
-
-DETAIL_MAX = 1 << 16
-"""Characters of a traceback that are sent; a longer one is cut in the middle."""
 
 _CHUNK = 1 << 16
 _LARGE_CHUNK = 1 << 20
 _FILES_USUAL = 1024
 _FROM_THE_END = 24
-_NOTHING_GIVEN = contextlib.nullcontext()
-_NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
-_NO_ARGUMENTS: Final = memoryview(pickle.dumps(((), {})))
-_NOTHING: Final = encode(CallFrame(0))
 _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
 """Why a program cannot be started when the machine, or its user, has too many processes or open files."""
 _DETAIL_OF_ROOM: Final = 1000
@@ -92,7 +82,7 @@ _PAUSES: Final = (0.05, 1.0)
 LEFT = "told to save and end, to go on elsewhere"
 
 
-def serve(channel: socket.socket, keeping: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
+def serve(channel: _socket.socket, keeping: _socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
     """Run what arrives on `channel` until it ends.
 
     Args:
@@ -146,14 +136,14 @@ def _change_hands(account: Account) -> None:
             return
 
 
-def _out_of_the_way(channel: socket.socket) -> socket.socket:
+def _out_of_the_way(channel: _socket.socket) -> _socket.socket:
     """The channel under a high number, so that tasks that count descriptors from 3 do not meet it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = _FILES_USUAL if most == resource.RLIM_INFINITY else min(most, _FILES_USUAL)
     moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(3, most - _FROM_THE_END))
     channel.close()
-    found = socket.socket(fileno=moved)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    found = _socket.socket(fileno=moved)
+    found.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SEND_BUFFER)
     return found
 
 
@@ -178,24 +168,8 @@ def _prefer_for_the_oom_killer() -> None:
         return  # only a preference
 
 
-class _Function:
-    """A function as it came, and as it is once it was unpickled."""
-
-    __slots__ = ("call", "pickled")
-
-    def __init__(self, pickled: bytes) -> None:
-        self.pickled = pickled
-        self.call: Callable[..., Any] | None = None
-
-    def read(self) -> Callable[..., Any]:
-        if self.call is None:
-            self.call = pickle.loads(self.pickled)
-            self.pickled = b""
-        return self.call
-
-
 class _Slot:
-    def __init__(self, channel: socket.socket, keeping: socket.socket, stem: str, terms: Terms) -> None:
+    def __init__(self, channel: _socket.socket, keeping: _socket.socket, stem: str, terms: Terms) -> None:
         self.channel = channel
         self.keeping = keeping
         self.stem = stem
@@ -204,7 +178,7 @@ class _Slot:
         self.teller = places.Teller(channel)
         self.splitter = Splitter()
         self.pid = os.getpid()
-        self.functions: Shelf[_Function] = Shelf()
+        self.functions: Shelf[Function] = Shelf()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
@@ -228,7 +202,7 @@ class _Slot:
     def receive(self) -> bytes:
         """What arrives next, empty at the end; a call that is alone is received by a child of this process."""
         may_keep = self.keeping.fileno() >= 0 and self.splitter.is_empty
-        if may_keep and is_alone(self.channel.recv(ALONE_HEAD, socket.MSG_PEEK)):
+        if may_keep and is_alone(self.channel.recv(ALONE_HEAD, _socket.MSG_PEEK)):
             self.keep()
         return self.channel.recv(_CHUNK if self.splitter.missing <= _CHUNK else _LARGE_CHUNK)
 
@@ -251,7 +225,7 @@ class _Slot:
                 return
             self.channel.close()
             if agents is not None:
-                socket.send_fds(self.keeping, [b"\0"], [agents.fileno()])
+                descriptors.send(self.keeping, b"\0", agents.fileno())
                 agents.close()
             pid = status = 0
             while pid != child:
@@ -261,7 +235,7 @@ class _Slot:
             while self.has_children():  # begun when the run had been reported
                 kill_trees(children(keeper))
                 os.waitpid(-1, 0)
-            agents, its = socket.socketpair()
+            agents, its = _socket.socketpair()
             self.channel = _out_of_the_way(its)
             self.teller.use(self.channel)
 
@@ -270,21 +244,9 @@ class _Slot:
 
         A forked process copies each page of memory when it first writes to it, and looks up those of libraries again.
         """
-        launch = Launch(
-            0,
-            0,
-            0,
-            0,
-            1,
-            (0,),
-            None,
-            None,
-            "rehearsal",
-            rehearsal(),
-            Raw(_NOTHING),
-            alone=True,
-            arguments=_NO_ARGUMENTS,
-        )
+        from headway.engines.local.slot import calls
+
+        launch = calls.rehearsal()
         ending = self.call(launch, decode_call(launch.work), None)
         sealed_end(self.teller.seal, _done(ending, self.has_children(), _is_pending(1) or _is_pending(2)))
         self.functions = Shelf()
@@ -364,22 +326,21 @@ class _Slot:
             OSError: the disk of this node has no room for it.
         """
         self.channel.sendall(sealed(self.teller.seal, Want(name)))
-        files: list[int] = []
+        file: int | None = None
         while True:
-            chunk, received, _, _ = socket.recv_fds(self.channel, _CHUNK, 1)
+            chunk, received = descriptors.receive(self.channel, _CHUNK)
             if not chunk:
                 os._exit(0)  # the agent is gone
-            files += received
+            file = received if file is None else file
             self.teller.ahead.extend(self.splitter.feed(chunk))
             for body in tuple(self.teller.ahead):
                 if isinstance(given := decode_to_slot(opened(body)[1]), Given):
                     self.teller.ahead.remove(body)
                     if given.no_room:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-                    if not files:
+                    if file is None:
                         raise FileNotFoundError(name)
-                    os.set_inheritable(files[0], False)
-                    return files[0]
+                    return file
 
     def wait_for_room(self, ending: Ending) -> None:
         """The disk was full when a run wrote to it: wait until there is room again, for it is run again at once."""
@@ -411,18 +372,21 @@ class _Slot:
 
     def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> Ending:
         """Call a function."""
+        from headway import checkpoints
+        from headway.engines.local.slot import calls  # programs need neither
+
         self.keeping.close()  # it is not for tasks; a process in which one ran keeps no clean ones
         function = self.functions.get(launch.function)
         if function is None:
             assert launch.pickled is not None, "the agent knows what this process holds"
-            function = _Function(launch.pickled)
+            function = calls.Function(launch.pickled)
             self.functions.put(launch.function, len(launch.pickled), function)
         if call.paths != self.paths:  # they may differ within a family that several jobs share
             self.import_from(call.paths)
         before = {name: os.environ.get(name) for name in call.env}
         os.environ.update(call.env)
         assert launch.arguments is not None, "only commands have none"
-        loaded = _placed(call) or _loaded(function, launch.arguments, call, files)
+        loaded = calls.placed(call) or calls.loaded(function, launch.arguments, call, files)
         wall, cpu, outside = time.perf_counter(), time.process_time(), False
         if isinstance(loaded, str):
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
@@ -435,7 +399,7 @@ class _Slot:
             checkpoints.current = saving = checkpoints.Checkpoints(place, launch.attempt, self.teller)
             if launch.width > 1:
                 os.environ.update(_seat(launch))
-            outcome, result, detail, code, outside = _called(*loaded, call.result_max)
+            outcome, result, detail, code, outside = calls.called(*loaded, call.result_max)
             checkpoints.current = None
             if saving.has_left:  # even if the function ignored it
                 outcome, result, detail, code, outside = Outcome.KILLED, None, LEFT, None, False
@@ -445,7 +409,7 @@ class _Slot:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
-        _reset(before)
+        calls.reset(before)
         self.restore()
         ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu, outside=outside)
         return _put(files, ending) if files else ending
@@ -504,16 +468,8 @@ class _Slot:
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
                 opened.append(self.with_room(functools.partial(_opened, path)) if path else os.dup(number))
-            start = functools.partial(
-                subprocess.Popen,
-                command.argv,
-                stdin=stdin,
-                stdout=opened[1],
-                stderr=opened[2],
-                cwd=cwd or None,
-                env={**env, "HEADWAY_CHECKPOINT": saves},
-                process_group=0,
-            )
+            variables = {**env, "HEADWAY_CHECKPOINT": saves}
+            start = functools.partial(programs.start, command.argv, opened, cwd, self.home, variables)
             started = when_there_is_room(start, self.teller.asked)
             if started is None:
                 places.end(saves)
@@ -529,11 +485,11 @@ class _Slot:
             for number in opened:
                 os.close(number)
         if self.teller.asked():
-            os.kill(started.pid, signal.SIGTERM)  # `terminate` might reap it, and then its end could not be found out
+            os.kill(started, signal.SIGTERM)
         pid = 0
-        while pid != started.pid:  # orphans of the command are reaped here too
+        while pid != started:  # orphans of the command are reaped here too
             pid, status, usage = os.wait4(-1, 0)
-        started.returncode = code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
         if left := self.teller.asked():  # the remaining processes may be the ones that save
             with contextlib.suppress(ChildProcessError):
                 while True:
@@ -542,7 +498,7 @@ class _Slot:
         stdout, stderr = (output.named(path) if path else None for path in paths)
         ending = Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
-            detail=died_of(code),
+            detail=programs.died_of(code),
             exit_code=code,
             stdout=stdout,
             stderr=stderr,
@@ -667,149 +623,3 @@ def _is_pending(number: int) -> bool:
 def _text(number: int) -> TextIOWrapper:
     """A text stream that writes every full line at once, because the process may die at any moment."""
     return open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
-def ended_with(code: int) -> str:
-    """How a process ended, for people; `code` as `subprocess` has it."""
-    if code >= 0:
-        return f"exit status {code}" if code else ""
-    try:
-        return f"signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"signal {-code}"
-
-
-def died_of(code: int) -> str:
-    """How a process ended that Headway did not end, in words."""
-    by = ": sent by another program, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
-    return ended_with(code) + by
-
-
-def _placed(call: CallFrame) -> str:
-    """Go to the folder of a call; returns why that fails, empty if it does not or need not be."""
-    if call.cwd:
-        try:
-            os.chdir(call.cwd)
-        except (OSError, ValueError) as error:
-            if not call.anywhere:
-                return f"cannot run in the folder {call.cwd}: {getattr(error, 'strerror', None) or error}"
-    return ""
-
-
-def _reset(variables: dict[str, str | None]) -> None:
-    """Give variables their earlier values; those that did not exist are removed."""
-    for name, text in variables.items():
-        if text is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = text
-
-
-def _loaded(
-    function: _Function, arguments: memoryview, call: CallFrame, files: AttemptFiles | None
-) -> tuple[Any, Any, Any] | str | NoRoomForFiles:
-    """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
-    try:
-        callee = function.read()
-        if files:
-            files.elsewhere = call.files
-        with (
-            answering(files.answer) if files else _NOTHING_GIVEN,
-            results(call.results) if call.results else _NOTHING_GIVEN,
-        ):
-            args, kwargs = pickle.loads(arguments)
-    except NoRoomForFiles as full:
-        return full
-    except FileTrouble as trouble:
-        return str(trouble)
-    except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-        return f"the task cannot be read here:\n{_told(error)}"
-    return callee, args, kwargs
-
-
-def _called(
-    callee: Any, args: Any, kwargs: Any, result_max: int
-) -> tuple[Outcome, bytes | None, str, int | None, bool]:
-    """Outcome, result, detail and exit code of a call; and whether that was because a disk was full."""
-    try:
-        value = callee(*args, **kwargs)
-    except SystemExit as error:
-        code = _exit_code(error)
-        said = f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}"
-        return Outcome.EXITED, None, said, code, False
-    except OSError as error:
-        return *_failed(error, result_max), error.errno in NO_ROOM
-    except BaseException as error:  # noqa: BLE001 - a task may raise anything
-        return *_failed(error, result_max), False
-    if value is None:
-        return Outcome.SUCCEEDED, _NONE, "", None, False
-    try:
-        result = _pickled(value)
-    except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
-        name, kind = getattr(callee, "__qualname__", None) or repr(callee), type(value)
-        where = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        said = f"the result of {name}, of type {where}{kind.__qualname__}, cannot be pickled: {error}"
-        return *_failed(_caused(pickle.PicklingError(said), error), result_max), False
-    if len(result) > result_max:
-        said = f"the result is {len(result)} bytes; allowed: {result_max}. Write it to a file: take a headway.Output."
-        return Outcome.TOO_LARGE, None, said, None, False
-    return Outcome.SUCCEEDED, result, "", None, False
-
-
-def _caused(error: Exception, cause: BaseException) -> Exception:
-    """An exception with its cause."""
-    error.__cause__ = cause
-    return error
-
-
-def _pickled(value: object) -> bytes:
-    """Pickled by reference if possible, because that is ten times faster; else by value, as cloudpickle does."""
-    with contextlib.suppress(Exception):  # the second try reports what is wrong
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    import cloudpickle  # large, and only values that cannot be pickled by reference need it
-
-    return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-
-
-def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None, str, None]:
-    """An exception, with its traceback, and pickled if it can be read again."""
-    outcome = Outcome.OUT_OF_MEMORY if isinstance(error, MemoryError) else Outcome.RAISED
-    detail = _told(error)
-    try:
-        result = _pickled(error)
-        pickle.loads(result)
-    except BaseException:  # noqa: BLE001 - the traceback says what it was
-        return outcome, None, detail, None
-    return outcome, result if len(result) <= size_max else None, detail, None
-
-
-@functools.cache
-def rehearsal() -> bytes:
-    """A function that does nothing."""
-    import cloudpickle
-
-    return cast(bytes, cloudpickle.dumps(lambda: None))
-
-
-def _told(error: BaseException) -> str:
-    """The traceback without the first frames, which are ours."""
-    import traceback  # only errors need it
-
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    try:
-        text = "".join(traceback.format_exception(type(error), error, trace))
-    except BaseException:  # noqa: BLE001 - the exception's own text may raise
-        text = f"{type(error).__qualname__}, whose text cannot be read"
-    if len(text) > DETAIL_MAX:
-        half = DETAIL_MAX // 2
-        text = f"{text[:half]}\n[{len(text) - DETAIL_MAX} characters left out]\n{text[-half:]}"
-    return text
-
-
-def _exit_code(error: SystemExit) -> int:
-    """The exit status that Python would end with."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1

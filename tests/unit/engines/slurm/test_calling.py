@@ -1,0 +1,70 @@
+"""Commands that run beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headway.engines.slurm.calling import Called, called
+
+from ....waiting import becomes
+
+pytestmark = pytest.mark.anyio
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "SAID": "word"}
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param}
+
+
+async def shell(line: str, limit: float = 60.0) -> Called:
+    return await called("/bin/sh", ("-c", line), ENVIRONMENT, limit)
+
+
+async def test_what_a_command_prints_and_how_it_ends() -> None:
+    assert await shell("echo $SAID; echo wrong >&2; exit 3") == (3, "word\n", "wrong\n")
+    assert await shell("kill -TERM $$") == (-signal.SIGTERM, "", "")
+    assert await shell("printf 'caf\\351'") == (0, "caf\N{REPLACEMENT CHARACTER}", "")
+
+
+async def test_it_may_print_more_than_fits_into_a_pipe() -> None:
+    done = await shell("head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2")
+    assert (done.code, len(done.printed), len(done.complained)) == (0, 3_000_000, 2_000_000)
+
+
+async def test_it_has_no_input_a_session_of_its_own_and_usual_signals() -> None:
+    done = await shell("cat; test $(cut -d' ' -f6 /proc/$$/stat) -eq $$")
+    assert done == (0, "", "")
+    assert (await shell("kill -PIPE $$; echo ignored")).code == -signal.SIGPIPE
+
+
+async def test_a_command_that_cannot_be_started() -> None:
+    with pytest.raises(FileNotFoundError):
+        await called("/no/such/command", (), ENVIRONMENT, 60.0)
+
+
+async def test_many_at_once_leave_neither_descriptors_nor_processes() -> None:
+    before = os.listdir("/proc/self/fd"), psutil.Process().children()
+    assert [done.printed for done in await asyncio.gather(*(shell(f"echo {n}") for n in range(20)))] == [
+        f"{n}\n" for n in range(20)
+    ]
+    assert (os.listdir("/proc/self/fd"), psutil.Process().children()) == before
+
+
+@pytest.mark.parametrize("by", ["limit", "cancelled"])
+async def test_a_command_that_is_not_waited_for_is_killed(tmp_path: Path, by: str) -> None:
+    line = f"echo $$ > {tmp_path}/draft; mv {tmp_path}/draft {tmp_path}/pid; exec sleep 600"
+    running = asyncio.create_task(shell(line, 1.0 if by == "limit" else 60.0))
+    await becomes((tmp_path / "pid").exists)
+    if by == "cancelled":
+        running.cancel()
+    with pytest.raises(TimeoutError if by == "limit" else asyncio.CancelledError):
+        await running
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
