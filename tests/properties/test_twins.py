@@ -39,6 +39,12 @@ class Job:
     due: int
     priority: int
     rate: float = 1.0
+    beyond: int = 0
+    """How much longer than the estimate its user said, where the estimate is a prediction."""
+
+    @property
+    def said(self) -> int:
+        return self.estimate + self.beyond
 
 
 @dataclass
@@ -80,19 +86,17 @@ class LastTwo:
     """A job counts as long as the mean of the two that ended last, if its user says more, until it has run longer."""
 
     took: list[int] = field(default_factory=list)
-    said: dict[int, int] = field(default_factory=dict)
 
     def comes(self, job: Job) -> Job:
         mean = max(1, sum(self.took[-2:]) // 2)
         if len(self.took) < 2 or mean >= job.estimate:
             return job
-        self.said[job.id] = job.estimate
-        return replace(job, estimate=mean)
+        return replace(job, estimate=mean, beyond=job.estimate - mean)
 
     def correct(self, twin: Twin) -> None:
         for place, job in enumerate(twin.running):
-            if job.id in self.said and twin.expected_end(job) < twin.now:
-                twin.running[place] = replace(job, estimate=self.said.pop(job.id))
+            if twin.expected_end(job) < twin.now:
+                twin.running[place] = replace(job, estimate=job.said, beyond=0)
 
 
 def run(
@@ -143,22 +147,30 @@ def strict(key: Callable[[Job], object]) -> Pass:
 
 
 def easy(key: Callable[[Job], object], behind: Callable[[Job], object] | None = None) -> Pass:
-    """EASY: a later job must not delay the head of the queue. The later ones may have an order of their own."""
+    """EASY: a later job must not delay the head of the queue. The later ones may have an order of their own.
+
+    Beside a head that needs more than half of the slots jobs count as long as their users say, whatever is predicted.
+    """
 
     def decide(twin: Twin) -> None:
         queue = start_heads(twin, twin.in_order(key))
         if not queue:
             return
         head = queue.pop(0)
-        for shadow in sorted(twin.expected_end(job) for job in twin.running):
-            then = twin.free + sum(job.width for job in twin.running if twin.expected_end(job) <= shadow)
+        wide = 2 * head.width > twin.slots
+
+        def length(job: Job) -> int:
+            return job.said if wide else job.estimate
+
+        for shadow in sorted(twin.start[job.id] + length(job) for job in twin.running):
+            then = twin.free + sum(job.width for job in twin.running if twin.start[job.id] + length(job) <= shadow)
             if then >= head.width:
                 break
         extra = then - head.width
         for job in queue if behind is None else sorted(queue, key=lambda job: (behind(job), job.release, job.id)):
             if job.width > twin.free:
                 continue
-            if twin.now + job.estimate <= shadow:
+            if twin.now + length(job) <= shadow:
                 twin.begin(job)
             elif job.width <= extra:
                 extra -= job.width

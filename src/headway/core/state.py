@@ -10,7 +10,7 @@ from typing import Final, cast
 from headway.core import lifecycle
 from headway.core.pool import FOREGROUND, RIGID, SERVICE, WORKFLOW, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
-from headway.core.views import estimate_of, predict, view_of
+from headway.core.views import predict, view_of
 from headway.model.actions import Action, Conclude, JobStatus, ReturnMachine
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
@@ -493,8 +493,7 @@ class State(Pool):
         """
         if not job.predicted:
             return self.time_of(job, task, slots)
-        said = estimate_of(job.spec)
-        return self.run_time(job.sized(self.estimate_default if said is None else said, task), slots)
+        return self.run_time(job.sized(job.said, task), slots)
 
     def correct_predictions(self) -> None:
         """Where an attempt has run for longer than predicted, what the user said holds again."""

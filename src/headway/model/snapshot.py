@@ -233,6 +233,7 @@ class JobView:
             prediction takes its place, see `predicted`.
         predicted: whether `estimate` is what was predicted when it was submitted, and holds: no attempt has run for
             longer, and no run time has been observed.
+        said: the estimate as it was without a prediction, when the job was submitted.
         observed: run times of a bag's tasks on all nodes, converted to speed factor 1.
         times: the same by class of nodes, not converted; at first the job's profile.
         priority, due: as submitted or changed since; `due` is `NEVER` if there is none.
@@ -315,6 +316,7 @@ class JobView:
         "ration",
         "ready",
         "release",
+        "said",
         "seats",
         "sends",
         "size_left",
@@ -344,7 +346,7 @@ class JobView:
         self.width = spec.width
         self.release = spec.release
         self.after: AbstractSet[JobId] = NONE
-        self.estimate = estimate
+        self.said = self.estimate = estimate
         self.predicted = False
         self.priority = spec.priority
         self.due: Instant = NEVER if spec.due is None else spec.due

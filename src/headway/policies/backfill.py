@@ -18,7 +18,7 @@ from headway.model.kept_profile import KeptProfile, Place
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.queue import SHORT_QUEUE, Queue
-from headway.model.slots import NO_SLOTS, count, lowest
+from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import FreeSlots, JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, check_order
@@ -45,6 +45,11 @@ class Easy:
 
     With one promise this is simple: it is the shadow time, the earliest at which the head fits, and what
     starts beside it ends by then, or takes no more than the extra slots at that time, which it uses up.
+
+    Where run times are predicted, most of the predictions are too short, on purpose. A head that needs more than half
+    of the slots waits for almost all that runs, so it would almost surely start later than promised, and wait for what
+    was started beside it. So beside such a head jobs count as long as their users say. Predictions still say in which
+    order they start.
 
     Args:
         order: release, shortest, widest, weighted, due or priority.
@@ -105,6 +110,7 @@ class Easy:
             return self._promise_many(view, plan, queue)
         newcomers, room = view.arrived, view.room()
         started: list[Started] = [*view.coming]
+        said: list[Started] = [*view.coming]
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
             # Only jobs have come since: the head still waits, and what could not start before it cannot
@@ -125,7 +131,7 @@ class Easy:
                 if head.kind is RIGID and head.width > free.room:
                     begin, needed = position, head.width
                     break
-                needed = start(view, plan, head, free, started)
+                needed = start(view, plan, head, free, started, said)
                 if needed:
                     begin = position
                     break
@@ -133,11 +139,12 @@ class Easy:
                 return plan
             if len(view.promised) > kept:
                 withdraw(view, plan, queue[:position])
-        shadow = shadow_of(view, started, free.room, needed)
+        wide = 2 * needed > count(view.up | view.off)
+        shadow = shadow_said(view, said, free.room, needed) if wide else shadow_of(view, started, free.room, needed)
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
         if free.room or plan.recording:
-            backfill(view, plan, *self._behind(view, queue, begin), free, shadow)
+            backfill(view, plan, *self._behind(view, queue, begin), free, shadow, said=wide)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -293,10 +300,15 @@ def queue_of(view: Snapshot, order: str) -> Queue:
 
 @dataclass(slots=True)
 class Shadow:
-    """Beside one promise: jobs that end within `limit`, or take no more than the slots that are `extra` after it."""
+    """Beside one promise: jobs that end within `limit`, or take no more than the slots that are `extra` after it.
+
+    Attributes:
+        said: whether they count as long as their users say, even where a shorter time is predicted.
+    """
 
     limit: Duration
     extra: int
+    said: bool
 
     def admit(self, width: int, duration: Duration) -> bool:
         """Take this many slots now for this long, if that is allowed. Returns whether it is."""
@@ -319,6 +331,8 @@ def backfill(
     passed: Collection[JobId],
     free: FreeSlots,
     beside: tuple[Instant, int] | Profile,
+    *,
+    said: bool = False,
 ) -> None:
     """Start what fits beside what is promised.
 
@@ -326,6 +340,7 @@ def backfill(
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
         passed: jobs that are not looked at, because they have started, or are promised a start.
         beside: the shadow time and the extra slots of one promise, or what is left by many.
+        said: whether jobs count as long as their users say, even where a shorter time is predicted.
     """
     recording, uniform = plan.recording, view.uniform
     room = free.room
@@ -340,7 +355,7 @@ def backfill(
     elif len(queue) <= SHORT_QUEUE:
         candidates = queue[begin:]
     else:
-        steps = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
+        steps = (many or Shadow(limit, extra, said)).steps(room) if uniform else [(room, NEVER)]
         candidates = view.fitting(queue, steps, begin)
     for job in candidates:
         if passed and job.id in passed:
@@ -352,6 +367,8 @@ def backfill(
             continue
         if job.kind is RIGID:
             duration = job.estimate if uniform else view.time_of(job, 0, lowest(free.slots, width))
+            if said and job.predicted:
+                duration += longer(view, job, 0, NO_SLOTS if uniform else lowest(free.slots, width))
             late = duration > limit if many is None else not many.admit(width, duration)
             if late:
                 if width > extra:
@@ -362,7 +379,7 @@ def backfill(
             plan.hold(job.id, free.take(job))
             room -= width
         else:
-            gap = many or Shadow(limit, extra)
+            gap = many or Shadow(limit, extra, said)
             start_tasks(view, plan, job, free, gap)
             if isinstance(gap, Shadow):
                 extra = gap.extra
@@ -372,24 +389,46 @@ def backfill(
         if not room and not recording:
             return
         if steps:
-            steps[:] = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
+            steps[:] = (many or Shadow(limit, extra, said)).steps(room) if uniform else [(room, NEVER)]
 
 
 Started = tuple[Instant, int]
 """What starts in this round: when it is expected to end, and how many slots it takes."""
 
 
-def start(view: Snapshot, plan: Plan, job: JobView, free: FreeSlots, started: list[Started]) -> int:
-    """Start the head of a queue, or those of its ready tasks that fit; how many slots it still waits for; 0: none."""
+def longer(view: Snapshot, job: JobView, task: int, slots: Slots) -> Duration:
+    """How much longer a task runs on these slots by what its user says than by what is predicted, if anything is."""
+    if not job.predicted:
+        return 0
+    more = job.said - job.estimate
+    return more if view.uniform and not job.mean_size else view.run_time(job.sized(more, task), slots)
+
+
+def start(
+    view: Snapshot,
+    plan: Plan,
+    job: JobView,
+    free: FreeSlots,
+    started: list[Started],
+    said: list[Started] | None = None,
+) -> int:
+    """Start the head of a queue, or those of its ready tasks that fit; how many slots it still waits for; 0: none.
+
+    Args:
+        started, said: what has started is added, with its end by its estimate, and by what its user says.
+    """
     if job.kind is RIGID:
         width = job.width
         if width > free.room:
             return width
         slots = free.take(job)
         plan.hold(job.id, slots)
-        started.append((view.now + (job.estimate if view.uniform else view.time_of(job, 0, slots)), width))
+        end = view.now + (job.estimate if view.uniform else view.time_of(job, 0, slots))
+        started.append((end, width))
+        if said is not None:
+            said.append((end + longer(view, job, 0, slots), width))
         return 0
-    task = start_tasks(view, plan, job, free, None, started)
+    task = start_tasks(view, plan, job, free, None, started, said)
     return 0 if task is None else slots_needed(view, job, task)
 
 
@@ -400,6 +439,7 @@ def start_tasks(
     free: FreeSlots,
     gap: Shadow | Profile | None,
     started: list[Started] | None = None,
+    said: list[Started] | None = None,
 ) -> int | None:
     """Start those ready tasks of a bag or workflow that fit in the gap, if there is one.
 
@@ -420,6 +460,8 @@ def start_tasks(
             if not slots:
                 too_many = min(too_many, cores)
         duration, number = (view.time_of(job, task, slots), 1 if is_bag else count(slots)) if slots else (0, 0)
+        if slots and isinstance(gap, Shadow) and gap.said:
+            duration += longer(view, job, task, slots)
         if not slots or (gap is not None and not gap.admit(number, duration)):
             blocked = task if blocked is None else blocked
             if alike:
@@ -428,6 +470,8 @@ def start_tasks(
         plan.place(job.id, task, slots)
         if started is not None:
             started.append((view.now + duration, number))
+        if said is not None:
+            said.append((view.now + duration + longer(view, job, task, slots), number))
         if is_bag:
             free.take_first(job, task, slots)
         else:
@@ -472,6 +516,23 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
         free += slots
         if free >= needed and shadow == NEVER:
             shadow = begun
+    return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
+
+
+def shadow_said(view: Snapshot, said: list[Started], free: int, needed: int) -> tuple[Instant, int]:
+    """As `shadow_of`, but by what users say of run times, even where shorter ones are predicted."""
+    ends = [*said]
+    for end, _, task, attempt in view.running:
+        frees = attempt.frees if attempt.frees >= 0 else view.freed_by(attempt)
+        ends.append((end + longer(view, attempt.job, task, attempt.slots), frees))
+    ends.sort()
+    shadow = NEVER
+    for end, slots in ends:
+        if end > shadow:
+            break
+        free += slots
+        if free >= needed:
+            shadow = end
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
 
 

@@ -75,15 +75,67 @@ def test_one_prediction_cannot_say_how_long_these_run(job: JobSpec) -> None:
 
 
 def test_what_runs_longer_than_predicted_counts_as_its_user_said() -> None:
-    """Job 2 was promised a start at 10, so job 3 may only start beside it when that turns out to be wrong."""
+    """Job 3 was promised a start at 10, so job 4 may only start beside it when that turns out to be wrong."""
     scheduler = core(slots=4)
-    submit(scheduler, 0, rigid(1, 3), predicted=10)
-    assert submit(scheduler, 1, rigid(2, 4)) == []
-    assert submit(scheduler, 2, rigid(3, 1, 50)) == [], "it would delay job 2"
-    assert submit(scheduler, 10, rigid(4, 4)) == [], "at the predicted end it may just be about to end"
-    assert submit(scheduler, 11, rigid(5, 4)) == [3], "job 1 is now expected to end at 100"
-    assert expected_end(scheduler, 1) == 100
-    assert not scheduler.state.jobs[1].predicted
+    submit(scheduler, 0, rigid(1, 2, 500))
+    submit(scheduler, 0, rigid(2, 1), predicted=10)
+    assert submit(scheduler, 1, rigid(3, 2)) == []
+    assert submit(scheduler, 2, rigid(4, 1, 50)) == [], "it would delay job 3"
+    assert submit(scheduler, 10, rigid(5, 4)) == [], "at the predicted end it may just be about to end"
+    assert submit(scheduler, 11, rigid(6, 4)) == [4], "job 2 is now expected to end at 100"
+    assert expected_end(scheduler, 2) == 100
+    assert not scheduler.state.jobs[2].predicted
+
+
+def test_beside_a_head_of_at_most_half_of_the_slots_predictions_count() -> None:
+    scheduler = core(slots=6)
+    submit(scheduler, 0, rigid(1, 3, 500))
+    submit(scheduler, 0, rigid(2, 2, 100), predicted=30)
+    submit(scheduler, 0, rigid(3, 3))
+    assert scheduler.state.jobs[3].promise == 30
+    assert submit(scheduler, 1, rigid(4, 1, 200), predicted=20) == [4]
+
+
+def test_beside_a_head_of_more_than_half_of_the_slots_jobs_count_as_their_users_say() -> None:
+    """Job 3 needs almost all slots. What is promised to it, and what may start beside it, goes by the users."""
+    scheduler = core(slots=6)
+    submit(scheduler, 0, rigid(1, 2, 50))
+    submit(scheduler, 0, rigid(2, 2, 100), predicted=30)
+    submit(scheduler, 0, rigid(3, 5))
+    assert scheduler.state.jobs[3].promise == 100
+    assert submit(scheduler, 1, rigid(4, 2, 200), predicted=20) == [], "it may run on until 201"
+    assert submit(scheduler, 1, rigid(5, 2, 99), predicted=40) == [5], "it ends by then, whatever is predicted"
+    assert submit(scheduler, 2, rigid(6, 2, 60), predicted=50) == []
+    assert submit(scheduler, 2, rigid(7, 2, 70), predicted=10) == []
+    assert happens(scheduler, TaskEnded(20, 1, 0, 1, Outcome.SUCCEEDED)) == [7], "the shortest by predictions is first"
+    assert scheduler.state.jobs[3].promise == 100
+
+
+def test_what_starts_before_a_wide_head_counts_as_its_user_says_at_once() -> None:
+    scheduler = core(slots=6)
+    submit(scheduler, 0, rigid(1, 6, 40))
+    submit(scheduler, 1, rigid(2, 4, 100), predicted=30)
+    submit(scheduler, 2, rigid(3, 5))
+    submit(scheduler, 3, rigid(4, 2, 200), predicted=20)
+    assert happens(scheduler, TaskEnded(40, 1, 0, 1, Outcome.SUCCEEDED)) == [2]
+    assert scheduler.state.jobs[3].promise == 140
+
+
+def test_tasks_of_a_bag_beside_a_wide_head_count_as_its_user_says() -> None:
+    scheduler = core(slots=6)
+    submit(scheduler, 0, rigid(1, 4, 50))
+    submit(scheduler, 0, rigid(2, 6))
+    assert submit(scheduler, 1, Bag(3, tasks=2, estimate=100), predicted=20) == []
+    assert submit(scheduler, 2, Bag(4, tasks=2, estimate=40), predicted=20) == [4, 4]
+
+
+def test_users_are_taken_at_their_word_on_slots_of_other_speeds() -> None:
+    scheduler = Scheduler(registry.find, EASY)
+    scheduler.handle(NodeJoined(0, node("slow", slots=4, speed=0.5)))
+    scheduler.handle(NodeJoined(0, node("fast", slots=2, speed=2.0)))
+    submit(scheduler, 0, rigid(1, 6, 100), predicted=30)
+    submit(scheduler, 1, rigid(2, 6))
+    assert scheduler.state.jobs[2].promise == 200
 
 
 def test_a_job_without_an_estimate_counts_as_any_such_job_then() -> None:
