@@ -225,9 +225,11 @@ def check_nodes(state: State) -> None:
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
+    assert state.predicts or not any(job.predicted for job in state.jobs.values()), "predictions"
     assert (one_tier, fixed) == (state.limits.one_tier, state.limits.fixed), "limits"
     for pool in state.each():
         assert pool.limits is state.limits, f"limits of pool {pool.name}"
+        assert pool.predicts == state.predicts, f"predictions in pool {pool.name}"
         leaving = NO_SLOTS
         for name, slots in pool.leaving.items():
             assert slots, f"slots that go to {name}"

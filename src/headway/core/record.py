@@ -505,7 +505,7 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
     pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
     pool.routes, pool.switching = state.routes, state.switching
-    pool.market, pool.sites = state.market, state.sites
+    pool.market, pool.sites, pool.predicts = state.market, state.sites, state.predicts
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots
@@ -591,6 +591,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     job = view_of(record.spec, state.estimate_default)
     job.pool, job.goes_to, job.dealt_from = pool, goes_to, record.dealt_from
     job.windows, job.cost, job.predicted = record.windows, record.cost, record.predicted
+    state.note_prediction(job)
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
     if job.kind is SERVICE:
         pool.meet(job.kind)

@@ -731,7 +731,7 @@ class Scheduler:
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
         pool.routes, pool.switching = state.routes, state.switching
-        pool.market, pool.sites = state.market, state.sites
+        pool.market, pool.sites, pool.predicts = state.market, state.sites, state.predicts
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:

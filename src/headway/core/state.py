@@ -197,6 +197,7 @@ class State(Pool):
         job = expected if is_made and expected is not None else view_of(spec, self.estimate_default)
         if predicted is not None:
             predict(job, predicted)
+            self.note_prediction(job)
         self.jobs[spec.id] = job
         job.pool = self
         if self.rations:
@@ -211,6 +212,12 @@ class State(Pool):
             self.come_after(job, before)
         else:
             self.release(job)
+
+    def note_prediction(self, job: JobView) -> None:
+        """From now on policies must expect predicted run times, if that of this job is."""
+        if job.predicted and not self.predicts:
+            for pool in self.each():
+                pool.predicts = True
 
     def release(self, job: JobView) -> None:
         """Let a job wait from its release date on, because it comes after no other job in the system."""

@@ -735,6 +735,7 @@ class Snapshot:
             for, like that of `busy`.
         up: slots that can be allocated.
         off: slots of nodes that are not on and may come on: they are not up.
+        predicts: whether run times of jobs may be predicted, see `JobView.predicted`; once so, it stays so.
         coming: when these could be up, soonest first, and how many then; see `ready_at`.
         switching: how the nodes of sites are switched off and on, by site; those of all pools.
         market: what can be rented, and what is; that of all pools.
@@ -802,6 +803,7 @@ class Snapshot:
         "owners",
         "placed",
         "pools",
+        "predicts",
         "profile",
         "promised",
         "queues",
@@ -850,6 +852,7 @@ class Snapshot:
         self._free: Slots = NO_SLOTS
         self.up: Slots = NO_SLOTS
         self.off: Slots = NO_SLOTS
+        self.predicts = False
         self.coming: list[tuple[Instant, int]] = []
         self.switching: Mapping[str, Switching] = NO_SWITCHING
         self.market = NO_MARKET

@@ -110,7 +110,7 @@ class Easy:
             return self._promise_many(view, plan, queue)
         newcomers, room = view.arrived, view.room()
         started: list[Started] = [*view.coming]
-        said: list[Started] = [*view.coming]
+        said: list[Started] | None = [*view.coming] if view.predicts else None
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
             # Only jobs have come since: the head still waits, and what could not start before it cannot
@@ -139,8 +139,11 @@ class Easy:
                 return plan
             if len(view.promised) > kept:
                 withdraw(view, plan, queue[:position])
-        wide = 2 * needed > count(view.up | view.off)
-        shadow = shadow_said(view, said, free.room, needed) if wide else shadow_of(view, started, free.room, needed)
+        wide = said is not None and 2 * needed > count(view.up | view.off)
+        if said is not None and wide:
+            shadow = shadow_said(view, said, free.room, needed)
+        else:
+            shadow = shadow_of(view, started, free.room, needed)
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
         if free.room or plan.recording:
