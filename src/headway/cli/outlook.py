@@ -21,7 +21,7 @@ AUTO: Final = "auto"
 SURE: Final = 0.9
 """With which probability, unless another is asked for; below it, what would help is said."""
 
-FORECAST_SECONDS: Final = 15.0
+FORECAST_SECONDS: Final = 10.0
 """How long a command waits for the forecast of a job. Mostly it is there in a tenth; but see `foresight.pace`."""
 
 

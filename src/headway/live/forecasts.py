@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 JOBS_MAX: Final = 3000
 """With more open jobs there is no forecast: to take in the answer would block the event loop too long."""
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 10.0
 """Seconds that a request for an exact forecast waits while it is made: where the machine is busy and others ask, until
 their question is answered, and then its own; see `foresight.pace`."""
 
