@@ -603,7 +603,7 @@ class Pool(Snapshot):
         indexes = self.indexes_of(job)
         for index in indexes:
             index.discard(job)
-        unpredict(job, self.state.estimate_default)
+        unpredict(job)
         for index in indexes:
             index.add(job)
         for attempt, was in zip(running, before, strict=True):

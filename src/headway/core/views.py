@@ -48,12 +48,11 @@ def predict(job: JobView, run_time: Duration) -> None:
             job.observed = RunTimes(run_time, count=1)
 
 
-def unpredict(job: JobView, estimate_default: Duration) -> None:
+def unpredict(job: JobView) -> None:
     """Let a prediction that did not hold give way to what the job's terms say."""
-    said = estimate_of(job.spec)
-    job.estimate, job.predicted = estimate_default if said is None else said, False
+    job.estimate, job.predicted = job.said, False
     if job.observed is not None:
-        job.observed = RunTimes(job.estimate, count=int(said is not None))
+        job.observed = RunTimes(job.said, count=int(estimate_of(job.spec) is not None))
 
 
 def more(counts: Mapping[int, int], task: int, by: int = 1) -> Mapping[int, int]:

@@ -139,15 +139,16 @@ class Easy:
                 return plan
             if len(view.promised) > kept:
                 withdraw(view, plan, queue[:position])
-        wide = said is not None and 2 * needed > count(view.up | view.off)
-        if said is not None and wide:
-            shadow = shadow_said(view, said, free.room, needed)
-        else:
+        if said is not None and 2 * needed <= count(view.up | view.off):
+            said = None  # the head is not wide
+        if said is None:
             shadow = shadow_of(view, started, free.room, needed)
+        else:
+            shadow = shadow_said(view, said, free.room, needed)
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
         if free.room or plan.recording:
-            backfill(view, plan, *self._behind(view, queue, begin), free, shadow, said=wide)
+            backfill(view, plan, *self._behind(view, queue, begin), free, shadow, as_said=said is not None)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -306,12 +307,12 @@ class Shadow:
     """Beside one promise: jobs that end within `limit`, or take no more than the slots that are `extra` after it.
 
     Attributes:
-        said: whether they count as long as their users say, even where a shorter time is predicted.
+        as_said: whether they count as long as their users say, even where a shorter time is predicted.
     """
 
     limit: Duration
     extra: int
-    said: bool
+    as_said: bool
 
     def admit(self, width: int, duration: Duration) -> bool:
         """Take this many slots now for this long, if that is allowed. Returns whether it is."""
@@ -335,7 +336,7 @@ def backfill(
     free: FreeSlots,
     beside: tuple[Instant, int] | Profile,
     *,
-    said: bool = False,
+    as_said: bool = False,
 ) -> None:
     """Start what fits beside what is promised.
 
@@ -343,7 +344,7 @@ def backfill(
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
         passed: jobs that are not looked at, because they have started, or are promised a start.
         beside: the shadow time and the extra slots of one promise, or what is left by many.
-        said: whether jobs count as long as their users say, even where a shorter time is predicted.
+        as_said: whether jobs count as long as their users say, even where a shorter time is predicted.
     """
     recording, uniform = plan.recording, view.uniform
     room = free.room
@@ -358,7 +359,7 @@ def backfill(
     elif len(queue) <= SHORT_QUEUE:
         candidates = queue[begin:]
     else:
-        steps = (many or Shadow(limit, extra, said)).steps(room) if uniform else [(room, NEVER)]
+        steps = (many or Shadow(limit, extra, as_said)).steps(room) if uniform else [(room, NEVER)]
         candidates = view.fitting(queue, steps, begin)
     for job in candidates:
         if passed and job.id in passed:
@@ -370,7 +371,7 @@ def backfill(
             continue
         if job.kind is RIGID:
             duration = job.estimate if uniform else view.time_of(job, 0, lowest(free.slots, width))
-            if said and job.predicted:
+            if as_said and job.predicted:
                 duration += longer(view, job, 0, NO_SLOTS if uniform else lowest(free.slots, width))
             late = duration > limit if many is None else not many.admit(width, duration)
             if late:
@@ -382,7 +383,7 @@ def backfill(
             plan.hold(job.id, free.take(job))
             room -= width
         else:
-            gap = many or Shadow(limit, extra, said)
+            gap = many or Shadow(limit, extra, as_said)
             start_tasks(view, plan, job, free, gap)
             if isinstance(gap, Shadow):
                 extra = gap.extra
@@ -392,7 +393,7 @@ def backfill(
         if not room and not recording:
             return
         if steps:
-            steps[:] = (many or Shadow(limit, extra, said)).steps(room) if uniform else [(room, NEVER)]
+            steps[:] = (many or Shadow(limit, extra, as_said)).steps(room) if uniform else [(room, NEVER)]
 
 
 Started = tuple[Instant, int]
@@ -463,7 +464,7 @@ def start_tasks(
             if not slots:
                 too_many = min(too_many, cores)
         duration, number = (view.time_of(job, task, slots), 1 if is_bag else count(slots)) if slots else (0, 0)
-        if slots and isinstance(gap, Shadow) and gap.said:
+        if slots and isinstance(gap, Shadow) and gap.as_said:
             duration += longer(view, job, task, slots)
         if not slots or (gap is not None and not gap.admit(number, duration)):
             blocked = task if blocked is None else blocked

@@ -55,9 +55,12 @@ def _with_key(error: msgspec.ValidationError, body: bytes, kind: Any, plain: Dec
         return error
     whole = at = {"": plain(body)}
     last: Any = ""
-    for name, number in _STEP.findall(path[1]):
-        at, last = at[last], name or int(number)
-    entries = list(at[last].items())
+    try:
+        for name, number in _STEP.findall(path[1]):
+            at, last = at[last], name or int(number)
+        entries = list(at[last].items())
+    except (AttributeError, LookupError, TypeError):  # a field is given twice, and this is the last of the two
+        return error
 
     def is_wrong(count: int) -> bool:
         at[last] = dict(entries[:count])

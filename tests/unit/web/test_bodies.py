@@ -104,5 +104,12 @@ def test_a_feature_that_is_text_is_named(is_json: bool, others: int) -> None:
 
 def test_in_a_long_body_the_entry_that_is_wrong_is_not_looked_for() -> None:
     body = ENCODE[True]({"jobs": [job(features={"mesh": "fine" * WHOLE_MAX})]})
-    with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str` - at `\$.jobs\[0\].features"):
+    with pytest.raises(msgspec.ValidationError, match=r"got `str` - at `\$\.jobs\[0\]\.features\[\.\.\.\]`"):
         asyncio.run(read_submission(body, is_json=True))
+
+
+@pytest.mark.parametrize("twin", [b'"features":3', b'"features":[]', b'"features":null'])
+def test_an_entry_of_a_field_that_is_given_twice_is_refused_all_the_same(twin: bytes) -> None:
+    whole = ENCODE[True]({"jobs": [job(features={"mesh": "fine"})]})
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str` - at `\$\.jobs\[0\]\.features\["):
+        asyncio.run(read_submission(whole.replace(b'"fine"}', b'"fine"},' + twin), is_json=True))

@@ -12,10 +12,9 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-_NOT_IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and a command must not."""
+from headway.engines.local.shared.processes import NOT_IGNORED
 
 
 class Called(NamedTuple):
@@ -39,9 +38,7 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
     """
     loop = asyncio.get_running_loop()
     with ExitStack() as held:
-        printed, complained = (os.memfd_create(name) for name in ("printed", "complained"))
-        held.callback(os.close, printed)
-        held.callback(os.close, complained)
+        printed, complained = (_memory_file(name, held) for name in ("printed", "complained"))
         pid = os.posix_spawn(
             program,
             (program, *words),
@@ -53,7 +50,7 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
             ),
             setsid=True,
             setsigmask=(),
-            setsigdef=_NOT_IGNORED,
+            setsigdef=NOT_IGNORED,
         )
         try:
             process = os.pidfd_open(pid)
@@ -61,21 +58,32 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
-        held.callback(os.close, process)
-        over = asyncio.Event()
-        loop.add_reader(process, over.set)
+        over, status = asyncio.Event(), 0
+
+        def reap() -> None:
+            """It has ended. This comes even if nobody waits for that any more."""
+            nonlocal status
+            loop.remove_reader(process)
+            os.close(process)
+            _, status = os.waitpid(pid, 0)
+            over.set()
+
+        loop.add_reader(process, reap)
         try:
             async with asyncio.timeout(limit):
                 await over.wait()
         finally:
             if not over.is_set():
                 signal.pidfd_send_signal(process, signal.SIGKILL)
-            try:
                 await over.wait()
-            finally:
-                loop.remove_reader(process)
-                _, status = os.waitpid(pid, os.WNOHANG)
         return Called(os.waitstatus_to_exitcode(status), _text(printed), _text(complained))
+
+
+def _memory_file(name: str, held: ExitStack) -> int:
+    """A file in memory, which is closed with the others."""
+    file = os.memfd_create(name)
+    held.callback(os.close, file)
+    return file
 
 
 def _text(file: int) -> str:

@@ -1,8 +1,8 @@
 """The first process of a job of Slurm: the guard of the runner (`runner`), which it forks before it imports anything.
 
-Started by the job as `python -P -m headway.engines.slurm.start FOLDER`. A job needs a Python of its own, and most of
-the time that a short one takes goes into imports. So here only those are made that every job needs: modules that few
-jobs need are imported when something of them is used.
+Started by the job as `python -P -m headway.engines.slurm.start FOLDER`, or in a bare Python if it only runs commands
+(`jobs`). A job needs a Python of its own, and most of the time that a short one takes goes into imports. So here only
+those are made that every job needs: modules that few jobs need are imported when something of them is used.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from pathlib import Path
@@ -26,6 +27,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 async def shell(line: str, limit: float = 60.0) -> Called:
     return await called("/bin/sh", ("-c", line), ENVIRONMENT, limit)
+
+
+async def hanging(folder: Path) -> tuple[asyncio.Task[Called], int]:
+    """A command that does not end by itself, once it has begun; and its process."""
+    line = f"echo $$ > {folder}/draft; mv {folder}/draft {folder}/pid; exec sleep 600"
+    running = asyncio.create_task(shell(line))
+    await becomes((folder / "pid").exists)
+    return running, int((folder / "pid").read_text())
 
 
 async def test_what_a_command_prints_and_how_it_ends() -> None:
@@ -58,13 +67,47 @@ async def test_many_at_once_leave_neither_descriptors_nor_processes() -> None:
     assert (os.listdir("/proc/self/fd"), psutil.Process().children()) == before
 
 
-@pytest.mark.parametrize("by", ["limit", "cancelled"])
-async def test_a_command_that_is_not_waited_for_is_killed(tmp_path: Path, by: str) -> None:
-    line = f"echo $$ > {tmp_path}/draft; mv {tmp_path}/draft {tmp_path}/pid; exec sleep 600"
-    running = asyncio.create_task(shell(line, 1.0 if by == "limit" else 60.0))
-    await becomes((tmp_path / "pid").exists)
-    if by == "cancelled":
-        running.cancel()
-    with pytest.raises(TimeoutError if by == "limit" else asyncio.CancelledError):
+async def test_a_command_that_takes_too_long_is_killed() -> None:
+    before = psutil.Process().children()
+    with pytest.raises(TimeoutError):
+        await shell("exec sleep 600", 0.05)
+    assert psutil.Process().children() == before
+
+
+async def test_a_command_that_is_not_waited_for_is_killed(tmp_path: Path) -> None:
+    running, pid = await hanging(tmp_path)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await running
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_one_that_is_no_longer_waited_for_when_it_dies_is_reaped_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is cancelled twice does not wait until what it killed has ended, which may hang in a file system."""
+    before, killed = os.listdir("/proc/self/fd"), list[int]()
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda process, number: killed.append(number))
+    running, pid = await hanging(tmp_path)
+    running.cancel()
+    await becomes(lambda: killed == [signal.SIGKILL])
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    os.kill(pid, signal.SIGKILL)
+    await becomes(lambda: not Path(f"/proc/{pid}").exists())
+    assert os.listdir("/proc/self/fd") == before
+
+
+async def test_where_no_file_can_be_opened_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, made = os.listdir("/proc/self/fd"), os.memfd_create
+
+    def only_one(name: str) -> int:
+        if name == "complained":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return made(name)
+
+    monkeypatch.setattr(os, "memfd_create", only_one)
+    with pytest.raises(OSError, match="Too many open files"):
+        await shell("true")
+    assert os.listdir("/proc/self/fd") == before

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator
 MARK = "HEADWAY_MARK"
 """Environment variable that every process of a node inherits; its value is the node's own."""
 
+NOT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores, and a program that it starts must not."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")

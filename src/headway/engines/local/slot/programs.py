@@ -8,8 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-_NOT_IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and a program must not."""
+from headway.engines.local.shared.processes import NOT_IGNORED
 
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -41,7 +40,7 @@ def start(argv: Sequence[str], streams: Sequence[int], cwd: str, home: int, envi
                     environment,
                     file_actions=[(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)],
                     setpgroup=0,
-                    setsigdef=_NOT_IGNORED,
+                    setsigdef=NOT_IGNORED,
                 )
             except OSError as error:  # then it may be in the next folder
                 if failed is None and error.errno not in _ABSENT:
