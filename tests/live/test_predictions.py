@@ -168,8 +168,7 @@ def test_who_runs_the_past_again_is_told_that_run_times_were_predicted(tmp_path:
 
     asyncio.run(scenario())
     assert (
-        "Predicted run times, of 3 jobs: other policies go by what their users said."
-        in past(tmp_path, find).left_out
+        "Predicted run times, of 3 jobs: other policies go by what their users said." in past(tmp_path, find).left_out
     )
 
 

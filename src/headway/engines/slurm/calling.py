@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -80,7 +81,9 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
 
 
 def _memory_file(name: str, held: ExitStack) -> int:
-    """A file in memory, which is closed with the others."""
+    """A file in memory, which is closed with the others; on disk if this Python was built without those."""
+    if not hasattr(os, "memfd_create"):
+        return held.enter_context(tempfile.TemporaryFile()).fileno()
     file = os.memfd_create(name)
     held.callback(os.close, file)
     return file

@@ -48,6 +48,11 @@ async def test_it_may_print_more_than_fits_into_a_pipe() -> None:
     assert (done.code, len(done.printed), len(done.complained)) == (0, 3_000_000, 2_000_000)
 
 
+async def test_a_python_without_files_in_memory_uses_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    assert await shell("echo word; echo wrong >&2") == (0, "word\n", "wrong\n")
+
+
 async def test_it_has_no_input_a_session_of_its_own_and_usual_signals() -> None:
     done = await shell("cat; test $(cut -d' ' -f6 /proc/$$/stat) -eq $$")
     assert done == (0, "", "")
