@@ -133,7 +133,7 @@ def test_the_command_compares_with_the_simulator(up: Any, table: Path, capfd: py
     assert (status, err) == (0, "")
     first, *_ = out.splitlines()
     assert first == "3 jobs released within 0.4 s, on 2 slots."
-    assert "3 jobs have ended under tempo:strict=false. Times are in seconds" in out
+    assert "3 jobs ended under tempo:strict=false. Times are in seconds" in out
     rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words and words[0].endswith("mean")}
     assert list(rows) == ["wait_mean", "response_mean", "bounded_slowdown_mean", "tardiness_mean"]
     assert "violation" not in out  # reports of jobs do not say that

@@ -181,7 +181,7 @@ async def test_what_somebody_requeues_or_suspends_goes_on_and_what_is_held_waits
     running = number_of(runs)
     assert slurm.tried("scontrol", "requeue", running) is None, "it was submitted with --no-requeue"
     slurm.run("scontrol", "suspend", running)
-    await becomes(lambda: slurm.jobs("--states=SUSPENDED") != [])
+    await becomes(lambda: psutil.Process(int(pid)).status() == psutil.STATUS_STOPPED)
     (tmp_path / "door").touch()
     other = slurm.run("sbatch", "--parsable", "-w", "a", "-c4", "--wrap", "sleep 600").strip()
     await becomes(lambda: slurm.jobs("--states=RUNNING") != [])
