@@ -19,15 +19,21 @@ from .test_decisions import TWO, work
 from .test_driver import rig, run
 
 
-def test_the_same_policy_repeats_what_is_recorded_and_another_runs_the_same_jobs(tmp_path: Path) -> None:
+def record_work(folder: Path) -> None:
+    """Let a server under edf do its work until all of it has ended."""
+
     async def scenario() -> None:
-        async with rig(tmp_path, TWO, policy="edf") as live:
+        async with rig(folder, TWO, policy="edf") as live:
             await work(live)
             while live.running:
                 await live.advance(1)
                 await live.end(*live.running[0])
 
     run(scenario)
+
+
+def test_the_same_policy_repeats_what_is_recorded_and_another_runs_the_same_jobs(tmp_path: Path) -> None:
+    record_work(tmp_path)
     recorded = history(tmp_path, find)
     told = past(tmp_path, find)
     same = rerun(tmp_path, find, "edf", told)
@@ -101,14 +107,7 @@ def test_what_is_compared_with_others_has_only_the_jobs_that_they_run(tmp_path: 
 def test_of_what_the_command_tells_for_programs_the_record_is_as_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
-        async with rig(tmp_path, TWO, policy="edf") as live:
-            await work(live)
-            while live.running:
-                await live.advance(1)
-                await live.end(*live.running[0])
-
-    run(scenario)
+    record_work(tmp_path)
     rerun_command(["--json", "--policy", "edf", "--policy", "fcfs", str(tmp_path)], standalone_mode=False)
     told = {one["policy"]: one["as_recorded"] for one in json.loads(capsys.readouterr().out)}
     assert told == {"recorded": True, "edf": True, "fcfs": False}

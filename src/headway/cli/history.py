@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from headway.cli.show import clock, counted
+from headway.cli.show import begun, clock, counted
 from headway.cli.simulate import print_metrics, renting_told
 from headway.cli.written import Files, names_files
 from headway.errors import InvalidInput
@@ -56,8 +56,7 @@ def history(files: Files, data: str | None, job: int | None, as_json: bool) -> N
         click.echo(to_json(told), nl=False)
         return
     when = "" if since is None else f" since {clock(to_seconds(since))}"
-    many = counted(len(done), "job")
-    click.echo(f"{many[:1].upper()}{many[1:]}{when}, from the journal in {folder}.")
+    click.echo(f"{begun(counted(len(done), 'job'))}{when}, from the journal in {folder}.")
     print_metrics({"live": metrics}, {"live": done})
     if written:
         several = files.wfformat is not None and workflow is None and len(done.workflows) > 1

@@ -91,6 +91,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s" if count else f"no {noun}s"
 
 
+def begun(text: str) -> str:
+    """The same as the beginning of a sentence: its first letter is large.
+
+    >>> begun("no jobs")
+    'No jobs'
+    """
+    return text[:1].upper() + text[1:]
+
+
 def done(job: JobReport) -> str:
     """How many tasks have succeeded, how many of all; then how many have failed and were cancelled, if any.
 

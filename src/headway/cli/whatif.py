@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headway.cli.reach import reached
-from headway.cli.show import clock, counted, instant_in, money, print_table, span
+from headway.cli.show import begun, clock, counted, instant_in, money, print_table, span
 from headway.errors import InvalidInput, did_you_mean
 from headway.metrics import to_json
 
@@ -296,10 +296,9 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
     if not found.then.jobs and found.then.later is None:
         click.echo("No job is open, so nothing would change.")
         return
-    many = counted(len(found.now.jobs), "open job")
     click.echo(
-        f"{many[:1].upper()}{many[1:]} at {clock(found.at / 1e6)}; {futures} futures each, now and with "
-        f"{', '.join(words)}. Bounds hold 90 %."
+        f"{begun(counted(len(found.now.jobs), 'open job'))} at {clock(found.at / 1e6)}; {futures} futures each, now "
+        f"and with {', '.join(words)}. Bounds hold 90 %."
     )
     if found.guessed:
         click.echo(

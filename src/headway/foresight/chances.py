@@ -94,10 +94,10 @@ class Record:
         return found
 
     def told(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, *, rehearsed: bool = False) -> Floats:
-        """Bounds of jobs at `LEVELS`, corrected; they will be held against what comes.
+        """Bounds of jobs at `LEVELS`, corrected. They will be compared with what comes.
 
         Args:
-            rehearsed: nobody is told, so it is of no account whether they hold, only what can be learnt from them.
+            rehearsed: nobody is told. What comes of them is learnt, but it does not count whether they hold.
         """
         corrected = self._calibration.correct(bounds)
         self._tell(at, jobs, bounds, corrected, rehearsed=rehearsed)
