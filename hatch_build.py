@@ -13,6 +13,8 @@ import ast
 import os
 import shutil
 import sysconfig
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,10 @@ def written_out(source: str) -> str:
     return "\n".join([*lines, *last, ""])
 
 
+FLAGS = ("-fno-semantic-interposition", "-fvisibility=hidden")
+"""Nothing replaces a function of the library, so that calls within it are direct, which makes a tenth of the speed."""
+
+
 def _fixed(default: ast.expr | None) -> str | None:
     """The only content of a field that cannot be given: `field(default=..., init=False)`; None for any other."""
     if not (isinstance(default, ast.Call) and ast.unparse(default.func) == "field"):
@@ -128,6 +134,16 @@ def obstacle() -> str | None:
     return None if headers.exists() else f"the headers of Python are not installed ({headers})"
 
 
+def side_by_side(compile: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """What a compiler does with several files, done on all processors."""
+
+    def compile_all(sources: list[str], **words: Any) -> list[str]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return [path for paths in pool.map(lambda source: compile([source], **words), sources) for path in paths]
+
+    return compile_all
+
+
 def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
     """Compile modules, given as paths in the project; the shared libraries, laid out as in the wheel.
 
@@ -137,6 +153,12 @@ def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
     """
     from mypyc.build import mypycify
     from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    class Build(build_ext):  # type: ignore[misc, unused-ignore]
+        def build_extensions(self) -> None:
+            self.compiler.compile = side_by_side(self.compiler.compile)
+            super().build_extensions()
 
     before, sources = Path.cwd(), built / "src"
     shutil.rmtree(sources, ignore_errors=True)
@@ -155,11 +177,18 @@ def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
             f"--cache-dir={built / 'types'}",
         ]
         paths = [str(Path(module).relative_to("src")) for module in modules]
+        # One file of C for all modules takes the C compiler three times as long.
         extensions = mypycify(
-            [*options, *paths], target_dir=str(built / "c"), group_name="headway", strip_asserts=False
+            [*options, *paths],
+            target_dir=str(built / "c"),
+            group_name="headway",
+            strip_asserts=False,
+            multi_file=True,
+            debug_level="0",
         )
-        distribution = Distribution({"name": "headway", "ext_modules": extensions})
-        command: Any = distribution.get_command_obj("build_ext")
+        for extension in extensions:
+            extension.extra_compile_args += FLAGS
+        command = Build(Distribution({"name": "headway", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(built / "lib"), str(built / "objects")
         command.ensure_finalized()
         command.run()
