@@ -97,6 +97,25 @@ def test_where_compiling_fails_the_wheel_is_plain(build: Any, tmp_path: Path, mo
         built(build, tmp_path)
 
 
+def test_several_files_are_compiled_side_by_side(build: Any) -> None:
+    """What each becomes is told in the order of the files; one that fails makes all fail."""
+
+    def compile(sources: list[str], *, output_dir: str) -> list[str]:
+        (source,) = sources
+        if source == "wrong.c":
+            raise ValueError("wrong.c:1: no such word")
+        return [f"{output_dir}/{source.removesuffix('.c')}.o"]
+
+    compile_all = build.side_by_side(compile)
+    assert compile_all(["core.c", "model.c", "sim.c"], output_dir="build") == [
+        "build/core.o",
+        "build/model.o",
+        "build/sim.o",
+    ]
+    with pytest.raises(ValueError, match="no such word"):
+        compile_all(["core.c", "wrong.c", "sim.c"], output_dir="build")
+
+
 def test_what_is_compiled_goes_into_the_wheel(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = tmp_path / "build/compiled/lib/headway/core/state.so"
     monkeypatch.setattr(build, "obstacle", lambda: None)
