@@ -25,6 +25,7 @@ from headway.config import (
     read_renting,
     read_sites,
     read_switching,
+    reading,
     uniform_cluster,
 )
 from headway.engines import registry
@@ -76,7 +77,8 @@ def test_the_example_of_the_docstring_is_a_cluster() -> None:
     example = config.__doc__.split("```toml")[1].split("```")[0]
     assert [node.name for node in parse_cluster(example)] == ["big-1", "big-2", "big-3"]
     assert parse_sites(example) == (SiteSpec("cellar"),)
-    assert doctest.testmod(config).failed == 0
+    found = doctest.testmod(reading)
+    assert (found.attempted > 0, found.failed) == (True, 0)
 
 
 FIRST = '[[node]]\nname = "a"\n\n'
