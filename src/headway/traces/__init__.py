@@ -10,7 +10,7 @@ from headway.model.workload import Workload
 from headway.traces import swf
 from headway.traces.files import reading
 from headway.traces.formats import HINT, Format, format_of, named_format, not_readable
-from headway.traces.swf import AsKind, read_swf, write_swf
+from headway.traces.swf import MARK, AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
 
@@ -114,7 +114,11 @@ def line_of(path: str | Path, label: object) -> int:
     """
     log = is_log(path)
     with reading(Path(path), "latin-1" if log else "utf-8-sig") as text:
-        numbered = ((number, line.split()[:1]) for number, line in enumerate(text, 1)) if log else labels(text)
+        numbered = (
+            ((number, line.removeprefix(MARK).split()[:1]) for number, line in enumerate(text, 1))
+            if log
+            else labels(text)
+        )
         for number, found in numbered:
             if found == [str(label)]:
                 return number

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ LARGEST: Final = NEVER / SECOND / 4
 OVERUSE: Final = 1.1
 """CPU use above this is more than an error of rounding."""
 
+MARK: Final = "\ufeff".encode().decode("latin-1")
+"""With which some editors begin a file in UTF-8, read as Latin-1."""
+
 _CHUNK = 1 << 17  # characters; large enough to be fast, small enough for any memory
 _BROKEN_SHOWN = 5
 
@@ -59,14 +62,16 @@ def _is_whole(number: Any) -> Any:
     return (np.floor(number) == number) & (np.abs(number) < 2**53)
 
 
+_INSTANT: Final = f"seconds, 0 or more, at most {math.floor(LARGEST)}"
+
 # Field, its position, a test of a value or a whole column, and what is allowed.
 _CHECKS: Final = (
     ("job number", JOB, _is_whole, "a whole number"),
-    ("submit time", SUBMIT, _is_instant, "seconds, 0 or more"),
-    ("run time", RUN, _is_time, "seconds, 0 or more, or -1 where unknown"),
+    ("submit time", SUBMIT, _is_instant, _INSTANT),
+    ("run time", RUN, _is_time, f"{_INSTANT}, or -1 where unknown"),
     ("allocated processors", ALLOCATED, _is_whole, "a whole number"),
     ("requested processors", REQUESTED, _is_whole, "a whole number"),
-    ("requested time", REQUESTED_TIME, _is_time, "seconds, 0 or more, or -1 where unknown"),
+    ("requested time", REQUESTED_TIME, _is_time, f"{_INSTANT}, or -1 where unknown"),
     ("user", USER, _is_whole, "a whole number"),
 )
 
@@ -129,7 +134,7 @@ def read_swf(
     gathered = _Gathered()
     with reading(path, "latin-1") as text:
         line = 1
-        while lines := text.readlines(_CHUNK):
+        for lines in _chunks(text):
             if not gathered.columns:
                 _read_header(lines, gathered)
             rows = _rows(lines)
@@ -150,12 +155,22 @@ def processors_of(path: str | Path) -> int | None:
     """
     gathered = _Gathered()
     with reading(Path(path), "latin-1") as text:
-        _read_header(text.readlines(_CHUNK), gathered)
+        _read_header(next(_chunks(text), []), gathered)
     return _processors(gathered)
 
 
 def _processors(gathered: _Gathered) -> int | None:
     return gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
+
+
+def _chunks(text: TextIO) -> Iterator[list[str]]:
+    """The lines of a file, many at a time, without the mark at its beginning."""
+    lines = text.readlines(_CHUNK)
+    if lines:
+        lines[0] = lines[0].removeprefix(MARK)
+    while lines:
+        yield lines
+        lines = text.readlines(_CHUNK)
 
 
 def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
@@ -359,8 +374,9 @@ def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
     if list(gathered.dropped) == [BROKEN]:
         gathered.flaws[0].hint = f"No line of the file is a job of the Standard Workload Format. {HINT}"
         return gathered.flaws[0]
-    reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
-    hint = f"All records are left out: {reasons}." if reasons else "The file holds no record."
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in gathered.dropped.items())
+    first = f" The first broken line: {gathered.flaws[0]}." if gathered.flaws else ""
+    hint = f"All records are left out: {reasons}.{first}" if reasons else "The file holds no record."
     return InvalidInput("number of jobs", 0, "1 or more", source=str(path), hint=hint)
 
 

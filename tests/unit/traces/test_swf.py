@@ -13,7 +13,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
 from headway.model.workload import Workload, workload_us
-from headway.traces import read_swf, read_workload, write_swf, write_workload
+from headway.traces import line_of, read_swf, read_workload, write_swf, write_workload
 from headway.traces.swf import processors_of
 
 
@@ -194,7 +194,10 @@ BROKEN = {
     "not finite": (line().replace("10", "nan"), "field 4 is 'nan'; allowed: a finite number"),
     "negative submission": (line(submit=-5), "submit time is '-5'; allowed: seconds, 0 or more"),
     "submission unknown": (line(submit=-1), "submit time is '-1'; allowed: seconds, 0 or more"),
-    "negative run time": (line(run=-3), "run time is '-3'; allowed: seconds, 0 or more, or -1 where unknown"),
+    "negative run time": (
+        line(run=-3),
+        "run time is '-3'; allowed: seconds, 0 or more, at most 1152921504606, or -1 where unknown",
+    ),
     "negative requested time": (line(time=-7), "requested time is '-7'"),
     "half a processor": (line().replace("7", "0.5"), "user is '0.5'; allowed: a whole number"),
     "beyond all time": (line(submit=1e15), "submit time is"),
@@ -209,6 +212,23 @@ def test_a_broken_line_is_left_out_counted_and_shown(log: Callable[..., Path], b
     note, _ = jobs.notes
     assert note.startswith("broken lines left out: 1, first 3; ")
     assert f"log.swf:3: {says}" in note
+
+
+def test_a_mark_at_the_beginning_is_not_part_of_the_first_line(log: Callable[..., Path]) -> None:
+    mark = "\ufeff".encode().decode("latin-1")
+    headed = log(mark, "; MaxProcs: 8\n", line(1))
+    assert (processors_of(headed), read_swf(headed).notes) == (8, ())
+    bare = log(mark, line(7), name="bare.swf")
+    assert read_swf(bare).label.tolist() == [7]
+    assert line_of(bare, 7) == 1
+
+
+def test_if_nothing_is_left_the_first_broken_line_is_named_beside_the_reasons(log: Callable[..., Path]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_swf(log(line(1, run=-1), line(2, submit=-5), line(3, submit=-5)))
+    assert refused.value.hint.startswith("All records are left out: no run time: 1, broken line: 2. ")
+    assert "The first broken line: " in refused.value.hint
+    assert "log.swf:2: submit time is '-5'; allowed: seconds, 0 or more, at most" in refused.value.hint
 
 
 def test_line_numbers_hold_throughout_a_long_log(log: Callable[..., Path]) -> None:
