@@ -14,6 +14,7 @@ from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.testing import new_job, node
+from headway.wire import JobChange
 
 from .test_decisions import TWO, work
 from .test_driver import rig, run
@@ -102,6 +103,21 @@ def test_what_is_compared_with_others_has_only_the_jobs_that_they_run(tmp_path: 
     assert (seen["jobs"], seen["deadline_miss_rate"]) == (1, 0)
     assert (seen["makespan"], seen["utilisation"]) == (10, 0.5)
     assert summarise(told.done)["jobs"] == 2
+
+
+def test_what_is_asked_of_a_job_that_has_ended_is_not_said_to_be_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="edf") as live:
+            await live.submit(new_job(estimate=10.0), new_job(estimate=10.0))
+            await live.driver.change(1, JobChange(priority=3))
+            await live.advance(10)
+            await live.end(*live.running[0])
+            await live.end(*live.running[0])
+            await live.driver.change(1, JobChange(priority=4))
+            await live.driver.cancel([1])
+
+    run(scenario)
+    assert past(tmp_path, find).left_out == ("Once: changes of jobs, whose last terms count from the beginning.",)
 
 
 def test_of_what_the_command_tells_for_programs_the_record_is_as_recorded(

@@ -98,7 +98,7 @@ def past(folder: Path, policies: PolicySource) -> Past:
                 predicted += event.predicted is not None
                 state = told.core.dump() if state is None else state
             if state is not None:
-                seen[type(event)] += 1
+                seen[type(event)] += not _too_late(event, told.core)
                 rented |= told.core.state.market.nodes.keys()
                 if isinstance(event, NodeDown | NodeUp | NodeLeft | NodeJoined) and _node(event) not in rented:
                     changes.append(event)
@@ -136,6 +136,13 @@ def past(folder: Path, policies: PolicySource) -> Past:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+def _too_late(event: Event, core: Scheduler) -> bool:
+    """Whether the event asks something of a job that has ended, so that nothing comes of it."""
+    if isinstance(event, events.JobChanged | events.JobCancelled | events.TasksCancelled):
+        return event.job not in core.state.jobs
+    return False
 
 
 def _node(event: NodeDown | NodeUp | NodeLeft | NodeJoined) -> str:
