@@ -62,7 +62,7 @@ def _is_whole(number: Any) -> Any:
     return (np.floor(number) == number) & (np.abs(number) < 2**53)
 
 
-_INSTANT: Final = f"seconds, 0 or more, at most {math.floor(LARGEST)}"
+_INSTANT: Final = f"seconds, 0 to {math.floor(LARGEST)}"
 
 # Field, its position, a test of a value or a whole column, and what is allowed.
 _CHECKS: Final = (

@@ -192,11 +192,11 @@ BROKEN = {
     "too many fields": (line().strip() + " 5\n", "number of fields is 19; allowed: 18"),
     "a word": (line().replace("10", "ten"), "field 4 is 'ten'; allowed: a number"),
     "not finite": (line().replace("10", "nan"), "field 4 is 'nan'; allowed: a finite number"),
-    "negative submission": (line(submit=-5), "submit time is '-5'; allowed: seconds, 0 or more"),
-    "submission unknown": (line(submit=-1), "submit time is '-1'; allowed: seconds, 0 or more"),
+    "negative submission": (line(submit=-5), "submit time is '-5'; allowed: seconds, 0 to"),
+    "submission unknown": (line(submit=-1), "submit time is '-1'; allowed: seconds, 0 to"),
     "negative run time": (
         line(run=-3),
-        "run time is '-3'; allowed: seconds, 0 or more, at most 1152921504606, or -1 where unknown",
+        "run time is '-3'; allowed: seconds, 0 to 1152921504606, or -1 where unknown",
     ),
     "negative requested time": (line(time=-7), "requested time is '-7'"),
     "half a processor": (line().replace("7", "0.5"), "user is '0.5'; allowed: a whole number"),
@@ -216,7 +216,7 @@ def test_a_broken_line_is_left_out_counted_and_shown(log: Callable[..., Path], b
 
 def test_a_mark_at_the_beginning_is_not_part_of_the_first_line(log: Callable[..., Path]) -> None:
     mark = "\ufeff".encode().decode("latin-1")
-    headed = log(mark, "; MaxProcs: 8\n", line(1))
+    headed = log(mark, "; MaxProcs: 8\n", line(1, time=60))
     assert (processors_of(headed), read_swf(headed).notes) == (8, ())
     bare = log(mark, line(7), name="bare.swf")
     assert read_swf(bare).label.tolist() == [7]
@@ -226,9 +226,9 @@ def test_a_mark_at_the_beginning_is_not_part_of_the_first_line(log: Callable[...
 def test_if_nothing_is_left_the_first_broken_line_is_named_beside_the_reasons(log: Callable[..., Path]) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_swf(log(line(1, run=-1), line(2, submit=-5), line(3, submit=-5)))
-    assert refused.value.hint.startswith("All records are left out: no run time: 1, broken line: 2. ")
+    assert refused.value.hint.startswith("All records are left out: broken line: 2, no run time: 1. ")
     assert "The first broken line: " in refused.value.hint
-    assert "log.swf:2: submit time is '-5'; allowed: seconds, 0 or more, at most" in refused.value.hint
+    assert "log.swf:2: submit time is '-5'; allowed: seconds, 0 to" in refused.value.hint
 
 
 def test_line_numbers_hold_throughout_a_long_log(log: Callable[..., Path]) -> None:
@@ -262,7 +262,7 @@ def test_an_empty_log_is_refused(log: Callable[..., Path], content: str) -> None
 
 
 def test_a_log_of_which_nothing_is_left_says_why(log: Callable[..., Path]) -> None:
-    with pytest.raises(InvalidInput, match="1 no run time, 2 wider than the machine"):
+    with pytest.raises(InvalidInput, match="no run time: 1, wider than the machine: 2"):
         read_swf(log(line(1, run=-1), line(2, requested=9), line(3, requested=9)), machine=8)
 
 
