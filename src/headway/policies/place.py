@@ -190,6 +190,8 @@ class Dealing:
 
     def deal(self, job: JobView, most: int) -> None:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks."""
+        if job.kind is Kind.RIGID and job.width > sum(self.room) + count(self.ending):
+            return  # as most of thousands that wait: so this is looked at first
         if job.kind is BAG and not job.ready:  # thousands of bags may run their last tasks
             if job.id not in self.last:
                 return
@@ -205,8 +207,6 @@ class Dealing:
         spare = self.last.get(job.id, NO_SLOTS)
         if job.kind is Kind.RIGID:
             wanted, spare, offers = job.width, self.ending, self.room
-            if sum(offers) + count(spare) < wanted:
-                return
         else:
             offers = [] if spare else self.offers(job)
             if job.priority >= self.emergency and job.ready:
