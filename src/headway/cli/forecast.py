@@ -144,6 +144,7 @@ def _rows(name: str, kept: Kept, other: str) -> list[tuple[str, ...]]:
                 one.held,
             )
             for one in kept.ahead
+            if one.held.asked
         ),
         row(f"{name}: all, uncorrected", kept.uncorrected),
         row(f"{name}: all, {other}", kept.other),

@@ -29,6 +29,8 @@ _NAMED: Final = 5
 _COUNTED_MOST: Final = 24 * 3600 * 1e6
 """Jobs that come within a day at most are counted."""
 
+NODE_FORM: Final = "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]"
+
 ROWS: Final = 20
 """Jobs in the table; --json and --out have more."""
 
@@ -217,12 +219,14 @@ def _node_in(text: str, state: StateRecord) -> NodeSpec:
     from headway.model.node import NodeSpec, node_flaw
 
     name, *terms = text.split(",")
+    if "=" in name:  # a term that no comma parts from the name
+        raise InvalidInput("name of --add-node", name, f"one without =, as in {NODE_FORM}")
     told: dict[str, Any] = {}
     for term in terms:
         key, _, value = term.partition("=")
         kind = {"slots": int, "cores": int, "speed": float, "kind": str, "site": str}.get(key.strip())
         if kind is None:
-            raise InvalidInput("--add-node", text, "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]")
+            raise InvalidInput("--add-node", text, NODE_FORM)
         try:
             told[key.strip()] = kind(value)
         except ValueError:

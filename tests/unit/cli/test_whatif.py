@@ -36,6 +36,12 @@ def test_a_node_is_of_the_only_site_unless_another_is_named(sites: tuple[str, ..
     assert _node_in(text, with_sites(*sites)).site == site
 
 
+@pytest.mark.parametrize("text", ["b slots=2", "slots=2", "b slots=2,speed=2"])
+def test_a_term_that_no_comma_parts_from_the_name_is_no_name(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"name of --add-node is '.*slots=2'; allowed: one without =, as in NAME\["):
+        _node_in(text, with_sites())
+
+
 def test_of_several_sites_one_must_be_named_where_none_is_this_machine() -> None:
     with pytest.raises(InvalidInput, match="--add-node is 'b'; allowed: with site=, one of dask, slurm"):
         _node_in("b", with_sites("dask", "slurm"))

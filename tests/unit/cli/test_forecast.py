@@ -1,0 +1,22 @@
+"""How forecasts of a simulated log are told."""
+
+from __future__ import annotations
+
+from headway.cli.forecast import _rows
+from headway.foresight.trial import Held, Horizon, Kept
+
+
+def held(asked: int) -> Held:
+    return Held(asked, 0.5, 0.9, 60.0)
+
+
+def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
+    ahead = (Horizon(0.0, 900.0, held(3)), Horizon(900.0, 3600.0, held(0)), Horizon(3600.0, None, held(2)))
+    kept = Kept(held(5), ahead, held(5), held(0))
+    assert [(row[0], row[1]) for row in _rows("end", kept, "by the estimates alone")] == [
+        ("end: all", "5"),
+        ("end: 0 s to 15 min 00 s ahead", "3"),
+        ("end: 1 h 00 min ahead or more", "2"),
+        ("end: all, uncorrected", "5"),
+        ("end: all, by the estimates alone", "0"),
+    ]
