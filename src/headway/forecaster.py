@@ -1,7 +1,8 @@
 """Makes forecasts in a separate process (`python -m headway.forecaster DATA [--arrivals]`), beside a server.
 
-It follows the server's journal, reads questions from standard input, one after the other, and answers them. It ends
-with its input, or when no question has come for a while.
+It follows the server's journal, reads questions from standard input, one after the other, and answers them. Between
+them it may be told that somebody has begun to wait for the answer in hand. It ends with its input, or when no question
+has come for a while.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,8 +22,8 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.foresight.advice import Adviser
 from headway.foresight.follower import Follower
-from headway.foresight.pace import Pace
-from headway.live.forecasts import AdviceQuestion, Question, message_of, read_frame, write_frame
+from headway.foresight.pace import Pace, nobody_waits
+from headway.live.forecasts import HURRY, AdviceQuestion, Question, message_of, read_frame, write_frame
 from headway.model.forecast import CANNOT, Advice, Forecast
 from headway.policies.registry import find
 from headway.wire.reading import any_form
@@ -44,11 +46,11 @@ _encode = msgspec.msgpack.encode
 class Answers:
     """Answers questions about the server of a data directory."""
 
-    def __init__(self, folder: Path, *, arrivals: bool) -> None:
+    def __init__(self, folder: Path, *, arrivals: bool, hurried: Callable[[], bool] = nobody_waits) -> None:
         self._folder = folder
         self._arrivals = arrivals
         self._follower: Follower | None = None
-        self._pace = Pace()
+        self._pace = Pace(hurried=hurried)
 
     def to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
@@ -103,17 +105,25 @@ class Answers:
         return self._follower
 
 
+def hurried(asked: int) -> bool:
+    """Whether the word has come that somebody waits. While a question is in hand, nothing else comes."""
+    return bool(select.select([asked], [], [], 0)[0]) and read_frame(asked) == HURRY
+
+
 def main() -> None:
     """Answer until there is no more to answer."""
     os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and with it the input
-    asked, told, answers = 0, os.dup(1), Answers(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:])
+    asked, told = 0, os.dup(1)
+    answers = Answers(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:], hurried=partial(hurried, asked))
     os.dup2(2, 1)  # whatever a policy prints is no answer
     with suppress(BrokenPipeError):  # the server that asked was killed
         while select.select([asked], [], [], IDLE_SECONDS)[0]:
             body = read_frame(asked)
             if body is None:
                 break
+            if body == HURRY:  # the answer was on its way already
+                continue
             for answer in answers.to(body):
                 write_frame(told, answer)
 

@@ -234,6 +234,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             restate=(sys.executable, "-m", "headway.restate"),
             forecast=forecaster,
             advise=forecaster.advise,
+            hurry_forecast=forecaster.hurry,
             door=NO_SERVICES if sites.own is None else _door(sites.own, token),
             sites=sites,
             account_of=accounts.of if owned else lambda _: "",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from headway.foresight.pace import LONGEST_WAIT, Pace
 from headway.live import advising, forecasts, reports
 from headway.live.driver import Driver
 from headway.live.forecasts import (
+    HURRY,
     JOBS_MAX,
     AdviceQuestion,
     Advise,
@@ -47,11 +48,23 @@ from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
-from ..waiting import LIMIT, becomes
+from ..waiting import LIMIT, becomes, until
 
 QUESTION = Question(0, 0)
 COMMAND = (sys.executable, "-m", "headway.forecaster")
 HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
+HURRIED = """
+import msgspec
+from headway.live.forecasts import HURRY, Question, message_of, read_frame, write_frame
+from headway.model.forecast import Forecast
+question = msgspec.msgpack.decode(read_frame(0), type=Question)
+assert read_frame(0) == HURRY
+for _ in range(2):
+    write_frame(1, message_of(Forecast(question.at, question.at, 0, ())))
+assert read_frame(0) is None
+"""
+"""Answers one question, as soon as somebody waits for it."""
+
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
 
 
@@ -98,6 +111,7 @@ async def driver(
     policy: str = "deadline",
     advise: Advise | None = None,
     clock: ManualClock | None = None,
+    hurry: Callable[[], None] | None = None,
 ) -> AsyncIterator[Driver]:
     """A driver with two slots, at second 5, whose engine runs nothing."""
     with closing(Journal(folder)) as journal:
@@ -109,6 +123,7 @@ async def driver(
             DriverSettings(policy=policy),
             forecast=ask,
             advise=advise,
+            hurry_forecast=hurry,
         )
         await started.start((node("a", slots=2),))
         try:
@@ -458,6 +473,36 @@ class TestProcess:
             process.stdin.close()
             assert process.wait(LIMIT) == 0
 
+    @pytest.mark.parametrize("by", ["hurry", "advise"])
+    def test_it_is_told_once_that_somebody_waits_for_the_answer_in_hand(
+        self, by: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        process = ForecastProcess((sys.executable, "-c", HURRIED))
+        told: list[Told] = []
+        asking = threading.Thread(target=lambda: told.append(process(QUESTION, ignored)))
+        asking.start()
+        until(lambda: process._process is not None)
+        if by == "hurry":
+            process.hurry()
+        else:
+            with suppress(NoForecast):  # it answers no second question
+                process.advise(AdviceQuestion(0, 0, 0.9, number=1))
+        asking.join(LIMIT)
+        process.stop()
+        assert [one.forecast.made for one in told] == [QUESTION.at]
+
+    def test_a_word_that_comes_too_late_is_no_question(self, journal: Path) -> None:
+        with subprocess.Popen((*COMMAND, str(journal)), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for body in (HURRY, msgspec.msgpack.encode(QUESTION)):
+                write_frame(process.stdin.fileno(), body)
+            assert read_frame(process.stdout.fileno())
+            assert read_frame(process.stdout.fileno())
+            process.stdin.close()
+            assert process.wait(LIMIT) == 0
+
     def test_one_that_hangs_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(forecasts, "LIMIT", 0.1)
         process = ForecastProcess(HANGS)
@@ -618,6 +663,40 @@ def test_somebody_waits_for_a_forecast_only_if_the_last_one_does_not_do(tmp_path
             await happens(16)
             await reports.explanation(live, 1)
             assert ask.awaited == [True], "the last one is too old"
+
+    run(scenario)
+
+
+def test_who_begins_to_wait_for_a_forecast_in_hand_hurries_it_once_and_gets_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask, clock, hurried = Counted(tmp_path), ManualClock(5), list[int]()
+        async with driver(tmp_path, ask, clock=clock, hurry=lambda: hurried.append(ask.made)) as live:
+
+            async def asks(patience: float | None = None) -> asyncio.Task[wire.Explanation]:
+                asked = asyncio.create_task(reports.explanation(live, 1, patience))
+                await settled()
+                return asked
+
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            await reports.explanation(live, 1)
+            clock.advance(1)
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.gate.clear()
+            nobody = [await asks(), await asks()]
+            assert hurried == [], "a young one is told to them"
+            waits = [await asks(LIMIT), await asks(LIMIT)]
+            assert hurried == [1]
+            ask.gate.set()
+            for one in (*nobody, *waits):
+                assert (await one).behind == 0
+            assert (ask.made, ask.awaited[-1], hurried) == (2, False, [1])
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.gate.clear()
+            waits = [await asks(LIMIT), await asks(LIMIT)]
+            ask.gate.set()
+            for one in waits:
+                await one
+            assert (ask.made, ask.awaited[-1], hurried) == (3, True, [1]), "it was asked for by one who waits"
 
     run(scenario)
 

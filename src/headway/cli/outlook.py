@@ -22,7 +22,8 @@ SURE: Final = 0.9
 """With which probability, unless another is asked for; below it, what would help is said."""
 
 FORECAST_SECONDS: Final = 10.0
-"""How long a command waits for the forecast of a job. Mostly it is there in a tenth; but see `foresight.pace`."""
+"""How long a command waits for the forecast of a job, as `live.forecasts.PATIENCE`. Mostly it is there in a tenth;
+where the machine is busy, two forecasts may have to be made, each after up to `foresight.pace.AWAITED_WAIT`."""
 
 
 class Wish(NamedTuple):

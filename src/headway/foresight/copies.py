@@ -17,6 +17,9 @@ NICEST: Final = 19
 
 TRIES: Final = 20
 
+LOOK: Final = 0.25
+"""Every so many seconds it is asked how much time is left."""
+
 PAUSE: Final = 0.1
 """So long the system refuses to lower the weight of another session."""
 
@@ -42,13 +45,14 @@ def in_copies(works: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def begun_in_copies(
-    works: Sequence[Callable[[], T]], *, gives_way: bool = False, seconds: float | None = None
+    works: Sequence[Callable[[], T]], *, gives_way: bool = False, left: Callable[[], float] | None = None
 ) -> dict[int, T]:
     """The same, for a limited time.
 
     Args:
         gives_way: the copies run only while nothing else wants a processor.
-        seconds: copies that are not ready after this time are killed; None: it takes as long as it takes.
+        left: tells how many seconds are left, which may be fewer than it told before; copies that are not ready by then
+            are killed. None: it takes as long as it takes.
 
     Returns:
         What the works gave that were ready in time, by their positions.
@@ -57,7 +61,6 @@ def begun_in_copies(
         HeadwayError: a copy was killed, or its work raised.
     """
     fork = get_context("fork")
-    until = None if seconds is None else time.monotonic() + seconds
     copies = {}
     found: dict[int, T] = {}
     try:
@@ -67,13 +70,14 @@ def begun_in_copies(
             process.start()
             theirs.close()
             copies[ours] = place, process
-        left = set(copies)
-        while left:
-            ready = wait(left, None if until is None else max(0.0, until - time.monotonic()))
-            if not ready:
+        missing = set(copies)
+        while missing:
+            seconds = None if left is None else left()
+            ready = wait(missing, None if seconds is None else max(0.0, min(LOOK, seconds)))
+            if not ready and seconds is not None and seconds <= 0:
                 break
             for pipe in cast("list[Connection]", ready):
-                left.discard(pipe)
+                missing.discard(pipe)
                 place, process = copies[pipe]
                 try:
                     gave = pipe.recv()

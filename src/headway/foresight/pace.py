@@ -2,8 +2,8 @@
 
 A question is answered with the priority of the forecasting process, and the time of processor that this takes must be
 earned, `SHARE` for each second that passes, before the next one is. That takes `LONGEST_WAIT` at most, or
-`AWAITED_WAIT` where somebody waits for the answer. Until then a question is answered at once if a processor is idle, by
-copies that run only while nothing else wants one (`copies`).
+`AWAITED_WAIT` where somebody waits for the answer, even if he begins only while the question waits. Until then a
+question is answered at once if a processor is idle, by copies that run only while nothing else wants one (`copies`).
 
 Copies that fill the short gaps of a busy machine cost it a fifth of its rate, although they give way. So it is tried
 first whether a processor is idle for longer.
@@ -29,7 +29,11 @@ LONGEST_WAIT: Final = 6.0
 answer is followed by the next within twice this time, and twice the time that it takes to make one."""
 
 AWAITED_WAIT: Final = 3.0
-"""The same where somebody waits for the answer, because there is none that is young enough."""
+"""The same where somebody waits for the answer, because there is none that is young enough. What is not earned by then
+is still to be earned by the next one."""
+
+LOOK: Final = 0.25
+"""Every so many seconds it is looked whether somebody waits now."""
 
 TRIAL: Final = 0.05
 """Seconds for which a copy tries to compute all the time, to find out whether a processor is idle."""
@@ -47,7 +51,7 @@ class Begun(Protocol):
     """Does works in copies of this process, see `begun_in_copies`."""
 
     def __call__(
-        self, works: Sequence[Callable[[], T]], *, gives_way: bool = False, seconds: float | None = None
+        self, works: Sequence[Callable[[], T]], *, gives_way: bool = False, left: Callable[[], float] | None = None
     ) -> dict[int, T]:
         """What the works gave that were ready in time."""
         ...
@@ -61,7 +65,13 @@ def spent() -> float:
 
 def is_idle() -> bool:
     """Whether a processor is idle now, for longer than a moment."""
-    return begun_in_copies((_got_most,), gives_way=True, seconds=PATIENCE).get(0, False)
+    until = time.monotonic() + PATIENCE
+    return begun_in_copies((_got_most,), gives_way=True, left=lambda: until - time.monotonic()).get(0, False)
+
+
+def nobody_waits() -> bool:
+    """Nobody begins to wait."""
+    return False
 
 
 def _got_most() -> bool:
@@ -81,6 +91,7 @@ class Pace:
         copies: do the work.
         idle: tells whether a processor is idle.
         sleep: lets seconds pass.
+        hurried: tells whether somebody has begun to wait for the answer to the question in hand.
     """
 
     def __init__(
@@ -90,19 +101,21 @@ class Pace:
         copies: Begun = begun_in_copies,
         idle: Callable[[], bool] = is_idle,
         sleep: Callable[[float], None] = time.sleep,
+        hurried: Callable[[], bool] = nobody_waits,
     ) -> None:
         self._clock = clock
         self._spent = spent
         self._copies = copies
         self._idle = idle
         self._sleep = sleep
-        self._earned = self._ended = clock()
+        self._hurried = hurried
+        self._earned = self._due = self._ended = clock()
         self._free = 0.0
 
     @property
     def is_paid(self) -> bool:
         """Whether what is done now takes its share."""
-        return self._clock() >= self._earned
+        return self._clock() >= self._due
 
     @contextmanager
     def question(self, *, awaited: bool = False) -> Iterator[None]:
@@ -112,30 +125,40 @@ class Pace:
             awaited: somebody waits for the answer.
         """
         before, self._free = self._spent(), 0.0
+        self._due = self._earned
         if awaited:
-            self._earned = min(self._earned, self._ended + AWAITED_WAIT)
+            self._hurry()
         try:
             yield
         finally:
             took, now = self._spent() - before - self._free, self._clock()
-            self._earned = min(max(self._earned, now) + took / SHARE, now + LONGEST_WAIT)
+            self._earned = self._due = min(max(self._earned, now) + took / SHARE, now + LONGEST_WAIT)
             self._ended = now
+
+    def _hurry(self) -> None:
+        """Somebody waits for the answer to the question in hand."""
+        self._due = min(self._due, self._ended + AWAITED_WAIT)
+
+    def _left(self) -> float:
+        """Seconds until the question in hand is answered with the usual priority; that may be sooner than it was."""
+        if self._hurried():
+            self._hurry()
+        return self._due - self._clock()
 
     def all(self, works: Sequence[Callable[[], T]]) -> list[T]:
         """What the works give, in order, each done by a copy of this process; see `Copies`."""
         found: dict[int, T] = {}
-        wait = self._earned - self._clock()
-        if wait > 0:
+        if self._left() > 0:
             before = self._spent()
             if self._idle():
-                found = self._copies(works, gives_way=True, seconds=wait)
-            else:
-                self._sleep(wait)
+                found = self._copies(works, gives_way=True, left=self._left)
+            while len(found) < len(works) and (left := self._left()) > 0:
+                self._sleep(min(left, LOOK))
             self._free += self._spent() - before
-        left = [place for place in range(len(works)) if place not in found]
-        if left:
-            done = self._copies([works[place] for place in left])
-            found |= {place: done[number] for number, place in enumerate(left)}
+        missing = [place for place in range(len(works)) if place not in found]
+        if missing:
+            done = self._copies([works[place] for place in missing])
+            found |= {place: done[number] for number, place in enumerate(missing)}
         return [found[place] for place in range(len(works))]
 
     def one(self, work: Callable[[], T]) -> T:

@@ -135,6 +135,7 @@ class Driver:
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
         forecast, advise: make forecasts and give advice, see `forecasts`; None: there are none.
+        hurry_forecast: is called if somebody has begun to wait for a forecast; None: that changes nothing.
         door: where instances of services find this server; or why it has no services.
         sites: what the engine is made of.
         account_of: as which account the tasks of a user run; empty: as that of the engine.
@@ -165,6 +166,7 @@ class Driver:
         restate: Sequence[str] | None = None,
         forecast: Ask | None = None,
         advise: Advise | None = None,
+        hurry_forecast: Callable[[], None] | None = None,
         door: Door | str = NO_DOOR,
         sites: Sites = HERE,
         providers: Callable[[str], Mapping[str, Provider]] = no_providers,
@@ -206,7 +208,7 @@ class Driver:
             journal.disk.free_on,
         )
         self.retention = Retention(self, journal, engine, clock, settings.keep, self.room)
-        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast, advise)
+        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast, advise, hurry_forecast)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease

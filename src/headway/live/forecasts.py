@@ -38,7 +38,7 @@ JOBS_MAX: Final = 3000
 
 PATIENCE: Final = 10.0
 """Seconds that a request for an exact forecast waits while it is made: where the machine is busy and others ask, until
-their question is answered, and then its own; see `foresight.pace`."""
+their question is answered, which it hurries, and then its own; see `foresight.pace`."""
 
 PATIENCE_ADVICE: Final = 45.0
 """The same for advice, which is many simulations, and is given to one caller at a time."""
@@ -80,11 +80,16 @@ STOPPED: Final = (
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
 
-LOOK: Final = 1.0
-"""Every so many seconds it is looked whether the process that is to answer was stopped by a signal."""
+LOOK: Final = 0.25
+"""Every so many seconds it is looked whether the process that is to answer was stopped by a signal, and whether it is
+to hurry."""
 
-STOPPED_LOOKS: Final = 5
+STOPPED_LOOKS: Final = 20
 """One that is found so this many times in a row makes no forecasts, and is ended."""
+
+
+HURRY: Final = b""
+"""Instead of a question, while one is in hand: somebody has begun to wait for its answer."""
 
 
 class Question(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
@@ -221,6 +226,7 @@ class Forecasts:
         now: what time it is.
         ask: makes forecasts; None: there are none.
         advise: gives advice; None: there is none.
+        hurry: is called if somebody waits for a forecast that was begun when nobody did; None: that changes nothing.
     """
 
     def __init__(
@@ -230,12 +236,15 @@ class Forecasts:
         now: Callable[[], Instant],
         ask: Ask | None,
         advise: Advise | None = None,
+        hurry: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._recorded = recorded
         self._now = now
         self._ask = ask
         self._advise = advise
+        self._hurry = hurry
+        self._is_awaited = False
         self._last = Outlook()
         self._event = self._whole = -1
         self._of: Scheduler | None = None
@@ -306,8 +315,13 @@ class Forecasts:
             if self._making is None:
                 self._began = time.monotonic()
                 self._soon = asyncio.get_running_loop().create_future()
+                self._is_awaited = is_awaited
                 self._making = asyncio.create_task(self._make(self._soon, awaited=is_awaited))
                 self._making.add_done_callback(self._done)
+            elif exact and is_awaited and not self._is_awaited:  # others do not wait longer than it may take to hurry
+                self._is_awaited = True
+                if self._hurry is not None:
+                    self._hurry()
             assert self._soon is not None
             wanted = self._making if whole or self._soon.done() else self._soon
             # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
@@ -436,7 +450,7 @@ class ForecastProcess:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_over = False
+        self._is_over = self._is_hurried = False
         self._lock = threading.Lock()
 
     def __call__(self, question: Question, tell: Tell) -> Told:
@@ -446,14 +460,22 @@ class ForecastProcess:
             NoForecast: the process cannot be started, or does not answer.
         """
         with self._lock:
+            if question.awaited:
+                self._is_hurried = False
             answers = self._answers(msgspec.msgpack.encode(question), 2)
             tell(_told(next(answers)))
             return _told(next(answers))
 
     def advise(self, question: AdviceQuestion) -> Advice:
         """What is advised. Raises as a call."""
+        self.hurry()
         with self._lock:
+            self._is_hurried = False
             return _advice.decode(next(self._answers(msgspec.msgpack.encode(question), 1)))
+
+    def hurry(self) -> None:
+        """Somebody waits until the question in hand is answered. May be called in any thread; it does not block."""
+        self._is_hurried = True
 
     def _answers(self, body: bytes, count: int) -> Iterator[bytes]:
         """So many answers to a question."""
@@ -510,6 +532,8 @@ class ForecastProcess:
             stopped = 0
             while not ready.poll(1000 * max(0.0, min(LOOK, until - time.monotonic()))):
                 stopped = stopped + 1 if _is_stopped(process) else 0
+                if self._is_hurried and event == select.POLLIN:
+                    self._is_hurried = not _told_to_hurry(process)
                 if stopped >= STOPPED_LOOKS:
                     self._end(process)
                     raise NoForecast(STOPPED)
@@ -531,6 +555,17 @@ class ForecastProcess:
             assert pipe is not None
             pipe.close()
         return process.wait()
+
+
+def _told_to_hurry(process: subprocess.Popen[bytes]) -> bool:
+    """Tell the process, unless it has not read what it was asked; returns whether it was told."""
+    assert process.stdin is not None
+    writable = select.poll()
+    writable.register(process.stdin.fileno(), select.POLLOUT)
+    if not writable.poll(0):
+        return False
+    write_frame(process.stdin.fileno(), HURRY)
+    return True
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import pytest
 
 from headway.errors import HeadwayError
 from headway.foresight.copies import begun_in_copies, in_copies
+
+
+def left_of(seconds: float) -> Callable[[], float]:
+    """Tells how much is left of so many seconds from now on."""
+    until = time.monotonic() + seconds
+    return lambda: until - time.monotonic()
 
 
 def test_each_work_has_a_copy_of_its_own_and_all_come_back_in_order() -> None:
@@ -30,9 +37,14 @@ def test_what_gives_way_has_the_lowest_priority_and_this_process_keeps_its_own()
 
 def test_what_is_not_ready_in_time_is_left_out_and_ended() -> None:
     began = time.monotonic()
-    assert begun_in_copies([lambda: time.sleep(1000)], seconds=0.05) == {}
+    assert begun_in_copies([lambda: time.sleep(1000)], left=left_of(0.05)) == {}
     assert time.monotonic() - began < 100
-    assert begun_in_copies([lambda: 7], seconds=1000) == {0: 7}
+    assert begun_in_copies([lambda: 7], left=left_of(1000)) == {0: 7}
+
+
+def test_the_time_that_is_left_may_become_less() -> None:
+    left = iter((1000.0, 1000.0))
+    assert begun_in_copies([lambda: time.sleep(1000)], left=lambda: next(left, 0.0)) == {}
 
 
 def test_a_work_that_raises_is_said() -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, SHARE, Pace
+from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, LOOK, SHARE, Pace
 
 T = TypeVar("T")
 
@@ -19,6 +19,7 @@ class Machine:
         now: seconds.
         is_idle: whether a gap is taken for an idle processor.
         taken: seconds of processor that copies took from others; `all_taken` also in gaps.
+        hurries: when somebody begins to wait for the answer in hand, once each.
         took: for each work that gives way, the seconds of processor it needs.
     """
 
@@ -27,18 +28,20 @@ class Machine:
         self.gaps = gaps
         self.needs = needs
         self.is_idle = gaps == 1.0
+        self.hurries: list[float] = []
 
     def copies(
-        self, works: Sequence[Callable[[], T]], *, gives_way: bool = False, seconds: float | None = None
+        self, works: Sequence[Callable[[], T]], *, gives_way: bool = False, left: Callable[[], float] | None = None
     ) -> dict[int, T]:
         need = self.needs * len(works)
         if not gives_way:
-            assert seconds is None
+            assert left is None
             self.now += need
             self.taken += need
             self.all_taken += need
             return {place: work() for place, work in enumerate(works)}
-        assert seconds is not None
+        assert left is not None
+        seconds = left()
         done = int(seconds * self.gaps / self.needs + 1e-9)
         passed = min(seconds, need / self.gaps if self.gaps else seconds)
         self.now += passed
@@ -46,7 +49,15 @@ class Machine:
         return {place: work() for place, work in enumerate(works) if place < done}
 
     def pace(self) -> Pace:
-        return Pace(lambda: self.now, lambda: self.all_taken, self.copies, lambda: self.is_idle, self.sleep)
+        return Pace(
+            lambda: self.now, lambda: self.all_taken, self.copies, lambda: self.is_idle, self.sleep, self.hurried
+        )
+
+    def hurried(self) -> bool:
+        if self.hurries and self.hurries[0] <= self.now:
+            del self.hurries[0]
+            return True
+        return False
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -90,6 +101,35 @@ def test_who_waits_for_an_answer_has_it_sooner() -> None:
         pace.all([lambda: 1])
     assert machine.now - began == pytest.approx(AWAITED_WAIT + 2.0, abs=0.01)
     assert max(asked(machine, pace, 1000.0, awaited=True)) <= 2 * (AWAITED_WAIT + 4.0) + 0.01
+
+
+@pytest.mark.parametrize(("after", "waits"), [(1.0, AWAITED_WAIT), (4.0, 4.0)])
+def test_who_begins_to_wait_for_the_answer_in_hand_has_it_as_soon_as_if_it_had_been_asked_for(
+    after: float, waits: float
+) -> None:
+    machine = Machine(gaps=0.0, needs=2.0)
+    pace = machine.pace()
+    asked(machine, pace, 100.0)
+    began = machine.now
+    machine.hurries = [began + after]
+    with pace.question():
+        pace.all([lambda: 1])
+    assert machine.hurries == []
+    assert waits + 2.0 - 0.01 <= machine.now - began <= waits + 2.0 + LOOK
+    began = machine.now
+    with pace.question():
+        pace.all([lambda: 1])
+    assert machine.now - began == pytest.approx(LONGEST_WAIT + 2.0), "nobody waits for the next one"
+
+
+def test_in_the_long_run_those_who_wait_take_no_more_either() -> None:
+    """What a hurried answer took is earned by the one after it."""
+    machine = Machine(gaps=0.0, needs=0.12)
+    pace = machine.pace()
+    while machine.now < 1000.0:
+        asked(machine, pace, 0.0005, works=1, awaited=True)
+        asked(machine, pace, 0.0005, works=1)
+    assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
 
 
 def test_where_a_processor_is_idle_nothing_is_taken_from_others_but_the_first_answer() -> None:
