@@ -8,14 +8,24 @@ when it has ended: so there are no pipes to serve. Its end is seen through a des
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import NamedTuple
+from contextlib import ExitStack, suppress
+from typing import Final, NamedTuple
 
 from headway.engines.local.shared.processes import NOT_IGNORED
+
+log = logging.getLogger(__name__)
+
+KILLED_SECONDS: Final = 5.0
+"""So long the end of a command that was killed is waited for."""
+
+
+class NotKilled(TimeoutError):
+    """A command has not ended in time, and not when it was killed: it may wait for a file system that hangs."""
 
 
 class Called(NamedTuple):
@@ -29,13 +39,16 @@ class Called(NamedTuple):
 async def called(program: str, words: Sequence[str], environment: Mapping[str, str], limit: float) -> Called:
     """Run a command in a session of its own, without input, to its end. If this is cancelled, the command is killed.
 
+    One that has not ended `KILLED_SECONDS` after it was killed is left alone, and reaped when it ends.
+
     Args:
         program: path of it.
         limit: seconds after which it is killed.
 
     Raises:
         OSError: it cannot be started.
-        TimeoutError: it has not ended in time.
+        NotKilled: it has not ended in time, and not when it was killed.
+        TimeoutError: it has not ended in time, and was killed.
     """
     loop = asyncio.get_running_loop()
     with ExitStack() as held:
@@ -70,13 +83,29 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
             over.set()
 
         loop.add_reader(process, reap)
+
+        async def kill() -> None:
+            """Kill it, unless it has ended, and wait for its end."""
+            if over.is_set():
+                return
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KILLED_SECONDS):
+                    await over.wait()
+            if not over.is_set():
+                log.warning("%s, process %d, was killed and has not ended after %g s", program, pid, KILLED_SECONDS)
+
         try:
             async with asyncio.timeout(limit):
                 await over.wait()
-        finally:
+        except TimeoutError:
+            await kill()
             if not over.is_set():
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-                await over.wait()
+                raise NotKilled(f"process {pid} was killed and has not ended") from None
+            raise
+        except asyncio.CancelledError:
+            await kill()
+            raise
         return Called(os.waitstatus_to_exitcode(status), _text(printed), _text(complained))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.slurm import parsing
-from headway.engines.slurm.calling import called
+from headway.engines.slurm.calling import NotKilled, called
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput, did_you_mean
 
@@ -142,6 +142,8 @@ class Commands:
         limit = self._settings.command_limit
         try:
             done = await called(self._found[name], arguments, {**self._environment, **environment}, limit)
+        except NotKilled as error:
+            raise NotNow(f"{name} gave no answer within {limit:g} s: {error}") from None
         except TimeoutError:
             raise NotNow(f"{name} gave no answer within {limit:g} s") from None
         except OSError as error:

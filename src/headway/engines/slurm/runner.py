@@ -23,6 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from headway.engines.base import AttemptKey
 from headway.engines.local.agent.agent import Agent
 from headway.engines.local.shared.frames import (
@@ -41,6 +43,7 @@ from headway.engines.local.shared.frames import (
     ToDriver,
     decode_ending,
     encode,
+    to_agent_decoder,
     to_driver_decoder,
 )
 from headway.engines.slurm.written import DoorPlate, Order, Torn, append, read, records
@@ -51,6 +54,14 @@ LOOK_SECONDS: Final = 5.0
 
 _MEET_SECONDS: Final = (0.01, 0.5)
 """The first and the longest pause between two looks at whether the other parts of a gang are ready."""
+
+
+def make_decoders() -> None:
+    """Let msgspec compile the types of all that is read here, if it has not yet (`frames`)."""
+    to_agent_decoder()
+    to_driver_decoder()
+    for kind in (Order, DoorPlate):
+        msgspec.msgpack.Decoder(kind)
 
 
 def main(arguments: list[str]) -> int:

@@ -29,6 +29,16 @@ _STOOD_IN_FOR: Final = (
 )
 """What msgspec imports for values, types, patterns and formats that a runner of commands does not have."""
 
+_AGAIN: Final = """import sys
+place = sys.argv.pop(1)
+sys.path.insert(0, place)
+import headway
+del sys.path[0]
+sys.path.append(place)
+from headway.engines.slurm import start
+start.end()"""
+"""A program that starts a runner of functions with this Headway, though another one may be installed too."""
+
 
 class _Text(str):
     """An annotation that is text."""
@@ -89,6 +99,8 @@ def _instead(modules: dict[str, Any]) -> Iterator[None]:
 def import_runner(*, functions: bool) -> Callable[[list[str]], int]:
     """Import the runner with as little else as it needs; returns its `main`.
 
+    What it reads is compiled here too: msgspec looks at the fields of a type only when it first makes a decoder.
+
     Of `typing_extensions` msgspec would only take what this Python has by itself.
 
     Args:
@@ -104,7 +116,17 @@ def import_runner(*, functions: bool) -> Callable[[list[str]], int]:
         import msgspec  # noqa: F401
     with _instead({} if functions else {"typing": _Typing("typing")}):
         from headway.engines.slurm import runner
+
+        runner.make_decoders()
     return runner.main
+
+
+def _place() -> str:
+    """The folder that this Headway is in."""
+    place = os.path.abspath(__file__)
+    for _ in ("start", "slurm", "engines", "headway"):
+        place = os.path.dirname(place)
+    return place
 
 
 def _complain() -> None:
@@ -127,7 +149,7 @@ def main(arguments: list[str]) -> int:
             _complain()
             if functions:
                 os._exit(1)
-            os.execv(sys.executable, (sys.executable, "-P", "-m", "headway.engines.slurm.start", arguments[0]))
+            os.execv(sys.executable, (sys.executable, "-P", "-c", _AGAIN, _place(), *arguments[:1]))
         gc.freeze()
         gc.enable()
         try:

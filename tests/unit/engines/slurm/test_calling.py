@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.slurm.calling import Called, called
+from headway.engines.slurm import calling
+from headway.engines.slurm.calling import Called, NotKilled, called
 
 from ....waiting import becomes
 
@@ -85,6 +86,30 @@ async def test_a_command_that_is_not_waited_for_is_killed(tmp_path: Path) -> Non
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_command_that_cannot_be_killed_is_left_alone_and_reaped_when_it_ends(
+    cancelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that waits for a file system that hangs dies only when that answers."""
+    before, killed = os.listdir("/proc/self/fd"), list[int]()
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda process, number: killed.append(number))
+    monkeypatch.setattr(calling, "KILLED_SECONDS", 0.05)
+    if cancelled:
+        running, pid = await hanging(tmp_path)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        with pytest.raises(NotKilled, match=r"process \d+ was killed and has not ended") as left:
+            await shell("exec sleep 600", 0.05)
+        pid = int(str(left.value).split()[1])
+    assert killed == [signal.SIGKILL]
+    assert f"/bin/sh, process {pid}, was killed and has not ended after 0.05 s" in caplog.text
+    os.kill(pid, signal.SIGKILL)
+    await becomes(lambda: not Path(f"/proc/{pid}").exists())
+    assert os.listdir("/proc/self/fd") == before
 
 
 async def test_one_that_is_no_longer_waited_for_when_it_dies_is_reaped_all_the_same(

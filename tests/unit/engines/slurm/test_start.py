@@ -77,6 +77,30 @@ def test_a_runner_of_commands_for_which_the_stand_ins_are_too_little_starts_as_o
     assert "gone/part is not there" in done.stderr.splitlines()[-1]
 
 
+def test_a_type_that_cannot_be_read_without_what_is_stood_in_for_makes_it_start_again_too(tmp_path: Path) -> None:
+    """msgspec looks at the fields of a type only when it first makes a decoder."""
+    code = (
+        "from headway.engines.slurm import start, written; written.DoorPlate.__annotations__['port'] = 'Missing'"
+        "; start.end()"
+    )
+    done = bare(code, str(tmp_path / "gone"), "commands")
+    assert "name 'Missing' is not defined" in done.stderr
+    assert "gone/part is not there" in done.stderr.splitlines()[-1]
+
+
+def test_it_starts_again_from_the_same_folder_though_another_headway_is_found_first(tmp_path: Path) -> None:
+    other = tmp_path / "other" / "headway"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise ImportError('another Headway')")
+    code = (
+        "import os; from headway.engines.slurm import start; del start._Typing.Protocol"
+        f"; os.environ['PYTHONPATH'] = {str(other.parent)!r}; start.end()"
+    )
+    done = bare(code, str(tmp_path / "gone"), "commands")
+    assert "another Headway" not in done.stderr
+    assert "gone/part is not there" in done.stderr.splitlines()[-1]
+
+
 def test_what_a_node_of_this_machine_imports_for_all_its_slots_is_there_before_they_are_forked() -> None:
     warm = modules_after("from headway.engines.local.agent import warm; warm.up()")
     assert {"cloudpickle", "headway.engines.local.slot.calls", "pickle", "shutil", "traceback"} <= warm
