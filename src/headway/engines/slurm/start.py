@@ -114,7 +114,7 @@ def import_runner(*, functions: bool) -> Callable[[list[str]], int]:
         absent |= {name: _StandIn(name) for name in _STOOD_IN_FOR} | {"datetime": _datetime}
     with _instead(absent):
         import msgspec  # noqa: F401
-    with _instead({} if functions else {"typing": _Typing("typing")}):
+    with _instead({} if functions else {"typing": _Typing("typing"), "_pickle": _StandIn("_pickle")}):
         from headway.engines.slurm import runner
 
         runner.make_decoders()

@@ -17,7 +17,18 @@ RARE = (
     *("shutil", "socket", "subprocess", "tarfile", "threading", "traceback"),
 )
 
-FOR_FUNCTIONS = ("decimal", "headway.files", "pickle", "platform", "re", "textwrap", "typing", "uuid")
+FOR_FUNCTIONS = (
+    "_pickle",
+    "copyreg",
+    "decimal",
+    "headway.files",
+    "pickle",
+    "platform",
+    "re",
+    "textwrap",
+    "typing",
+    "uuid",
+)
 
 
 def bare(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
