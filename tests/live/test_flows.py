@@ -262,6 +262,7 @@ tasks:
     command: [sh, -c, "printf 'b\\na\\n' > raw.txt"]
     outputs: [raw.txt]
   wait:
+    estimate: 10m
     command: [sh, -c, "while [ ! -e $MARK ]; do sleep 0.02; done; exit $CODE"]
     after: make
   end:
