@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.node import SPEED_RANGE, WATTS_MAX, can_be_shown
-from headway.times import span_of
+from headway.times import seconds_of, span_of
 
 MOST: Final = 1_000_000
 """Of anything that is counted: more is a slip of the finger."""
@@ -17,6 +17,7 @@ COUNT: Final = f"a whole number from 1 to {MOST}"
 WATTS: Final = f"watts, a number from 0 to {WATTS_MAX:g}"
 SPEED: Final = "a number from {:g} to {:g}".format(*SPEED_RANGE)
 SPAN: Final = 'seconds, 0 to 1e9, or a duration in quotes such as "10m"'
+SPAN_ABOVE_0: Final = 'seconds, more than 0, or a duration in quotes such as "10m"'
 
 Fields = Mapping[str, tuple[Callable[[object], bool], str]]
 """For each field of a table whether a value is allowed, and which are."""
@@ -27,41 +28,42 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip(". ")) and can_be_shown(value)
 
 
+def is_number(value: object, least: float, most: float) -> bool:
+    """Whether it is a number within these bounds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_whole(value: object, least: int, most: int) -> bool:
+    """Whether it is a whole number within these bounds."""
+    return isinstance(value, int) and is_number(value, least, most)
+
+
 def is_count(value: object) -> bool:
     """Whether it is a number of things, at least one."""
-    return type(value) is int and 1 <= value <= MOST
-
-
-def is_amount(value: object) -> bool:
-    """Whether it is a number above 0."""
-    return type(value) in (int, float) and 0 < value <= 1e9  # type: ignore[operator]  # of a type that has an order
-
-
-def is_lease(value: object) -> bool:
-    """Whether it is a time above 0."""
-    try:
-        return is_amount(span_of(value, "lease") if isinstance(value, str) else value)
-    except InvalidInput:
-        return False
+    return is_whole(value, 1, MOST)
 
 
 def is_span(value: object) -> bool:
-    """Whether it is a time."""
+    """Whether it is a time, which may be 0."""
     try:
-        seconds = span_of(value, "latency") if isinstance(value, str) else value
+        return is_number(span_of(value, "time") if isinstance(value, str) else value, 0, 1e9)
     except InvalidInput:
         return False
-    return type(seconds) in (int, float) and 0 <= seconds <= 1e9  # type: ignore[operator]  # as above
+
+
+def is_span_above_0(value: object) -> bool:
+    """Whether it is a time, which may not be 0."""
+    return is_span(value) and seconds_of(value, "time") > 0  # type: ignore[arg-type]  # it is one
 
 
 def is_speed(value: object) -> bool:
     """Whether it is a speed relative to a reference node."""
-    return type(value) in (int, float) and SPEED_RANGE[0] <= value <= SPEED_RANGE[1]  # type: ignore[operator]  # as above
+    return is_number(value, *SPEED_RANGE)
 
 
 def is_watts(value: object) -> bool:
     """Whether it is a power."""
-    return type(value) in (int, float) and 0 <= value <= WATTS_MAX  # type: ignore[operator]  # as above
+    return is_number(value, 0, WATTS_MAX)
 
 
 def check_fields(table: Mapping[str, Any], fields: Fields) -> None:

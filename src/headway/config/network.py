@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from headway.config.fields import Fields, check_fields, is_span
+from headway.config.fields import Fields, check_fields, is_number, is_span
 from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
@@ -15,7 +15,7 @@ from headway.times import span_of
 
 
 def _is_bandwidth(value: object) -> bool:
-    return type(value) in (int, float) and BANDWIDTH_RANGE[0] <= value <= BANDWIDTH_RANGE[1]  # type: ignore[operator]
+    return is_number(value, *BANDWIDTH_RANGE)
 
 
 _LINE: Final[Fields] = {

@@ -14,10 +14,11 @@ from headway.config.fields import (
     Fields,
     check_fields,
     is_count,
-    is_lease,
     is_name,
+    is_span_above_0,
     is_speed,
     is_watts,
+    is_whole,
 )
 from headway.config.sites import check_site
 from headway.config.tables import ClusterFile
@@ -41,7 +42,7 @@ def _is_cannot(value: object) -> bool:
 
 
 def _is_repeat(value: object) -> bool:
-    return type(value) is int and 1 <= value <= NODES_MAX
+    return is_whole(value, 1, NODES_MAX)
 
 
 _FIELDS: Final[Fields] = {
@@ -51,7 +52,7 @@ _FIELDS: Final[Fields] = {
     "cores": (is_count, COUNT),
     "site": (is_name, NAME),
     "kind": (is_name, NAME),
-    "lease": (is_lease, 'seconds, more than 0, or a duration in quotes such as "1m"'),
+    "lease": (is_span_above_0, 'seconds, more than 0, or a duration in quotes such as "1m"'),
     "idle_watts": (is_watts, WATTS),
     "peak_watts": (is_watts, WATTS),
     "cannot": (_is_cannot, f"a list of some of {', '.join(CAPABILITIES)}"),
@@ -80,12 +81,9 @@ def nodes_of(file: ClusterFile, sites: Mapping[str, SiteSpec], finding: Mapping[
     Raises:
         InvalidInput: a field is wrong, or there are no nodes although none are found.
     """
-    tables = file.content.get("node", [] if finding else None)
-    if not isinstance(tables, list) or not (tables or finding) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidInput("node", tables, "one [[node]] table or more", source=file.source)
     nodes: dict[str, NodeSpec] = {}
     slots = 0
-    for number, table in enumerate(tables):
+    for number, table in enumerate(file.tables("node", least=0 if finding else 1)):
         with file.reading("node", number):
             for node in _nodes(table):
                 if node.name in nodes:

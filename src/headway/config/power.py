@@ -6,7 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from headway.config.fields import NAME, SPAN, WATTS, Fields, check_fields, is_lease, is_name, is_span, is_watts
+from headway.config.fields import (
+    NAME,
+    SPAN,
+    SPAN_ABOVE_0,
+    WATTS,
+    Fields,
+    check_fields,
+    is_name,
+    is_number,
+    is_span,
+    is_span_above_0,
+    is_watts,
+    is_whole,
+)
 from headway.config.nodes import NODES_MAX
 from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
@@ -20,11 +33,11 @@ JOULES_MAX: Final = 1e12
 
 
 def _is_joules(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= JOULES_MAX  # type: ignore[operator]  # as above
+    return is_number(value, 0, JOULES_MAX)
 
 
 def _is_least(value: object) -> bool:
-    return type(value) is int and 0 <= value <= NODES_MAX
+    return is_whole(value, 0, NODES_MAX)
 
 
 def _is_command(value: object) -> bool:
@@ -42,7 +55,7 @@ _SWITCHING: Final[Fields] = {
     "min_on": (_is_least, f"a whole number from 0 to {NODES_MAX}"),
     "off_command": (_is_command, _COMMAND),
     "on_command": (_is_command, _COMMAND),
-    "limit": (is_lease, 'seconds, more than 0, or a duration in quotes such as "10m"'),
+    "limit": (is_span_above_0, SPAN_ABOVE_0),
 }
 
 
@@ -52,10 +65,7 @@ def switching_of(file: ClusterFile, nodes: Sequence[NodeSpec], finding: Collecti
     Raises:
         InvalidInput: a field is wrong, or contradicts the nodes.
     """
-    tables = file.content.get("power", [])
-    tables = [tables] if isinstance(tables, dict) else tables
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidInput("power", tables, "one [power] table, or [[power]] tables", source=file.source)
+    tables = file.tables("power", or_one=True)
     sites = {node.site for node in nodes}
     own = {table.get("site") for table in tables if isinstance(table.get("site"), str)}
     found = dict[str, Switching]()

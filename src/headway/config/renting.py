@@ -12,14 +12,17 @@ from headway.config.fields import (
     COUNT,
     MOST,
     NAME,
+    SPAN_ABOVE_0,
     SPEED,
     Fields,
     check_fields,
     is_count,
-    is_lease,
     is_name,
+    is_number,
     is_span,
+    is_span_above_0,
     is_speed,
+    is_whole,
 )
 from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
@@ -50,7 +53,7 @@ _DAY: Final = 'seconds, at most a day, or a duration in quotes such as "1h"'
 
 
 def _is_limit(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MACHINES_MAX
+    return is_whole(value, 0, MACHINES_MAX)
 
 
 def _is_path(value: object) -> bool:
@@ -62,11 +65,11 @@ def _is_names(value: object) -> bool:
 
 
 def _is_price(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= PRICE_MAX // UNIT  # type: ignore[operator]  # as above
+    return is_number(value, 0, PRICE_MAX // UNIT)
 
 
 def _is_budget(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= MOST * 1000  # type: ignore[operator]  # as above
+    return is_number(value, 0, MOST * 1000)
 
 
 def _is_within_a_day(value: object) -> bool:
@@ -108,7 +111,7 @@ _PRICES: Final[Fields] = {
 _RENTING: Final[Fields] = {
     "budget_day": (_is_budget, "an amount, 0 or more"),
     "budget_job": (_is_budget, "an amount, 0 or more"),
-    "limit": (is_lease, 'seconds, more than 0, or a duration in quotes such as "10m"'),
+    "limit": (is_span_above_0, SPAN_ABOVE_0),
     "margin": (_is_within_a_day, _DAY),
 }
 

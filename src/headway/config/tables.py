@@ -37,15 +37,21 @@ class ClusterFile:
     source: str
     base: Path
 
-    def tables(self, name: str) -> list[Mapping[str, Any]]:
+    def tables(self, name: str, *, or_one: bool = False, least: int = 0) -> list[Mapping[str, Any]]:
         """All `[[name]]` tables.
+
+        Args:
+            or_one: there may be one `[name]` table instead.
+            least: so many there must be, 0 or 1.
 
         Raises:
             InvalidInput: there is something else of this name.
         """
-        found = self.content.get(name, [])
-        if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
-            raise InvalidInput(name, found, f"[[{name}]] tables", source=self.source)
+        given = self.content.get(name)
+        found = [given] if or_one and isinstance(given, dict) else [] if given is None else given
+        if not isinstance(found, list) or len(found) < least or not all(isinstance(table, dict) for table in found):
+            allowed = f"one [{name}] table, or [[{name}]] tables" if or_one else f"[[{name}]] tables"
+            raise InvalidInput(name, given, f"one [[{name}]] table or more" if least else allowed, source=self.source)
         return found
 
     def table(self, name: str) -> Mapping[str, Any]:

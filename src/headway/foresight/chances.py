@@ -97,7 +97,7 @@ class Record:
         """Bounds of jobs at `LEVELS`, corrected. They will be compared with what comes.
 
         Args:
-            rehearsed: nobody is told. What comes of them is learnt, but it does not count whether they hold.
+            rehearsed: these bounds are told to nobody. What comes of them is learnt, but they are not judged.
         """
         corrected = self._calibration.correct(bounds)
         self._tell(at, jobs, bounds, corrected, rehearsed=rehearsed)

@@ -18,7 +18,7 @@ NICEST: Final = 19
 TRIES: Final = 20
 
 LOOK: Final = 0.25
-"""Every so many seconds it is asked how much time is left."""
+"""Every so many seconds a wait is looked at again: it may have become shorter."""
 
 PAUSE: Final = 0.1
 """So long the system refuses to lower the weight of another session."""

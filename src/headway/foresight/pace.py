@@ -2,7 +2,7 @@
 
 A question is answered with the priority of the forecasting process, and the time of processor that this takes must be
 earned, `SHARE` for each second that passes, before the next one is. That takes `LONGEST_WAIT` at most, or
-`AWAITED_WAIT` where somebody waits for the answer, even if he begins only while the question waits. Until then a
+`AWAITED_WAIT` where somebody waits for the answer, also if that begins only while the question waits. Until then a
 question is answered at once if a processor is idle, by copies that run only while nothing else wants one (`copies`).
 
 Copies that fill the short gaps of a busy machine cost it a fifth of its rate, although they give way. So it is tried
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from headway.foresight.copies import begun_in_copies
+from headway.foresight.copies import LOOK, begun_in_copies
 
 SHARE: Final = 0.03
 """Of one processor that forecasts may take from others."""
@@ -31,9 +31,6 @@ answer is followed by the next within twice this time, and twice the time that i
 AWAITED_WAIT: Final = 3.0
 """The same where somebody waits for the answer, because there is none that is young enough. What is not earned by then
 is still to be earned by the next one."""
-
-LOOK: Final = 0.25
-"""Every so many seconds it is looked whether somebody waits now."""
 
 TRIAL: Final = 0.05
 """Seconds for which a copy tries to compute all the time, to find out whether a processor is idle."""

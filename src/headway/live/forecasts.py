@@ -460,7 +460,7 @@ class ForecastProcess:
             NoForecast: the process cannot be started, or does not answer.
         """
         with self._lock:
-            if question.awaited:
+            if question.awaited:  # else it may have been hurried already, while it waited for another
                 self._is_hurried = False
             answers = self._answers(msgspec.msgpack.encode(question), 2)
             tell(_told(next(answers)))

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, LOOK, SHARE, Pace
+from headway.foresight.copies import LOOK
+from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, SHARE, Pace
 
 T = TypeVar("T")
 
