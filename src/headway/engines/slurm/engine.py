@@ -169,6 +169,7 @@ class SlurmEngine(OutputsInFiles):
             await self._close()
             raise
         self._do(self._look_forever())
+        self._do(self._submission.bundle())
         early, self._early = self._early, None
         for told in early:
             self._loop.call_soon(self.tell, told)

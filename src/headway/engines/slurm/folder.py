@@ -3,6 +3,7 @@
     secret, identity, lock      of the engine; one server at a time
     door                        where the server takes news
     run                         the script of every job
+    bundle                      the modules of runners (`bundle`)
     attempts/J.T.A.P/           of job, task, attempt and part: what runs of it on one node
         part                    what its runner is told
         told                    what it tells, record by record
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 _ACCOUNTS: Final = "accounts"
 _SAID_MAX: Final = 2000
 
+BUNDLE: Final = "bundle"
+"""The file with the modules of runners."""
+
 SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 
 
@@ -75,6 +79,11 @@ class Folder:
     def script(self) -> Path:
         """The script of every job."""
         return self.root / "run"
+
+    @property
+    def bundle(self) -> Path:
+        """The modules of runners."""
+        return self.root / BUNDLE
 
     @property
     def output(self) -> Path:

@@ -14,8 +14,10 @@ from msgspec import structs
 from headway.engines.base import Assignment, Call
 from headway.engines.local.shared.frames import encode, launch_of
 from headway.engines.local.shared.terms import Terms
+from headway.engines.slurm import bundle
 from headway.engines.slurm.attempt import Attempt, Part
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.bundle import HASH_SIZE
+from headway.engines.slurm.folder import BUNDLE, Folder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.start import COMMANDS
@@ -35,9 +37,23 @@ _MEMORY_MARGIN: Final = 128
 PLACES: Final = tuple(
     dict.fromkeys(str(place) for place in (Path(__file__).parents[3], Path(msgspec.__file__).parents[1]))
 )
-_BARE: Final = f"""import gc, sys
+_BEGINNING: Final = f"""import gc, sys
 gc.disable()
+had = set(sys.modules)
 sys.path += {PLACES!r}
+"""
+RUNNING: Final = f"""{_BEGINNING}
+try:
+    import _imp, marshal
+    with open(sys.argv[1].rsplit("/", 2)[0] + "/{BUNDLE}", "rb") as file:
+        found = memoryview(file.read())
+    version = sys.version.encode()
+    if found[-len(version):] == version and _imp.source_hash(0, found[{HASH_SIZE}:]) == found[:{HASH_SIZE}]:
+        known, here = marshal.loads(found[{HASH_SIZE}:]), {{"__name__": {bundle.__name__!r}}}
+        exec(known[{bundle.__name__!r}][-1], here)
+        here["install"](known)
+except Exception:
+    pass
 try:
     from headway.engines.slurm import start
 except ImportError:
@@ -46,7 +62,14 @@ except ImportError:
     from headway.engines.slurm import start
 start.end()"""
 """A program that starts a runner without looking through all that is installed beside this Python, where Headway is in
-the same place as here."""
+the same place as here. Its modules come from one file, if that can be used (`bundle`)."""
+
+BUNDLING: Final = f"""{_BEGINNING}
+from headway.engines.slurm import start
+start.import_runner(functions=False)
+from headway.engines.slurm import bundle
+bundle.write(sys.argv[1], had)"""
+"""A program that writes this file."""
 
 
 def cpus_of_slot(node: SlurmNode, settings: SlurmSettings) -> int:
@@ -125,7 +148,7 @@ class Job:
     def _runner(self) -> tuple[str, ...]:
         """How Python starts a runner."""
         if self._is_plain() and self.settings.python == sys.executable:
-            return ("-S", "-c", _BARE)
+            return ("-S", "-c", RUNNING)
         return ("-m", "headway.engines.slurm.start")
 
     def _as_account(self) -> Iterator[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headway.engines.base import Assignment, Report, Stalled
+from headway.engines.local.driver.environment import of_this_process
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
 from headway.engines.slurm.attempt import Attempt
+from headway.engines.slurm.calling import called
 from headway.engines.slurm.commands import NO_MORE, Commands, NotNow, Refused
 from headway.engines.slurm.folder import Folder
-from headway.engines.slurm.jobs import Job
+from headway.engines.slurm.jobs import BUNDLING, Job
 from headway.engines.slurm.parsing import Partition, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
 
@@ -54,6 +57,20 @@ class Submission:
         self._commands = commands
         self._owner = owner
         self._free = asyncio.Semaphore(_SUBMITTERS)
+
+    async def bundle(self) -> None:
+        """Keep the modules of runners in one file; without it, they import one by one."""
+        if self._settings.python != sys.executable:
+            return
+        words = ("-P", "-S", "-c", BUNDLING, str(self._folder.bundle))
+        environment = of_this_process(self._settings.pass_env)
+        try:
+            done = await called(sys.executable, words, environment, self._settings.command_limit)
+            failed = (done.complained.strip() or f"status {done.code}") if done.code else ""
+        except OSError as error:
+            failed = str(error)
+        if failed:
+            log.warning("runners import their modules one by one: %s", failed)
 
     async def submit(
         self, attempt: Attempt, assignment: Assignment, seen: Mapping[str, SlurmNode], after: int = 0
