@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,15 @@ async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, root: Pat
     assert ending.outcome is Outcome.LOST
     assert "told no more" in ending.detail
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_runners_do_without_the_file_of_their_modules_and_with_a_damaged_one(trial: Trial, root: Path) -> None:
+    bundle = root / "bundle"
+    await trial.start(*FOUR)
+    await becomes(bundle.exists)
+    for change in (lambda: None, lambda: os.truncate(bundle, 1000), bundle.unlink):
+        change()
+        assert (await trial.ended(trial.command("true"))).ending.outcome is Outcome.SUCCEEDED
 
 
 async def test_without_news_ends_are_seen_by_looking(slurm: Cluster, root: Path) -> None:
