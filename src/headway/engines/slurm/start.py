@@ -2,7 +2,8 @@
 
 Started by the job as `python -P -m headway.engines.slurm.start FOLDER`, or in a bare Python if it only runs commands
 (`jobs`). A job needs a Python of its own, and most of the time that a short one takes goes into imports. So here only
-those are made that every job needs: modules that few jobs need are imported when something of them is used.
+those are made that every job needs: modules that few jobs need are imported when something of them is used. What runs
+commands finds them in one file (`bundle`).
 """
 
 from __future__ import annotations
