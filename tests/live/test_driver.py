@@ -19,7 +19,7 @@ from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoRoom, NoSuchService, Unavailable
-from headway.live import listeners, reports, served
+from headway.live import listeners, reports, requests, served
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.ledger import WAKE_IDLE
@@ -1057,6 +1057,30 @@ def crash(live: Rig) -> base.Found:
     live.driver.broken.set_exception(RuntimeError("crash"))
     live.driver.broken.exception()
     return live.engine.found()
+
+
+def test_what_is_asked_of_a_job_that_has_ended_is_listed_as_having_come_to_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(), new_job(tasks=3))
+            await live.driver.change(1, wire.JobChange(priority=3), by="ann")
+            await live.end(1)
+            await live.advance(1)
+            await live.driver.change(1, wire.JobChange(priority=4), by="ann")
+            await live.driver.cancel([1, 2], by="ann")
+            told = [
+                ("job 1", "priority 3.0"),
+                ("job 1", f"priority 4.0; {ended}"),
+                ("job 1", ended),
+                ("job 2", ""),
+            ]
+            listed = (await requests.audit(live.journal, "ann", None, 10)).entries
+            assert [(one.subject, one.detail) for one in listed] == told
+            asked = (await requests.report(live.journal, 0, 10)).requests
+            assert [(one.subject, one.detail) for one in asked if one.by == "ann"] == told
+
+    ended = "nothing came of it: the job had ended"
+    run(scenario)
 
 
 def rigid(**terms: Any) -> wire.NewJob:

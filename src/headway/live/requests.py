@@ -27,6 +27,8 @@ from headway.times import clock_text
 KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
 """What each kind of event is called in a report."""
 
+NOTHING_CAME: Final = "nothing came of it: the job had ended"
+"""What is said of a wish about a job that came after its end."""
 
 LOOKED_AT_ONCE: Final = 250
 """After this many events, other requests are served."""
@@ -46,7 +48,7 @@ async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
     while left > 0 and len(found) <= limit:
         some = journal.asked(part, after, before=before)
         found[:0] = [
-            wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event))
+            wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event, journal))
             for number, event in some
             if event.by
         ]
@@ -70,7 +72,7 @@ async def audit(journal: Journal, user: str | None, since: Instant | None, limit
     while not is_over and len(found) <= limit:
         some = journal.asked(LOOKED_AT_ONCE, 0, before=before)
         found[:0] = [
-            (event.at, wire.AuditEntry(to_seconds(event.at), event.by, _kind(event), *_about(event)))
+            (event.at, wire.AuditEntry(to_seconds(event.at), event.by, _kind(event), *_about(event, journal)))
             for _, event in some
             if event.by and event.at >= begin and user in (None, event.by)
         ]
@@ -93,7 +95,17 @@ def _kind(event: Asked) -> str:
     return event.kind if isinstance(event, Incident) else KINDS[type(event).__name__]
 
 
-def _about(event: Asked) -> tuple[str, str]:
+def _about(event: Asked, journal: Journal) -> tuple[str, str]:
+    """What the event is about, and what was wanted; of a job that had ended, that nothing came of it."""
+    subject, wanted = _wanted(event)
+    if isinstance(event, JobChanged | JobCancelled | TasksCancelled):
+        ended = journal.when_ended(event.job)
+        if ended is not None and ended < event.at:
+            wanted = f"{wanted}; {NOTHING_CAME}" if wanted else NOTHING_CAME
+    return subject, wanted
+
+
+def _wanted(event: Asked) -> tuple[str, str]:
     """What the event is about, and what was wanted."""
     match event:
         case JobSubmitted(job=job):

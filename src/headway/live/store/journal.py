@@ -432,6 +432,11 @@ class Journal:
         row = self._rows.one("jobs", "WHERE id = ?", (job,))
         return None if row is None else (None if row[4] is None else JobStatus(row[4]),)
 
+    def when_ended(self, job: JobId) -> Instant | None:
+        """When a job has ended; None if it has not, or is not known (any more). Its terms are not read."""
+        row = self._rows.one("jobs", "WHERE id = ?", (job,))
+        return None if row is None else row[7]
+
     def jobs(
         self,
         *,
