@@ -64,22 +64,27 @@ _CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d{1,6})?))?)?\s
 def span_text(seconds: float) -> str:
     """How long, in words.
 
-    >>> span_text(0.25), span_text(42), span_text(4000), span_text(200_000)
-    ('0.25 s', '42 s', '1 h 06 min', '2 d 07 h')
+    >>> span_text(0.25), span_text(42), span_text(900), span_text(4000), span_text(200_000)
+    ('0.25 s', '42 s', '15 min', '1 h 06 min', '2 d 07 h')
     """
     if 0 < abs(seconds) < 0.000995:  # above, it is rounded to 0.001 s
         return f"{1000 * seconds:.2g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
-    for limit, unit, small, part in ((172_800, 86_400, 3600, "d {:02} h"), (3600, 3600, 60, "h {:02} min")):
+    for limit, unit, small, large, part in (
+        (172_800, 86_400, 3600, "d", "h"),
+        (3600, 3600, 60, "h", "min"),
+        (120, 60, 1, "min", "s"),
+    ):
         if whole >= limit:
-            return f"{whole // unit} " + part.format(whole % unit // small)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02} s"
+            rest = whole % unit // small
+            return f"{whole // unit} {large} {rest:02} {part}" if rest else f"{whole // unit} {large}"
+    return f"{whole} s"
 
 
 def away_text(at: float, now: float | None = None) -> str:
-    """When, seen from now: `in 5 min 00 s`, `3.1 s ago`."""
+    """When, seen from now: `in 5 min`, `3.1 s ago`."""
     away = round(at - (time.time() if now is None else now), 3)  # instants as numbers are no finer than a microsecond
     return f"in {span_text(away)}" if away > 0 else f"{span_text(abs(away))} ago"
 

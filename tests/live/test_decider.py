@@ -174,7 +174,7 @@ def test_choosing_by_command_while_jobs_run(
             until(lambda: client.statistics().running == 2)
             waiting = client.submit(Job("waits", [Task(abs, -5)]))
             assert headway("policy", "sjf", "--decider", decider, "--period", "5m")[1] == (
-                f"sjf\nThe decider at {decider} makes the plans.\nThe policy runs at least every 5 min 00 s.\n"
+                f"sjf\nThe decider at {decider} makes the plans.\nThe policy runs at least every 5 min.\n"
             )
             said = headway("explain", str(waiting.job))[1]
             assert said.startswith(f"Job {waiting.job} is waiting: not enough slots are free now.\nIt waits for job ")

@@ -143,6 +143,7 @@ NOW = datetime(2030, 1, 31, 12, 0, 0)
         ("1h30m", datetime(2030, 1, 31, 13, 30)),
         ("in 5 min 00 s", datetime(2030, 1, 31, 12, 5)),
         ("about 5 min", datetime(2030, 1, 31, 12, 5)),
+        ("1 h ago", datetime(2030, 1, 31, 11)),
         ("2 h 00 min ago", datetime(2030, 1, 31, 10)),
     ],
 )

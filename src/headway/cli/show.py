@@ -294,7 +294,7 @@ def amount(name: str, value: float) -> str:
 
 
 def when(instant: float | None, now: float | None = None) -> str:
-    """An instant relative to now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
+    """An instant relative to now: `in 5 min`, `3.1 s ago`; empty for no time."""
     return "" if instant is None else away_text(instant, now)
 
 

@@ -82,12 +82,12 @@ def test_without_estimates_it_is_said_whose_are_missing_and_what_to_do() -> None
     assert lines(**times, assumes=(2,)) == [
         f"It is expected to start {after(10)}.",
         "When it will end is not known, because there is no estimate for it.",
-        f"If each such task takes 10 min 00 s, it will end {after(20)}.",
+        f"If each such task takes 10 min, it will end {after(20)}.",
         advice,
     ]
     assert lines(**times, assumes=(2, 1, 7), start_assumes=(1, 7)) == [
         "When it will start and end is not known, because there is no estimate for it or for jobs 1, 7.",
-        f"If each such task takes 10 min 00 s, it will start {after(10)} and end {after(20)}.",
+        f"If each such task takes 10 min, it will start {after(10)} and end {after(20)}.",
         advice,
     ]
     assert lines(**times, assumes=(1,), start_assumes=(1,))[0].endswith("no estimate for job 1.")
@@ -211,7 +211,7 @@ def test_without_a_due_date_a_list_shows_the_end() -> None:
     [
         (
             {"outlook": "late", "late": 290.0, "expected_end": NOW + 300},
-            "Job 2 is expected to end in 5 min 00 s, about 4 min 50 s after its due date: it will be late.",
+            "Job 2 is expected to end in 5 min, about 4 min 50 s after its due date: it will be late.",
         ),
         ({"outlook": "on time", "expected_end": NOW + 9}, "Job 2 is expected to end in 9 s, before its due date."),
         (

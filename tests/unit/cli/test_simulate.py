@@ -173,7 +173,7 @@ def test_a_part_is_drawn_on_the_clock_of_the_log(headway: Any, tmp_path: Path, m
     assert sorted(drawn) == ["allocation", "gantt"]
     drawn.clear()
     ran = headway(*words[:-1], "--from", "2d")
-    assert "edf: there is no Gantt chart, for the run had ended by 2 d 00 h (--from)." in ran.out.splitlines()
+    assert "edf: there is no Gantt chart, for the run had ended by 2 d (--from)." in ran.out.splitlines()
     assert sorted(drawn) == ["timeline"]
 
 

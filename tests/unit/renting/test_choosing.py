@@ -24,7 +24,7 @@ def test_an_hour_is_shared_and_asked_for_as_late_as_it_may_be() -> None:
     (hire,) = choice.hires
     assert (hire.offer, hire.tasks, hire.cost, hire.jobs) == (SMALL, ((1, 0), (2, 0 + 1)), UNIT, [1, 2])
     assert (hire.at, hire.until) == (50 * MINUTE, 50 * MINUTE)
-    assert hire.why == "2 tasks of jobs 1, 2: 1 for 50 min 00 s"
+    assert hire.why == "2 tasks of jobs 1, 2: 1 for 50 min"
     assert choice.chance == {1: 1.0, 2: 1.0}
 
 
