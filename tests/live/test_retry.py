@@ -147,13 +147,16 @@ def test_of_a_workflow_what_could_not_run_runs_too() -> None:
     spec = new_job(
         kind="workflow",
         tasks=6,
-        plan=tuple(wire.PlannedTask(1.0, 1, after) for after in ((), (), (0,), (1,), (2, 3), (5 - 1,))),
+        plan=tuple(
+            wire.PlannedTask(1.0, 1, after, assumed=not after) for after in ((), (), (0,), (1,), (2, 3), (5 - 1,))
+        ),
     ).spec(7, 0, "me")
     words = {0: "succeeded", 1: "exited", 2: "succeeded"}
     assert retry._with_followers(spec, words) == [1, 3, 4, 5]
     assert retry._with_followers(spec, {**words, 2: "cancelled"}) == [1, 3]
     job = retry.again(spec, new_job().work, [1, 3, 4, 5], wire.Retry())
     assert [task.after for task in job.plan] == [(), (0,), (1,), (2,)]
+    assert [task.assumed for task in job.plan] == [True, False, False, False]
     assert (job.tasks, job.numbers, job.retry_of) == (4, (1, 3, 4, 5), 7)
 
 

@@ -771,12 +771,14 @@ def _plan(job: Job, title: str, needs: Sequence[Iterable[int]] = ()) -> tuple[Pl
                 "Add the tasks of a workflow to their job in an order in which they could run.",
             )
         own = duration(task.estimate, f"estimate of task {number}")
-        estimate = own if own is not None else common if common is not None else to_seconds(ESTIMATE_DEFAULT)
+        said = common if own is None else own
+        estimate = to_seconds(ESTIMATE_DEFAULT) if said is None else said
         sent: dict[int, int] = {}
         for other, sends in zip_longest(before, task.sent, fillvalue=0):
             sent[other] = sent.get(other, 0) + sends
         after = tuple(sorted(sent))
         sends_all = tuple(sent[other] for other in after) if any(task.sent) else ()
         retries = None if task.retries is None else whole(task.retries, f"retries of task {number}")
-        plan.append(PlannedTask(estimate, whole(task.cores, f"cores of task {number}"), after, sends_all, retries))
+        cores = whole(task.cores, f"cores of task {number}")
+        plan.append(PlannedTask(estimate, cores, after, sends_all, retries, assumed=said is None))
     return tuple(plan)

@@ -192,6 +192,7 @@ def again(
                     sent for before, sent in zip(graph[task].after, graph[task].sends, strict=False) if before in place
                 ),
                 graph[task].retries,
+                graph[task].assumed,
             )
             for task in (tasks if graph else ())
         ),

@@ -111,6 +111,7 @@ class TaskSpec:
             its own number, so that a workflow is acyclic by construction.
         sends: bytes that each of `after` sends to it, in the same order; empty: none of them sends any.
         retries: how often it is tried again after a failure that it caused itself, >= 0; None: as its job says.
+        assumed: whether nobody has said how long it runs, and `estimate` is the default that a client has put in.
     """
 
     estimate: Duration
@@ -118,6 +119,7 @@ class TaskSpec:
     after: tuple[int, ...] = ()
     sends: tuple[int, ...] = ()
     retries: int | None = None
+    assumed: bool = False
 
 
 class _AnyJob:
@@ -258,8 +260,8 @@ class Workflow(JobSpec):
 
     def said(self, task: int) -> Duration | None:
         """What its terms say of the run time of a task; None: nothing, and a client has put in the default."""
-        own = self.graph[task].estimate
-        return None if self.estimate is None and own == ESTIMATE_DEFAULT else own
+        own = self.graph[task]
+        return None if own.assumed else own.estimate
 
     def retries_of(self, task: int) -> int:
         """How often a task is tried again: as it says, or else its job."""

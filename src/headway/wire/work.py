@@ -174,6 +174,7 @@ class PlannedTask(Request, frozen=True):
     after: tuple[Number, ...] = ()
     sends: tuple[Sent, ...] = ()
     retries: Count | None = None
+    assumed: bool = False
 
 
 class NewJob(Request, frozen=True):
@@ -283,6 +284,7 @@ class NewJob(Request, frozen=True):
                 task.after,
                 task.sends,
                 task.retries,
+                task.assumed,
             )
             for number, task in enumerate(self.plan)
         ]

@@ -19,6 +19,7 @@ from headway.client.job import described
 from headway.client.pickling import ends, pickled_arguments, pickled_function
 from headway.errors import InvalidInput
 from headway.model.events import Outcome
+from headway.model.instant import SECOND
 from headway.model.job import PenaltyShape
 
 NOW = 1_000.0
@@ -155,6 +156,14 @@ def test_a_workflow_knows_what_comes_before_what() -> None:
         wire.PlannedTask(20, 2),
         wire.PlannedTask(20, 1, (0, 1)),
     )
+
+
+def test_the_task_of_a_workflow_without_an_estimate_has_the_default_and_says_that_nobody_said_so() -> None:
+    job = Job("flow")
+    first = job.add_task(Task(len, "a"))
+    job.add_task(Task(len, "b").after(first), estimate="10m")
+    assert sent(job).plan == (wire.PlannedTask(600, assumed=True), wire.PlannedTask(600, 1, (0,)))
+    assert [sent(job).spec(1, 0, "me").said(task) for task in (0, 1)] == [None, 600 * SECOND]
 
 
 def test_a_rigid_job() -> None:

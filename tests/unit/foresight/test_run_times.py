@@ -102,8 +102,8 @@ def test_what_is_told_is_known() -> None:
     assert known(like("x", 60), 0) == Exactly(7.0)
 
 
-def workflow(*estimates: float, name: str = "flow") -> AnyJob:
-    graph = tuple(TaskSpec(round(estimate * SECOND)) for estimate in estimates)
+def workflow(*estimates: float, name: str = "flow", assumed: bool = False) -> AnyJob:
+    graph = tuple(TaskSpec(round(estimate * SECOND), assumed=assumed) for estimate in estimates)
     return Workflow(1, name=name, user="ann", graph=graph)
 
 
@@ -125,7 +125,7 @@ def test_workflows_teach_shares_of_their_estimates() -> None:
 
 def test_of_a_workflow_without_estimates_nothing_is_known_until_some_have_ended() -> None:
     """A client puts in the default for each task."""
-    known, flow = RunTimesKnown(DEFAULT), workflow(600, 600)
+    known, flow = RunTimesKnown(DEFAULT), workflow(600, 600, assumed=True)
     assert not known.knows(flow)
     assert known(flow, 0) == Exactly(600.0)
     for _ in range(3):

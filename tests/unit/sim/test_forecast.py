@@ -139,7 +139,7 @@ class TestWithoutEstimates:
         assert (of(core, 1).end, of(core, 1).end_assumes) == (9 * SECOND, ())
 
     def test_of_a_workflow_those_count_that_still_run_and_have_none(self) -> None:
-        plan = (TaskSpec(ESTIMATE_DEFAULT), TaskSpec(3 * SECOND, after=(0,)))  # a client puts in the default
+        plan = (TaskSpec(ESTIMATE_DEFAULT, assumed=True), TaskSpec(3 * SECOND, after=(0,)))
         core = core_of("heft", ONE_SLOT, submitted(1, graph=plan), submitted(2, estimate=1))
         found = of(core, 1)
         assert (found.start, found.end) == (ESTIMATE_DEFAULT, ESTIMATE_DEFAULT + 3 * SECOND)
@@ -149,9 +149,9 @@ class TestWithoutEstimates:
         assert (found.end, found.start_assumes, found.end_assumes) == (11 * SECOND, (), ())
         assert not of(core, 2).end_assumes
 
-    def test_an_estimate_for_all_tasks_of_a_workflow_is_one_whatever_it_says(self) -> None:
+    def test_an_estimate_of_a_task_of_a_workflow_is_one_also_if_it_is_as_the_default(self) -> None:
         plan = (TaskSpec(ESTIMATE_DEFAULT),)
-        core = core_of("heft", ONE_SLOT, submitted(1, graph=plan, estimate=600))
+        core = core_of("heft", ONE_SLOT, submitted(1, graph=plan))
         assert (of(core, 1).end, of(core, 1).end_assumes) == (ESTIMATE_DEFAULT, ())
 
 
