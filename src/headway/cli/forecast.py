@@ -58,8 +58,8 @@ def forecast(
     from headway.foresight.trial import trial
     from headway.policy_files import find
 
-    nodes = nodes_of(trace.file, slots, cluster)
     find(policy)  # a typing mistake is reported before a long run
+    nodes = nodes_of(trace.file, slots, cluster)
     held = sum(node.slots for node in nodes)
     workload = trace.read(held)
     if not as_json:

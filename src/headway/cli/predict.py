@@ -41,8 +41,8 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
 
     if yardstick:
         check_learner()
-    nodes = nodes_of(trace.file, slots, cluster)
     find(policy)  # a typing mistake is reported before a long run
+    nodes = nodes_of(trace.file, slots, cluster)
     held = sum(node.slots for node in nodes)
     workload = trace.read(held)
     if not as_json:

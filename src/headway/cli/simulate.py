@@ -167,13 +167,13 @@ def simulate(
     from headway.sim.experiment import ServiceLoad, run
     from headway.traces.services import read_services
 
+    policies = _policies(texts)
     nodes = nodes_of(trace.file, slots, cluster)
     network = NO_NETWORK if cluster is None else read_network(cluster)
     switching = () if cluster is None else read_switching(cluster)
     renting = None if cluster is None else read_renting(cluster)
     slots_of = _slots_of(bounds)
     sites = () if cluster is None else read_terms(cluster)
-    policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
         noise=noise,
@@ -392,7 +392,7 @@ def _slots_of(bounds: Sequence[str]) -> dict[str, int]:
     """The bounds of users.
 
     Raises:
-        InvalidInput: one is no bound.
+        InvalidInput: one is no bound, or a user has two.
     """
     found = {}
     for bound in bounds:
@@ -401,6 +401,8 @@ def _slots_of(bounds: Sequence[str]) -> dict[str, int]:
             raise InvalidInput(
                 "--slots-of", bound, "USER=N, where N is a whole number, 1 or more; *=N: all other users"
             )
+        if user in found:
+            raise InvalidInput("--slots-of", bound, "USER=N, each USER once")
         found[user] = int(most)
     return found
 

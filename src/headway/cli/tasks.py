@@ -232,7 +232,7 @@ def variables_in(words: Sequence[str], option: str) -> dict[str, str]:
     """Variables for tasks, of words `NAME=VALUE` and `NAME`, which has the value it has here.
 
     Raises:
-        InvalidInput: one is not set here, or cannot be given to tasks.
+        InvalidInput: one is not set here, is given twice, or cannot be given to tasks.
     """
     found: dict[str, str] = {}
     for word in words:
@@ -240,6 +240,8 @@ def variables_in(words: Sequence[str], option: str) -> dict[str, str]:
         if not equals and name not in os.environ:
             allowed = "NAME=VALUE, or the name of a variable that is set here"
             raise InvalidInput(option, word, allowed)
+        if name in found:
+            raise InvalidInput(option, word, "NAME=VALUE or NAME, each NAME once")
         found[name] = text if equals else os.environ[name]
     check_env(found, option)
     return found

@@ -13,13 +13,13 @@ from headway.errors import SHOWN_MAX
 FIELD: Final = re.compile(
     r"""(?:jobs\[\d+\]\.|(?:job|service)\ (?:'.*?'|".*?"):\ )?  # whose field it is, as servers and clients say it
     (?:work\.(?:commands\[\d+\]\.|limits\.)?|service\.)?
-    (?P<field>period\ of\ the\ status\ checker|[a-z_]+)(?:\[[^\]]*\])?
+    (?P<field>period\ of\ the\ status\ checker|[a-z_][a-z_0-9]*)(?:\[[^\]]*\])?
     \ (?:is|has)\ (?P<value>.*);\ allowed:\ (?P<allowed>.*)""",
     re.VERBOSE | re.DOTALL,
 )
 """What is wrong with a field, as `InvalidInput` says it, but not with one of a file."""
 
-NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """What is shown without quotes."""
 
 CALLED: Final = {
@@ -27,6 +27,8 @@ CALLED: Final = {
     "output": ("outputs",),
     "input": ("inputs",),
     "queue_max": ("queue",),
+    "policy": ("texts", "added"),
+    "job": ("number",),
 }
 """Parameters of commands that stand for a field of another name."""
 

@@ -220,7 +220,7 @@ def lublin99(
 @workload.command(short_help="Give the jobs of a log estimates as users give them.")
 @click.argument("log", type=click.Path(dir_okay=False))
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
-@click.option("--processors", type=int, help="Of the machine.  [default: as the log's header says]")
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine.  [default: as the log's header says]")
 @click.option(
     "--largest-estimate", type=SpanType(), help="The largest estimate, as 18h; longer run times are cut to it."
 )
@@ -238,7 +238,12 @@ def tsafrir(
     as_json: bool,
 ) -> None:
     """Replace the estimates of a log or table by those of the model of Tsafrir, Etsion and Feitelson 2005."""
-    known = dict(map(_hint, hints))
+    known: dict[int, int] = {}
+    for text in hints:
+        estimate, count = _hint(text)
+        if estimate in known:
+            raise InvalidInput("--hint", text, "ESTIMATE=JOBS, each ESTIMATE once")
+        known[estimate] = count
     jobs = read_workload(log, machine=processors, cut_at_estimate=False)
     made = with_estimates(jobs, largest=largest_estimate, hints=known, seed=seed)
     told = {"model": "tsafrir", "seed": seed, "log": log, "largest_estimate": largest_estimate, "hints": known}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -231,10 +232,12 @@ class Asking:
         """Send a request and wait for the answer.
 
         Raises:
-            InvalidInput: the request cannot be sent as JSON.
+            InvalidInput: the request cannot be sent as JSON, or `timeout` is not above 0.
             Refused: there is no answer: the service does not exist or is full, its handler failed, ...
             Unreachable: the server went away; it is not known whether the request was handled.
         """
+        if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
+            raise InvalidInput("timeout", timeout, f"seconds above 0, at most {threading.TIMEOUT_MAX:g}")
         is_raw = isinstance(value, bytes | bytearray | memoryview)
         kind, body = (OCTETS, bytes(value)) if is_raw else (JSON, _json(value))
         until = time.monotonic() + self._patience

@@ -100,10 +100,10 @@ def means_of_batches(values: ArrayLike, batches: int = BATCHES, warm_up: float =
         hint = "Leave out jobs that did not end."
         raise InvalidInput(f"value of job {job}", float(numbers[job]), "a finite number", hint=hint)
     if not 0 <= warm_up < 1:
-        raise InvalidInput("warm-up", warm_up, "a share of the jobs, 0 or more and below 1")
+        raise InvalidInput("warm_up", warm_up, "a share of the jobs, 0 or more and below 1")
     left = len(numbers) - math.ceil(warm_up * len(numbers))
     if left < 2:
-        raise InvalidInput("jobs after the warm-up", left, "2 or more")
+        raise InvalidInput("jobs after the warm-up", left, "2 or more", hint="Give a shorter warm-up or more jobs.")
     if not 2 <= batches <= left:
         hint = "Give fewer batches, a shorter warm-up or more jobs."
         raise InvalidInput("batches", batches, f"2 to {left}, the number of jobs after the warm-up", hint=hint)

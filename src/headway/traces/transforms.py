@@ -221,14 +221,20 @@ def due_dates(workload: Workload, *, factor: float = 2.0, shared_by: int | None 
             run on this many slots (Lin14 6.3 with 4); None: the number of tasks does not matter.
 
     Raises:
-        InvalidInput: `factor` is not a number above 0, or `shared_by` is less than 1.
+        InvalidInput: `factor` is not a number above 0, or due dates get beyond what an instant can be; or `shared_by`
+            is less than 1.
     """
-    _check_factor("due date factor", factor)
+    _check_factor("due_factor", factor)
     wanted = factor * workload.runtime
     if shared_by is not None:
         if shared_by < 1:
             raise InvalidInput("shared_by", shared_by, "1 or more")
         wanted = wanted * np.maximum(workload.tasks / shared_by, 1.0)
+    last = float(np.max(workload.release + wanted, initial=0.0))
+    if last >= NEVER:
+        raise InvalidInput(
+            "due_factor", factor, f"at most about {factor * NEVER / last:.2g}: times must fit the calendar"
+        )
     return replace(workload, due=workload.release + np.rint(wanted).astype(np.int64))
 
 
@@ -236,7 +242,7 @@ def missing_due_dates(workload: Workload, factor: float) -> Workload:
     """As `due_dates`, for the jobs that have no due date.
 
     Raises:
-        InvalidInput: `factor` is not a number above 0.
+        InvalidInput: `factor` is not a number above 0, or due dates get beyond what an instant can be.
     """
     given = due_dates(workload, factor=factor)
     return replace(workload, due=np.where(workload.due < NEVER, workload.due, given.due))

@@ -49,6 +49,15 @@ def test_the_header_says_how_large_the_machine_is(
     )
 
 
+@pytest.mark.parametrize("command", ["simulate", "forecast", "predict"])
+def test_an_unknown_policy_is_said_before_the_size_of_the_machine_is_asked_for(
+    command: str, headway: Any, tmp_path: Path
+) -> None:
+    ran = headway(command, log(tmp_path / "log.swf", "", *BUSY), "--policy", "eazy")
+    assert ran.err.startswith("Error: --policy is 'eazy'; allowed: ")
+    assert ran.err.endswith("\nDid you mean easy or reasy or measy?\n")
+
+
 def test_where_nobody_says_it_the_widest_job_is_told(headway: Any, tmp_path: Path) -> None:
     ran = headway("simulate", log(tmp_path / "log.swf", "; Computer: one\n; MaxProcs: -1\n", *BUSY))
     assert (ran.status, ran.out) == (2, "")
@@ -68,7 +77,10 @@ def test_policies_by_due_date_want_due_dates(headway: Any, tmp_path: Path) -> No
     given = headway("simulate", path, "--policy", "edf", "--due-factor", 1.5)
     assert given.err == ""
     assert "missed" in given.out
-    assert "due date factor is -1.0" in headway("simulate", path, "--due-factor", -1).err
+    refused = headway("simulate", path, "--due-factor", -1).err
+    assert refused == "Error: --due-factor is -1; allowed: a number above 0\n"
+    refused = headway("simulate", path, "--due-factor", 1e30).err
+    assert "--due-factor is 1e+30; allowed: at most about 4.6e+10" in refused
     table = tmp_path / "jobs.csv"
     table.write_text("release,runtime,due\n0,5,9\n0,5,\n")
     assert headway("simulate", table, "--slots", 1, "--policy", "edf").err == ""

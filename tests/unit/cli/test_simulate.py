@@ -62,6 +62,8 @@ def test_users_may_have_bounds_on_their_slots(headway: Any, table: Path) -> None
     for bound in ("u", "u=", "=3", "u=0", "u=-1", "u=x"):
         ran = headway("simulate", table, "--slots", 6, "--slots-of", bound)
         assert (ran.status, f"--slots-of is '{bound}'; allowed: USER=N" in ran.err) == (2, True)
+    ran = headway("simulate", table, "--slots", 6, "--slots-of", "*=2", "--slots-of", "*=3")
+    assert ran.err == "Error: --slots-of is '*=3'; allowed: USER=N, each USER once\n"
     ran = headway("simulate", table, "--slots", 6, "--slots-of", "u=2")
     assert "job b: width is 3; allowed: at most 2, the slots that user 'u' may have at once" in ran.err
 
@@ -600,7 +602,7 @@ def test_intervals_that_are_too_narrow_are_said(headway: Any, tmp_path: Path) ->
     [
         (("--batches", 1), "batches is 1; allowed: 2 to 190"),
         (("--batches", 191), "batches is 191; allowed: 2 to 190"),
-        (("--warm-up", 1), "warm-up is 1.0"),
+        (("--warm-up", 1), "--warm-up is 1; allowed"),
     ],
 )
 def test_batches_that_cannot_be_are_said_before_anything_runs(

@@ -159,3 +159,7 @@ def test_variables_are_given_or_taken_from_here(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(InvalidInput) as caught:
             variables_in([word], "--env")
         assert (caught.value.field, caught.value.allowed) == ("--env", allowed)
+    for words in (["A=1", "A=2"], ["HERE", "HERE=1"]):
+        with pytest.raises(InvalidInput) as caught:
+            variables_in(words, "--env")
+        assert (caught.value.value, caught.value.allowed) == (words[1], "NAME=VALUE or NAME, each NAME once")

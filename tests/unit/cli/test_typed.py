@@ -38,6 +38,9 @@ from headway.errors import HeadwayError
             "name is '1001 characters'; allowed: less",
             "--name is '1001 characters'; allowed: less",
         ),
+        ("simulate t.csv --policy eazy", "policy is 'eazy'; allowed: easy", "--policy is 'eazy'; allowed: easy"),
+        ("advise --job -1", "job is -1; allowed: an id", "--job is -1; allowed: an id"),
+        ("workload lublin99 --run-shape1 0", "run_shape1 is 0.0; allowed: more", "--run-shape1 is 0; allowed: more"),
         ("node resize n --slots 0", "slots is 0; allowed: 1", "--slots is 0; allowed: 1"),
     ],
 )

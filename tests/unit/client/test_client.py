@@ -46,6 +46,12 @@ def test_lin14_example_code_1(server: Any) -> None:
     assert [len(submission.jobs) for submission in server.submissions] == [2, 1]
 
 
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
+def test_a_request_to_a_service_is_not_sent_with_a_timeout_that_cannot_be(client: Client, timeout: float) -> None:
+    with pytest.raises(InvalidInput, match=r"timeout is .*; allowed: seconds above 0"):
+        client.ask("greet", timeout=timeout)
+
+
 def test_submission_does_not_wait_and_results_come_in_task_order(server: Any, client: Client) -> None:
     server.held = True
     waiter = client.submit(bag(*range(100)))

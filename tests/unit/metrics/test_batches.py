@@ -123,9 +123,9 @@ def test_a_simulated_queue_is_within_its_interval() -> None:
     [
         ([1.0] * 10, {"batches": 1}, "batches is 1; allowed: 2 to 9"),
         ([1.0] * 10, {}, f"batches is {BATCHES}; allowed: 2 to 9, .*\nGive fewer batches"),
-        ([1.0] * 10, {"batches": 2, "warm_up": 1.0}, "warm-up is 1.0"),
-        ([1.0] * 10, {"batches": 2, "warm_up": -0.1}, "warm-up is -0.1"),
-        ([1.0] * 10, {"batches": 2, "warm_up": float("nan")}, "warm-up is nan"),
+        ([1.0] * 10, {"batches": 2, "warm_up": 1.0}, "warm_up is 1.0"),
+        ([1.0] * 10, {"batches": 2, "warm_up": -0.1}, "warm_up is -0.1"),
+        ([1.0] * 10, {"batches": 2, "warm_up": float("nan")}, "warm_up is nan"),
         ([1.0] * 10, {"batches": 2, "confidence": 1.0}, "confidence is 1.0"),
         ([1.0, float("nan"), 3.0], {"batches": 2}, "value of job 1 is nan"),
         ([[1.0, 2.0], [3.0, 4.0]], {"batches": 2}, r"of shape \(2, 2\)"),
