@@ -19,6 +19,7 @@ import pytest
 
 from headway import Client, Job, Waiter
 from headway.cli.main import COMMANDS, headway
+from headway.cli.workload import FEITELSON96, LUBLIN99, option_name
 from headway.core.scheduler import Scheduler
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
@@ -130,6 +131,34 @@ def test_commands_on_a_page_have_the_options_they_are_given(page: Path) -> None:
         own = words[: words.index("--")] if "--" in words else words
         for word in own:
             assert not word.startswith("--") or word in options, f"headway {words[0]} has no option {word}"
+
+
+def each_command(group: click.Group = headway, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands, also those of groups, with the words that name them."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from each_command(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
+
+
+def test_the_reference_has_each_command_and_option() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    on_page = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", page))
+    constants = {option_name(name) for name in (*FEITELSON96, *LUBLIN99)}  # the page says that their help has them
+    lacking = [
+        f"headway {words} {option.opts}"
+        for words, command in each_command()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+        if not {*option.opts, *option.secondary_opts} & (on_page | constants)
+    ]
+    assert lacking == []
+    assert [name for name in COMMANDS if f"headway {name}" not in page] == []
+    assert len(on_page) > 100
 
 
 def test_commands_are_found_on_the_pages() -> None:
