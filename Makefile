@@ -40,7 +40,7 @@ PLUGIN := integrations/snakemake-executor-plugin-headway
 help:
 	@echo "make demo           run real jobs with due dates on this machine, then compare policies on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
-	@echo "make test           formatting, lint, types and the tests, several at a time"
+	@echo "make test           formatting, lint, types and the tests, several at a time; WITH=thorough: and the next"
 	@echo "make thorough       the tests that make test leaves to continuous integration: experiments, real Dask and Slurm"
 	@echo "make schemathesis   check for three minutes that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
@@ -85,11 +85,12 @@ quick: venv
 fast: venv
 	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not thorough and not long and not data" $(QUICK) $(CHANGED)
 
+# WITH=thorough asks the thorough tests in the same run: who waits for daemons then leaves the processors to others.
 test: venv
 	@$(BESIDE) check whole
 
 whole: venv
-	$(PYTEST)
+	$(PYTEST) $(if $(filter thorough,$(WITH)),-m "not slow and not schemathesis")
 
 thorough: venv
 	$(PYTEST) -m "thorough and not slow"
