@@ -14,12 +14,15 @@ from headway.reproduce.children import Children
 
 QUIET: Final = {
     "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
     "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
     "PYTHONWARNINGS": "ignore",
 }
-"""What they have in their environment on a machine that is busy."""
+"""What they have in their environment on a busy machine. Each would wake a hundred times a second to look at itself."""
 
 START_SECONDS: Final = 60.0
 
