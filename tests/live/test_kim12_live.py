@@ -114,7 +114,14 @@ def below(folder: Path) -> list[int]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["ctrl-c", "term", "kill"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, id="term", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, id="kill", marks=pytest.mark.slow),
+    ],
+)
 def test_no_process_and_no_file_is_left_when_the_experiment_is_interrupted(
     tmp_path: Path, number: signal.Signals
 ) -> None:

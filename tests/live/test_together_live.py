@@ -123,7 +123,9 @@ def wait_for(run: Any, word: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("word", ["Job flow comes", "tasks of report run on rented machines"])
+@pytest.mark.parametrize(
+    "word", [pytest.param("Job flow comes", marks=pytest.mark.slow), "tasks of report run on rented machines"]
+)
 def test_when_it_is_interrupted_nothing_is_left(demo: Any, word: str) -> None:
     run = demo()
     wait_for(run, word)
@@ -138,7 +140,10 @@ def test_when_it_is_interrupted_nothing_is_left(demo: Any, word: str) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("word", "how"),
-    [("A server is up", signal.SIGKILL), ("tasks of report run on rented machines", signal.SIGTERM)],
+    [
+        pytest.param("A server is up", signal.SIGKILL, marks=pytest.mark.slow),
+        ("tasks of report run on rented machines", signal.SIGTERM),
+    ],
 )
 def test_when_it_is_killed_no_process_is_left_and_the_next_run_cleans_up(
     demo: Any, tmp_path: Path, word: str, how: signal.Signals
