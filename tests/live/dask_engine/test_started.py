@@ -69,7 +69,8 @@ def make(tmp_path: Path, there: Path) -> Iterator[Callable[..., DaskEngine]]:
     yield make
     for process in keepers(tmp_path):
         for one in (*process.children(recursive=True), process):
-            one.kill()
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 async def found(trial: Trial, count: int) -> list[str]:
@@ -117,7 +118,8 @@ async def test_one_that_dies_is_started_again(tmp_path: Path, make: Any) -> None
         assert await found(trial, 1) == ["worker-0"]
         (keeper,) = keepers(tmp_path)
         for one in (*keeper.children(recursive=True), keeper):
-            one.send_signal(signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):  # those below one that was killed end by themselves
+                one.send_signal(signal.SIGKILL)
         assert (await trial.told(NodeLost)).node == "worker-0"
         assert (await trial.told(NodeBack)).node == "worker-0"
         trial.unread[:] = [one for one in trial.unread if not isinstance(one, Noticed)]  # asked in between, perhaps
