@@ -118,7 +118,7 @@ def test_bad_input_and_a_job_that_waits_are_said(headway: Any, tmp_path: Path) -
     waiting = submitted(headway, "--after", first, "true")
     assert headway("logs", waiting) == Ran(0, "", f"Job {waiting} is held: nothing of it has run yet.\n")
     wrong = headway("logs", waiting, "--task", 1)
-    assert (wrong.status, wrong.err) == (2, f"Error: --task is 1; allowed: 0 to 0, the tasks of job {waiting}\n")
+    assert (wrong.status, wrong.err) == (2, f"Error: --task is 1; allowed: 0, the only task of job {waiting}\n")
     assert "there is no job 9999" in headway("logs", 9999).err
     gate.unlink()
     assert headway("wait", waiting).status == 0

@@ -403,7 +403,8 @@ def task_in(client: Client, job: JobId, text: str, option: str = "--task") -> in
     if text not in names:
         named = ", or their names" if names else ""
         given = int(text) if text.isdecimal() else text
-        allowed = f"0 to {count - 1}, the tasks of job {job}{named}"
+        numbers = "0, the only task" if count == 1 else f"0 to {count - 1}, the tasks"
+        allowed = f"{numbers} of job {job}{named}"
         raise InvalidInput(option, given, allowed, hint=did_you_mean(text, names))
     return names[text]
 

@@ -34,7 +34,7 @@ from headway.sim.world import CpuKnown, World
 
 COLUMNS: Final = {
     "failed": "jobs_failed",
-    "never ended": "jobs_unfinished",
+    "not ended": "jobs_unfinished",
     "wait": "wait_mean",
     "response": "response_mean",
     "slowdown": "bounded_slowdown_mean",
@@ -54,7 +54,7 @@ COLUMNS: Final = {
 }
 """What the table shows, by heading."""
 
-COUNTS: Final = ("failed", "never ended", "kills", "migrations")
+COUNTS: Final = ("failed", "not ended", "kills", "migrations")
 """Columns that are left out where all of it is 0."""
 
 QUIET_SECONDS: Final = 0.5
@@ -462,8 +462,8 @@ def _remarks(done: Schedule) -> Iterator[str]:
     failed, cancelled = done.has(JobStatus.FAILED), done.has(JobStatus.CANCELLED)
     unfinished, started = ~(failed | cancelled | done.has(JobStatus.SUCCEEDED)), done.start != NOT_YET
     for which, one, many, missing in (
-        (unfinished & ~started, "never ended", "never ended", "wait"),
-        (unfinished & started, "started but never ended", "started but never ended", "response time"),
+        (unfinished & ~started, "did not end", "did not end", "wait"),
+        (unfinished & started, "started but did not end", "started but did not end", "response time"),
         (failed, "failed", "failed", "response time"),
         (cancelled, "was cancelled", "were cancelled", "response time"),
     ):

@@ -202,9 +202,10 @@ class Waiting:
         jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
         first, more = self.nodes[:NAMED], len(self.nodes) - NAMED
         nodes = f"node{'s' * (len(self.nodes) > 1)} {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
-        bound = f"is at the bound of {self.most} slots at once"
+        most = "1 slot" if self.most == 1 else f"{self.most} slots"
+        bound = f"is at the bound of {most} at once"
         if self.used < self.most:
-            bound = f"may have {self.most} slots at once and has {self.used}; the rest is not enough, or for other jobs"
+            bound = f"may have {most} at once and has {self.used}; the rest is not enough, or for other jobs"
         return self.reason.value.format(times=self.times, jobs=jobs, nodes=nodes, user=self.user, bound=bound)
 
 

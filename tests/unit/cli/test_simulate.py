@@ -249,7 +249,7 @@ def test_the_table_leaves_out_what_says_nothing(headway: Any, table: Path) -> No
     table.write_text(late)
     told = headway("simulate", table, "--slots", 3).out
     assert "100.0%" in told
-    for heading in ("never ended", "failed", "miss penalty"):
+    for heading in ("not ended", "failed", "miss penalty"):
         assert heading not in told
     table.write_text(late.replace(",1,,,v", ",1,2,,v"))
     assert "miss penalty" in headway("simulate", table, "--slots", 3).out
@@ -285,9 +285,9 @@ def test_what_the_means_hide_is_said_below_the_table(
     monkeypatch.setattr(registry, "find", lambda text: Narrow() if text == "narrow" else find(text))
     words = ("simulate", table, "--slots", 3, "--policy", "easy", "--policy", "narrow")
     lines = headway(*words).out.splitlines()
-    assert "narrow: 2 jobs never ended; their waits are in no mean." in lines
+    assert "narrow: 2 jobs did not end; their waits are in no mean." in lines
     heading, _, easy, narrow = lines[1:5]
-    at = heading.index("never ended") + len("never ended") - 1
+    at = heading.index("not ended") + len("not ended") - 1
     assert (easy[at], narrow[at]) == ("0", "2")
     _, told = json.loads(headway(*words, "--json").out)
     refusals = told["metrics"]["refusals"]
@@ -307,8 +307,8 @@ def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
         Totals(refused={"job_unknown": 1}, kills=1234, lost=90 * SECOND),
     )
     assert list(module._remarks(done)) == [
-        "1 job never ended; its wait is in no mean.",
-        "1 job started but never ended; its response time is in no mean.",
+        "1 job did not end; its wait is in no mean.",
+        "1 job started but did not end; its response time is in no mean.",
         "1 job failed; its response time is in no mean.",
         "1 job was cancelled; its response time is in no mean.",
         "1,234 attempts were killed and redone; the utilisation includes 90 s of work that was lost.",

@@ -350,6 +350,8 @@ def test_who_waits_at_the_bound_is_told_so() -> None:
     assert core.scheduler.explain(2).text == (
         "user ann is at the bound of 3 slots at once; it goes on when tasks of this user end"
     )
+    core.bound(1)
+    assert core.scheduler.explain(2).text.startswith("user ann is at the bound of 1 slot at once; ")
 
 
 def test_without_bounds_nothing_is_counted() -> None:
