@@ -29,6 +29,7 @@ CALLED: Final = {
     "queue_max": ("queue",),
     "policy": ("texts", "added"),
     "job": ("number",),
+    "slots_of": ("bounds",),
 }
 """Parameters of commands that stand for a field of another name."""
 

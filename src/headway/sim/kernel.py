@@ -711,6 +711,9 @@ def check_bounds(workload: Workload, nodes: Sequence[NodeSpec], slots_of: Mappin
                     slots,
                     f"at most {most}, the slots that user {user!r} may have at once",
                     source=f"job {workload.label[place]}",
+                    hint=""
+                    if cores
+                    else "It could never run. Raise the bound, or make its processors tasks (--as bags).",
                 )
 
 

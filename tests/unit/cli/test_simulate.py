@@ -66,6 +66,9 @@ def test_users_may_have_bounds_on_their_slots(headway: Any, table: Path) -> None
     assert ran.err == "Error: --slots-of is '*=3'; allowed: USER=N, each USER once\n"
     ran = headway("simulate", table, "--slots", 6, "--slots-of", "u=2")
     assert "job b: width is 3; allowed: at most 2, the slots that user 'u' may have at once" in ran.err
+    assert "Raise the bound, or make its processors tasks (--as bags)." in ran.err
+    ran = headway("simulate", table, "--slots", 6, "--slots-of", "nobody=2")
+    assert ran.err.startswith("Error: --slots-of is 'nobody=2'; allowed: a user of the workload, or *")
 
 
 def test_services_run_beside_the_jobs_and_are_told_with_their_windows(
