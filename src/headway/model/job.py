@@ -111,7 +111,7 @@ class TaskSpec:
             its own number, so that a workflow is acyclic by construction.
         sends: bytes that each of `after` sends to it, in the same order; empty: none of them sends any.
         retries: how often it is tried again after a failure that it caused itself, >= 0; None: as its job says.
-        assumed: whether nobody has said how long it runs, and `estimate` is the default that a client has put in.
+        assumed: whether `estimate` is the client's default, because none was given.
     """
 
     estimate: Duration

@@ -52,7 +52,7 @@ try:
         known, here = marshal.loads(found[{HASH_SIZE}:]), {{"__name__": {bundle.__name__!r}}}
         exec(known[{bundle.__name__!r}][-1], here)
         here["install"](known)
-except Exception:
+except (OSError, EOFError, LookupError, TypeError, ValueError):
     pass
 try:
     from headway.engines.slurm import start
@@ -62,7 +62,8 @@ except ImportError:
     from headway.engines.slurm import start
 start.end()"""
 """A program that starts a runner without looking through all that is installed beside this Python, where Headway is in
-the same place as here. Its modules come from one file, if that can be used (`bundle`)."""
+the same place as here. Its modules come from one file (`bundle`). Where that is missing or damaged, it imports as
+usual."""
 
 BUNDLING: Final = f"""{_BEGINNING}
 from headway.engines.slurm import start
