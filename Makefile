@@ -26,7 +26,8 @@ QUICK := tests/unit tests/transcripts tests/properties/test_core.py
 CHANGED = $(wildcard $(sort $(shell git diff --name-only $(BASE) -- 'tests/**/test_*.py' 2>/dev/null; \
 	git ls-files --others --exclude-standard -- 'tests/**/test_*.py' 2>/dev/null)))
 
-# The same sources with the core compiled, in a separate environment: installed, not editable, so never out of date.
+# The same sources with the core compiled, in a separate environment: installed, not editable, so never out of date. What
+# they depend on is that of the first environment.
 COMPILED := .venv-compiled
 CPYTHON := .venv-cpython
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
@@ -69,12 +70,18 @@ $(VENV)/bin/python:
 	"$(PYTHON)" -m venv $(VENV)
 
 $(VENV)/.filled: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --quiet --editable '.[dev]'
+	$(call filled,dev)
 	@touch $@
 
 $(VENV)/.filled-%: $(VENV)/.filled
-	$(PIP) install --quiet --editable '.[$*]'
+	$(call filled,$*)
 	@touch $@
+
+# Byte code takes pip longer than all else, for it makes it on one processor, and for the tests of packages, too.
+define filled
+	$(PIP) install --quiet --no-compile --editable '.[$(1)]'
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+endef
 
 demo: venv
 	$(BIN)/headway demo
@@ -145,9 +152,11 @@ $(SNAKEMAKE)/.filled: pyproject.toml $(PLUGIN)/pyproject.toml $(shell find $(PLU
 
 compiled: $(COMPILED)/.filled
 
-$(COMPILED)/.filled: pyproject.toml hatch_build.py $(shell find src -name '*.py') | $(VENV)/bin/python
+$(COMPILED)/.filled: pyproject.toml hatch_build.py $(shell find src -name '*.py') | $(VENV)/.filled
 	"$(PYTHON)" -m venv $(COMPILED)
-	HEADWAY_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check install --quiet '.[dev]'
+	HEADWAY_COMPILE=1 PIP_NO_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check install --quiet --compile --no-deps .
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sep="\n")' \
+		> "$$($(COMPILED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	@touch $@
 
 test-compiled: compiled

@@ -4,7 +4,8 @@ The same typed sources run as plain Python: a wheel without it decides alike, on
 its source stays in the wheel, for tracebacks. An editable installation is never compiled, so that no compiled module is
 older than its source.
 
-HEADWAY_COMPILE=1 refuses to build where it cannot compile, HEADWAY_COMPILE=0 does not compile.
+HEADWAY_COMPILE=1 refuses to build where it cannot compile, HEADWAY_COMPILE=0 does not compile. HEADWAY_OPTIMISE=1 (0
+to 3, usually 3) has the C compiler done sooner, with code that is slower and does the same.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WANTED = "HEADWAY_COMPILE"
+EFFORT = "HEADWAY_OPTIMISE"
 
 PLAIN = "headway/not-compiled.txt"
 """The file of the wheel that says why nothing is compiled; `headway --version` prints it."""
@@ -134,6 +136,18 @@ def obstacle() -> str | None:
     return None if headers.exists() else f"the headers of Python are not installed ({headers})"
 
 
+def effort() -> str:
+    """How much the C compiler is to optimise, 0 to 3.
+
+    Raises:
+        SystemExit: something else was asked for.
+    """
+    asked = os.environ.get(EFFORT, "3")
+    if asked not in ("0", "1", "2", "3"):
+        raise SystemExit(f"{EFFORT} is {asked!r}; 0, 1, 2 or 3 is allowed")
+    return asked
+
+
 def side_by_side(compile: Callable[..., list[str]]) -> Callable[..., list[str]]:
     """What a compiler does with several files, done on all processors."""
 
@@ -185,6 +199,7 @@ def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
             strip_asserts=False,
             multi_file=True,
             debug_level="0",
+            opt_level=effort(),
         )
         for extension in extensions:
             extension.extra_compile_args += FLAGS

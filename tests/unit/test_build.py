@@ -97,6 +97,16 @@ def test_where_compiling_fails_the_wheel_is_plain(build: Any, tmp_path: Path, mo
         built(build, tmp_path)
 
 
+def test_how_much_is_optimised_is_a_number_of_the_c_compiler(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADWAY_OPTIMISE", raising=False)
+    assert build.effort() == "3"
+    monkeypatch.setenv("HEADWAY_OPTIMISE", "1")
+    assert build.effort() == "1"
+    monkeypatch.setenv("HEADWAY_OPTIMISE", "fast")
+    with pytest.raises(SystemExit, match="HEADWAY_OPTIMISE is 'fast'; 0, 1, 2 or 3 is allowed"):
+        build.effort()
+
+
 def test_several_files_are_compiled_side_by_side(build: Any) -> None:
     """What each becomes is told in the order of the files; one that fails makes all fail."""
 
