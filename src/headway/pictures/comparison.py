@@ -87,7 +87,7 @@ MEASURES: Final = {
     "refusals": Measure("Parts of plans refused", "", _LESS),
     "jobs_succeeded": Measure("Jobs that succeeded", "", "more"),
     "jobs_failed": Measure("Jobs that failed", "", _LESS),
-    "jobs_unfinished": Measure("Jobs that never ended", "", _LESS),
+    "jobs_unfinished": Measure("Jobs that did not end", "", _LESS),
 }
 """The known measures. Other measures are drawn with their name alone, and do not say what is better."""
 
@@ -103,7 +103,7 @@ def comparison(
     """Draw measures of several policies: a panel for each measure, with a bar and its value for each policy.
 
     Every panel has a linear scale from 0, and says whether less or more is better. The best bars of a panel are dark.
-    If jobs failed or never ended under a policy, this is said below its name. Its bars are hatched and never the best,
+    If jobs failed or did not end under a policy, this is said below its name. Its bars are hatched and never the best,
     because most means leave such jobs out.
 
     Args:
@@ -167,9 +167,9 @@ def _usual(told: Collection[Mapping[str, float]]) -> tuple[Sequence[str], Sequen
 
 
 def _partial(told: Mapping[str, float]) -> str:
-    """How many jobs failed or never ended, in words. Empty if there are none."""
+    """How many jobs failed or did not end, in words. Empty if there are none."""
     of = f"of {told['jobs']:,} jobs" if "jobs" in told else "jobs"
-    counts = {"failed": told.get("jobs_failed", 0), "never ended": told.get("jobs_unfinished", 0)}
+    counts = {"failed": told.get("jobs_failed", 0), "did not end": told.get("jobs_unfinished", 0)}
     return ", ".join(f"{count:,} {of} {what}" for what, count in counts.items() if count)
 
 

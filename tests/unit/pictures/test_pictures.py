@@ -483,7 +483,7 @@ def test_every_field_has_the_same_scale_and_says_so() -> None:
         assert axes.get_xlim()[0] == 0
         assert axes.get_xlabel().endswith("linear scale from 0")
     said = words(drawn)
-    assert not [word for word in said if "never ended" in word or "Hatched" in word]
+    assert not [word for word in said if "did not end" in word or "Hatched" in word]
     assert "log.swf: 2 jobs on 64 slots, offered load 0.80" in said
     assert "A note. Dark bars are the best in their panel." in said
     assert said.count("less is better") == 2
@@ -570,7 +570,7 @@ def test_a_policy_under_which_jobs_did_not_end_well_is_marked_and_never_the_best
         None,
     ]
     said = words(drawn)
-    assert "partial (1 of 40 jobs failed, 3 of 40 jobs never ended)" in said
+    assert "partial (1 of 40 jobs failed, 3 of 40 jobs did not end)" in said
     assert {"whole", "worse"} <= set(said)
     assert [line for line in said if "Means leave them out" in line]
 
