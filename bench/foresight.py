@@ -19,11 +19,11 @@ from headway.model.instant import SECOND
 from headway.model.job import Service
 from headway.model.window import Window
 from headway.policies import registry
-from headway.policies.arrivals import Arrivals, last
+from headway.policies.arrivals import ArrivalForecast, last
 from headway.policies.provision import Splits, Tariff, dp
 from headway.policies.serving import Agreement, Traffic, fluid, queueing, shares
 from headway.reproduce.chang16 import mixed
-from headway.sim.requests import Requests
+from headway.sim.requests import SimulatedRequests
 from headway.testing import job, node
 
 WINDOW = 20 * SECOND
@@ -39,11 +39,11 @@ def main() -> None:
         f"""First, the share of requests that are answered within three times the mean processing time in windows of 20
         s: simulated exactly ({WINDOWS} windows), and by both models. Processing takes {PROCESSING // 1000} ms on
         average; requests come at random one by one, or in bursts of five. Then how far forecasts of the next window's
-        requests are off, relative to the mean number: that of the last window, and `Arrivals`. Requests:
+        requests are off, relative to the mean number: that of the last window, and `ArrivalForecast`. Requests:
         {logs.name}, gaps multiplied by {mixed.GAPS}. Last, what a decision on ten services
         and 1,000 units takes (wanted: 50 ms): its parts, and a whole round after a window, with 300 batch jobs.""",
         measure.table(("requests", "units", "load of a unit", "exact", "`queueing`", "`fluid`"), in_time()),
-        measure.table(("requests", "last window, error", "`Arrivals`, error"), forecasts(logs)),
+        measure.table(("requests", "last window, error", "`ArrivalForecast`, error"), forecasts(logs)),
         measure.table(("for ten services, 1,000 units", "milliseconds"), costs()),
     )
 
@@ -60,7 +60,7 @@ def in_time() -> list[tuple[str, ...]]:
                 starts = np.cumsum(chance.exponential(bursts * SECOND / rate, many)).astype(np.int64)
                 arrivals = np.repeat(starts, bursts)
                 processing = chance.exponential(PROCESSING, len(arrivals)).astype(np.int64)
-                queue = Requests(arrivals, processing, 3 * PROCESSING, units=units)
+                queue = SimulatedRequests(arrivals, processing, 3 * PROCESSING, units=units)
                 found: dict[str, list[float]] = {"exact": [], "queueing": [], "fluid": []}
                 for number in range(1, WINDOWS):
                     queued = queue.queued()
@@ -82,7 +82,7 @@ def forecasts(logs: mixed.Logs) -> list[tuple[str, ...]]:
         errors: list[tuple[float, float]] = []
         for one in some:
             counts = np.bincount((one.arrivals * SECOND).astype(np.int64) // WINDOW).tolist()
-            better, off = Arrivals(), [0.0, 0.0]
+            better, off = ArrivalForecast(), [0.0, 0.0]
             for place, count in enumerate(counts[1:], 1):
                 better.add(counts[place - 1])
                 off[0] += abs(count - last(counts[:place]))

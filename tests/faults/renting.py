@@ -25,7 +25,7 @@ from headway.model.renting import UNIT, Money, Offer, Renting
 from headway.model.snapshot import BATCH, Policy, Snapshot
 from headway.policies import registry
 from headway.policies.backfill import Easy
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 from .engine import SimEngine
 from .virtual import BASE
@@ -63,7 +63,7 @@ def find(text: str) -> Policy:
 class Rented:
     """A machine of the cloud."""
 
-    machine: Machine
+    machine: RentedMachine
     node: str
     since: float
     until: float | None = None
@@ -101,7 +101,7 @@ class Cloud:
                 await asyncio.sleep(20)
             raise Unsure("no answer within 20 s")
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         """One machine for a token."""
         await self._may_fail("lost requests for a machine")
         if not self._world.calm and self._world.loop.time() < self.refused_until:
@@ -111,7 +111,7 @@ class Cloud:
             if not self._world.calm and self._random.random() < self.none_left:
                 self._world.told.faults["cloud: nothing left"] += 1
                 raise NotRented("none is left")
-            machine = Machine(f"i-{len(self.ever) + 1}", token, type)
+            machine = RentedMachine(f"i-{len(self.ever) + 1}", token, type)
             self.ever[token] = Rented(machine, node, self._world.loop.time())
             self._world.told.done["machines rented"] += 1
         await self._may_fail("lost answers with a machine")
@@ -124,7 +124,7 @@ class Cloud:
         await self._may_fail("lost answers to giving back")
         return self._world.calm or self._random.random() < 0.7
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         """All, also those that are gone."""
         await self._may_fail("lost lists")
         return [self._as_told(one) for one in self.ever.values()]
@@ -137,8 +137,8 @@ class Cloud:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _as_told(self, one: Rented) -> Machine:
-        return Machine(one.machine.name, one.machine.token, one.machine.type, ended=one.until is not None)
+    def _as_told(self, one: Rented) -> RentedMachine:
+        return RentedMachine(one.machine.name, one.machine.token, one.machine.type, ended=one.until is not None)
 
     def stop(self, token: str) -> None:
         """A machine ends, whoever wants it."""

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from headway.renting.provider import Machine
+from headway.renting.provider import RentedMachine
 
 from .renting import Cloud, Rented, RentingWorld
 from .world import Wrong
@@ -37,10 +37,10 @@ def test_what_is_rented_is_given_back_and_no_budget_is_exceeded(first: int) -> N
 class TwoForOne(Cloud):
     """With each token it rents one more machine."""
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         machine = await super().start(token, type, node)
         await asyncio.sleep(0)
-        more = Machine(f"{machine.name}-more", f"more-{len(self.ever)}", type)
+        more = RentedMachine(f"{machine.name}-more", f"more-{len(self.ever)}", type)
         self.ever[more.token] = Rented(more, f"{node}-more", self._world.loop.time())
         return machine
 

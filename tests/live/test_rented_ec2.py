@@ -27,7 +27,7 @@ from headway.model.renting import UNIT, Offer, Renting
 from headway.model.snapshot import BATCH, Policy, Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
-from headway.renting.provider import Machine, NotRented, Provider, Unsure
+from headway.renting.provider import NotRented, Provider, RentedMachine, Unsure
 from headway.renting.registry import make
 from headway.reproduce.children import Children
 from headway.reproduce.kim12.dask import worker_words
@@ -77,7 +77,7 @@ async def ended(ec2: Provider, token: str) -> None:
 async def test_an_instance_is_one_for_its_token_and_is_found_by_it(moto: Moto) -> None:
     ec2 = provider(moto, "c")
     machine = await ec2.start("c-1", "t3.micro", "cloud-r1")
-    assert machine == Machine(machine.name, "c-1", "t3.micro")
+    assert machine == RentedMachine(machine.name, "c-1", "t3.micro")
     assert await ec2.start("c-1", "t3.micro", "cloud-r1") == machine
     assert moto.alive() == [machine.name]
     other = provider(moto, "d")
@@ -177,7 +177,7 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
             if dies and run == 1:
                 rents = ec2.start
 
-                async def unanswered(*words: str) -> Machine:
+                async def unanswered(*words: str) -> RentedMachine:
                     await rents(*words)
                     await asyncio.Event().wait()
                     raise AssertionError

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from headway.renting.processes import RENTAL, Processes
-from headway.renting.provider import Machine, NotRented
+from headway.renting.provider import NotRented, RentedMachine
 
 from ..effort import seeds
 from ..waiting import becomes
@@ -61,7 +61,7 @@ def running(folder: Path) -> list[psutil.Process]:
 
 async def test_a_machine_is_one_for_its_token_and_ends_with_all_it_has_started(here: Processes, tmp_path: Path) -> None:
     machine = await here.start("c-1", "small", "cloud-r1")
-    assert machine == Machine("cloud-r1", "c-1", "small")
+    assert machine == RentedMachine("cloud-r1", "c-1", "small")
     assert await here.start("c-1", "small", "cloud-r1") == machine
     await here.start("c-2", "large", "cloud-r2")
     await becomes(lambda: sorted(began()) == ["cloud-r1 small c-1", "cloud-r2 large c-2"])
@@ -78,7 +78,7 @@ async def test_a_machine_is_one_for_its_token_and_ends_with_all_it_has_started(h
 async def test_a_machine_that_ends_by_itself_is_told_and_not_started_again(here: Processes, tmp_path: Path) -> None:
     short = Processes(tmp_path / "machines", ("/bin/sh", "-c", "echo done >> began"), "c")
     await short.start("c-1", "small", "cloud-r1")
-    gone = [Machine("cloud-r1", "c-1", "small", ended=True)]
+    gone = [RentedMachine("cloud-r1", "c-1", "small", ended=True)]
     for _ in range(1000):
         if (found := await short.machines()) == gone:
             break

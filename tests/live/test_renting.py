@@ -27,7 +27,7 @@ from headway.model.renting import HOUR, UNIT, Offer, Renting
 from headway.model.snapshot import BATCH, Policy, Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.wire import NewNode
 
@@ -82,7 +82,7 @@ class Cloud:
     def __init__(self, seed: int = 0, unsure: float = 0.0) -> None:
         self.chance = Random(seed)
         self.unsure = unsure
-        self.alive: dict[str, Machine] = {}
+        self.alive: dict[str, RentedMachine] = {}
         self.ever: list[str] = []
         self.back: dict[str, float] = {}
         self.refuses = ""
@@ -92,14 +92,14 @@ class Cloud:
         if self.chance.random() < self.unsure:
             raise Unsure("no answer within 5 s")
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         await asyncio.sleep(0)
         self._may_fail()
         if self.refuses:
             raise NotRented(self.refuses)
         if token not in self.alive:
             self.ever.append(token)
-            self.alive[token] = Machine(f"i-{len(self.ever)}", token, type)
+            self.alive[token] = RentedMachine(f"i-{len(self.ever)}", token, type)
         await asyncio.sleep(0)
         self._may_fail()
         return self.alive[token]
@@ -111,7 +111,7 @@ class Cloud:
         self._may_fail()
         return not was_there or self.chance.random() > self.unsure
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         await asyncio.sleep(0)
         self._may_fail()
         return [one for token, one in self.alive.items() if token not in self.forgotten]
@@ -496,7 +496,10 @@ async def test_what_nobody_knows_is_given_back(site: Site) -> None:
     """A machine of an earlier life of the same cluster; those of other clusters stay."""
     async with site.runs(Renting((HOURLY,))):
         mine = site.driver._renter.token(77)
-        site.cloud.alive |= {mine: Machine("i-7", mine, "small"), "other-1": Machine("i-8", "other-1", "small")}
+        site.cloud.alive |= {
+            mine: RentedMachine("i-7", mine, "small"),
+            "other-1": RentedMachine("i-8", "other-1", "small"),
+        }
         await becomes(lambda: mine not in site.cloud.alive)
         await asyncio.sleep(0.05)
         assert list(site.cloud.alive) == ["other-1"]

@@ -14,10 +14,10 @@ from tests.effort import seeds
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.renting import HOUR, Money, Offer
 from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
-from headway.renting.packing import AtHand, Packing, Piece
+from headway.renting.packing import AtHand, Packing, PackingPiece
 
 MINUTE = 60 * SECOND
-Case = tuple[list[Piece], list[Offer], list[int], list[AtHand]]
+Case = tuple[list[PackingPiece], list[Offer], list[int], list[AtHand]]
 
 
 def case(seed: int) -> Case:
@@ -39,11 +39,11 @@ def case(seed: int) -> Case:
     pieces = []
     for _ in range(draw.randint(1, 7)):
         time = draw.randint(1, 90) * MINUTE
-        pieces.append(Piece(int(time * draw.uniform(0.9, 4)) + draw.choice([0, 200]) * SECOND, time))
+        pieces.append(PackingPiece(int(time * draw.uniform(0.9, 4)) + draw.choice([0, 200]) * SECOND, time))
     return pieces, offers, [draw.choice([1, 2, 9]) for _ in offers], machines
 
 
-def exact(pieces: Sequence[Piece], offers: Sequence[Offer], left: Sequence[int], machines: Sequence[AtHand]) -> tuple[int, Money]:  # fmt: skip  # noqa: E501
+def exact(pieces: Sequence[PackingPiece], offers: Sequence[Offer], left: Sequence[int], machines: Sequence[AtHand]) -> tuple[int, Money]:  # fmt: skip  # noqa: E501
     """How many pieces must miss their due dates, and what the others cost at least: every way is tried."""
     whole = (1 << len(pieces)) - 1
 
@@ -98,13 +98,13 @@ def _latest(way: Sequence[Instant], free: Sequence[Instant]) -> Instant:
     return max(changed, default=0)
 
 
-def packed(pieces: list[Piece], offers: list[Offer], left: list[int], machines: list[AtHand]) -> Packing:
+def packed(pieces: list[PackingPiece], offers: list[Offer], left: list[int], machines: list[AtHand]) -> Packing:
     packing = Packing(pieces, offers, left, machines, 0)
     packing.run()
     return packing
 
 
-def check(packing: Packing, pieces: list[Piece], left: list[int]) -> None:
+def check(packing: Packing, pieces: list[PackingPiece], left: list[int]) -> None:
     """All pieces are somewhere once, in time, and cost what is said; no limit is exceeded."""
     put = [piece for load in packing.loads for piece in load.pieces]
     assert sorted([*put, *packing.missed]) == list(range(len(pieces)))
@@ -142,12 +142,12 @@ def test_small_cases_cost_little_more_than_they_must_and_miss_nothing_more(first
 
 def test_the_twin_shares_an_hour_and_uses_what_is_paid() -> None:
     hourly = Offer("cloud", "a", 1, 600, period=HOUR)
-    half = [Piece(NEVER, HOUR // 2)] * 2
+    half = [PackingPiece(NEVER, HOUR // 2)] * 2
     assert exact(half, [hourly], [9], []) == (0, 600)
     assert exact(half, [hourly], [9], [AtHand(hourly, 0, HOUR, (HOUR // 2,), NEVER)]) == (0, 600)
     assert exact(half, [hourly], [0], [AtHand(hourly, 0, HOUR, (0,), HOUR)]) == (0, 0)
     assert exact([*half, *half], [hourly], [1], [AtHand(hourly, 0, HOUR, (0,), HOUR)]) == (0, 600)
-    assert exact([Piece(HOUR, HOUR)] * 2, [hourly], [1], []) == (1, 600)
+    assert exact([PackingPiece(HOUR, HOUR)] * 2, [hourly], [1], []) == (1, 600)
 
 
 @pytest.mark.parametrize("seed", seeds(range(3), range(3, 40)))
@@ -159,7 +159,7 @@ def test_large_cases_are_right_and_repairing_only_helps(seed: int) -> None:
     pieces = []
     for _ in range(300):
         time = draw.randint(1, 90) * MINUTE
-        pieces.append(Piece(int(time * draw.uniform(0.5, 4)) + 5 * MINUTE, time))
+        pieces.append(PackingPiece(int(time * draw.uniform(0.5, 4)) + 5 * MINUTE, time))
     left = [draw.randint(0, 30) for _ in offers]
     greedy = Packing(pieces, offers, left, [], 0, effort=0)
     greedy.run()

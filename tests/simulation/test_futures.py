@@ -37,7 +37,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage, drawn_outages
 from headway.sim.kernel import Simulation
-from headway.sim.machines import Left
+from headway.sim.machines import RemainingWork
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import Stopwatch, World
 from headway.testing import job, node
@@ -116,7 +116,7 @@ class Cut:
     """A state in the midst of a simulation, what it does not tell, and how many events had happened."""
 
     state: StateRecord
-    left: dict[tuple[JobId, int], Left]
+    left: dict[tuple[JobId, int], RemainingWork]
     events: int
     submitted: int
 
@@ -285,7 +285,7 @@ def test_given_run_times_count_from_the_start_of_an_attempt() -> None:
 
 
 def test_what_is_left_of_a_task_can_be_given() -> None:
-    left = {(1, 0): Left(work=8_000_000 * SECOND, total=99 * SECOND)}
+    left = {(1, 0): RemainingWork(work=8_000_000 * SECOND, total=99 * SECOND)}
     assert ends(Simulation.from_state(at_five().dump(), registry.find, left=left).run()) == {1: 13, 2: 33, 3: 36}
 
 

@@ -38,7 +38,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.sim.specs import specs
-from headway.sim.tiers import UNKNOWN, Places, Running
+from headway.sim.tiers import UNKNOWN, Occupancy, SimulatedAttempt
 from headway.sim.world import World
 from headway.testing import FakeEngine, ManualClock
 from headway.web.decider import decide
@@ -124,11 +124,11 @@ class TimedEngine(FakeEngine):
         self._startup = {one.name: one.startup for one in sites}
         world, jobs = World(), len(workload)
         cpu, losses = world.tiers.cpu_use(workload, world.seed).tolist(), world.tiers.losses(jobs, world.seed)
-        self._places = Places(cpu, losses, world.tiers.gains(workload.width, world.seed))
+        self._places = Occupancy(cpu, losses, world.tiers.gains(workload.width, world.seed))
         self._migration = from_seconds(world.migration_cost)
         self._workload = workload
         self._clock = clock
-        self._timed: dict[base.AttemptKey, Running] = {}
+        self._timed: dict[base.AttemptKey, SimulatedAttempt] = {}
         self._kept: dict[tuple[int, int], tuple[int, int]] = {}
         self._changes: dict[base.AttemptKey, Tier] = {}
         self._routes = Routes(network)
@@ -155,7 +155,7 @@ class TimedEngine(FakeEngine):
                 sent = self._routes.time(size, place_of(self._where[job, before]), place_of(here))
                 now = max(now, self._ended[job, before] + sent)
         now += max(self._startup.get(member.node, 0) for member in assignment.members)  # sites are named as nodes
-        running = Running(job - 1, task, attempt, of_numbers(seats), assignment.tier, now, lasts)
+        running = SimulatedAttempt(job - 1, task, attempt, of_numbers(seats), assignment.tier, now, lasts)
         if (job, task) in self._kept:
             left, total = self._kept[job, task]
             running.left = -(-left * running.total // total)
@@ -193,7 +193,7 @@ class TimedEngine(FakeEngine):
         self._ended[key[:2]] = self._clock.now()
         self.end(*key)
 
-    def _over(self, job: int, task: int, attempt: int) -> Running:
+    def _over(self, job: int, task: int, attempt: int) -> SimulatedAttempt:
         self.settle()
         running = self._timed.pop((job, task, attempt))
         self._places.leave(running)

@@ -21,7 +21,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.sim.served import Answered
+from headway.sim.served import KnownRequests
 
 
 class SlowQueue:
@@ -210,7 +210,7 @@ def test_the_queue_serves_as_one_that_looks_at_each_request(seed: int) -> None:
     chance = Random(seed)
     spec, slow = service(1, chance, chance.choice([0.5, 2.0, 4.0]), threshold=SECOND // 4)
     arrivals, processing = zip(*slow.coming, strict=True)
-    fast = Answered(spec, arrivals, processing, slow.end)
+    fast = KnownRequests(spec, arrivals, processing, slow.end)
     assert fast.end == slow.end
     for number in range(1, 7):
         for at in sorted(chance.randrange(20 * SECOND) for _ in range(chance.randint(0, 4))):
@@ -233,11 +233,11 @@ def test_a_simulation_is_the_same_with_either_queue() -> None:
     found = []
     for slow in (True, False):
         drawn = Random(5)
-        services: list[tuple[Service, SlowQueue | Answered]] = []
+        services: list[tuple[Service, SlowQueue | KnownRequests]] = []
         for number in range(3):
             spec, queue = service(100 + number, drawn, 1.2)
             known = zip(*queue.coming, strict=True)
-            services.append((spec, queue if slow else Answered(spec, *known, queue.end)))
+            services.append((spec, queue if slow else KnownRequests(spec, *known, queue.end)))
         run = Simulation(
             *(workload, [NodeSpec("n", slots=9)], registry.find, "services:top=sf,batch=easy"),
             services=services,
@@ -251,7 +251,7 @@ def test_a_simulation_is_the_same_with_either_queue() -> None:
 
 def test_a_window_says_how_long_instances_took_to_start_once_one_is_ready() -> None:
     spec = Service(1, most=4, window=20 * SECOND, threshold=SECOND)
-    requests = Answered(spec, [0, 50 * SECOND], [SECOND, SECOND], 100 * SECOND, warm_up=25 * SECOND)
+    requests = KnownRequests(spec, [0, 50 * SECOND], [SECOND, SECOND], 100 * SECOND, warm_up=25 * SECOND)
     requests.resize(2, 10 * SECOND)
     seen = [requests.close(20 * SECOND * number) for number in (1, 2)]
     requests.resize(3, 40 * SECOND)

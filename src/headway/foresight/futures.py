@@ -23,7 +23,7 @@ from headway.core.scheduler import Scheduler
 from headway.foresight.copies import Copies, in_copies
 from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
-from headway.model.job import AnyJob, JobId, JobSpec, Service
+from headway.model.job import AnyJob, JobId, JobSpec, Service, TaskKey
 from headway.model.renting import UNIT
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView, PolicySource
@@ -164,7 +164,7 @@ def draw_futures(
     waiting = np.array([job not in began for job in jobs], dtype=bool)
     specs = {job.spec.id: job.spec for job in state.jobs}
     levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
-    known: dict[tuple[JobId, int], RunTime] = {}
+    known: dict[TaskKey, RunTime] = {}
 
     rents = state.market is not None
 
@@ -274,8 +274,8 @@ class _Drawn:
         levels: dict[JobId, float],
         specs: dict[JobId, AnyJob],
         run_times: RunTimesOf,
-        known: dict[tuple[JobId, int], RunTime],
-        ran: dict[tuple[JobId, int], float],
+        known: dict[TaskKey, RunTime],
+        ran: dict[TaskKey, float],
     ) -> None:
         self._levels = levels
         self._specs = specs

@@ -31,7 +31,7 @@ from headway.model.renting import HOUR, Rental, RentalStage
 from headway.renting.provider import NotRented, Provider, Unsure
 
 if TYPE_CHECKING:
-    from headway.renting.provider import Machine
+    from headway.renting.provider import RentedMachine
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ class Renter:
         await record(self._recorder, lambda now: [NodeJoined(now, node)])
         self._served((node,))  # not before: what is served and not in the core is ended
 
-    async def _begun(self, number: int, machine: Machine) -> None:
+    async def _begun(self, number: int, machine: RentedMachine) -> None:
         """Record that there is a machine, if that is not known."""
         rental = self._rental(number)
         if rental is not None and not rental.machine:
@@ -251,7 +251,7 @@ class Renter:
         self,
         site: str,
         provider: Provider,
-        machines: Sequence[Machine],
+        machines: Sequence[RentedMachine],
         reclaimed: Mapping[str, float],
         known: Collection[int],
     ) -> None:

@@ -167,7 +167,7 @@ def percentiles(values: ArrayLike, shares: ArrayLike = (50, 95, 99)) -> FloatArr
     return np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part))
 
 
-class Steps(NamedTuple):
+class ShareSteps(NamedTuple):
     """A share of the jobs in the system over time, as steps; arrays of shape (steps,).
 
     Attributes:
@@ -188,7 +188,7 @@ def violated_share(
     change_at: IntArray,
     change_job: IntArray,
     change_slots: IntArray,
-) -> Steps:
+) -> ShareSteps:
     """Which share of the jobs in the system is violated: has no slot while a job of lower priority has one.
 
     What happens at one instant counts as one change, and a job is in the system from the instant it enters to the
@@ -227,7 +227,7 @@ def violated_share(
             begin = end
             present[instant] = sweep.present
             share[instant] = sweep.violated() / sweep.present if sweep.present else 0.0
-    return Steps(at, share, present)
+    return ShareSteps(at, share, present)
 
 
 _ENTERS, _LETS_GO, _HOLDS, _LEAVES = range(4)
@@ -279,12 +279,12 @@ class _Sweep:
         return self.waiting - not_above
 
 
-def over_time(steps: Steps, until: Instant) -> float:
+def over_time(steps: ShareSteps, until: Instant) -> float:
     """The share averaged over the time in which any job is in the system, up to `until`; 0 if none ever is.
 
     reading: Lin14's average priority violation rate.
 
-    >>> over_time(Steps(np.array([0, 10, 20]), np.array([0.5, 0.0, 1.0]), np.array([2, 0, 1])), 50)
+    >>> over_time(ShareSteps(np.array([0, 10, 20]), np.array([0.5, 0.0, 1.0]), np.array([2, 0, 1])), 50)
     0.875
     """
     lasts = np.diff(np.clip(np.append(steps.at, until), None, until)) * (steps.present > 0)
@@ -292,12 +292,12 @@ def over_time(steps: Steps, until: Instant) -> float:
     return float(steps.share @ lasts) / whole if whole else 0.0
 
 
-def over_instants(steps: Steps, instants: IntArray) -> float:
+def over_instants(steps: ShareSteps, instants: IntArray) -> float:
     """The share averaged over instants (planning rounds) at which any job is in the system; 0 if there is none.
 
     The state at an instant is the one after everything that happens at it; an instant named twice counts twice.
 
-    >>> over_instants(Steps(np.array([0, 10]), np.array([0.5, 0.0]), np.array([2, 1])), np.array([0, 0, 10]))
+    >>> over_instants(ShareSteps(np.array([0, 10]), np.array([0.5, 0.0]), np.array([2, 1])), np.array([0, 0, 10]))
     0.3333333333333333
     """
     step = np.searchsorted(steps.at, instants, side="right") - 1

@@ -15,6 +15,9 @@ from headway.model.value import value
 JobId = int
 """The number of an accepted job, unique for ever. The last tie between jobs is broken by it."""
 
+TaskKey = tuple[JobId, int]
+"""A task: the number of its job, and its own."""
+
 ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
 """The assumed run time of a task without an estimate."""
 

@@ -22,7 +22,7 @@ LOOK_EVERY = 64
 """How many corrections pass until it is seen how many facts are known."""
 
 
-class Place:
+class PromisedPlace:
     """What a promise takes.
 
     Attributes:
@@ -42,10 +42,10 @@ class Place:
         self.duration = duration
         self.confirmed = True
         self.looked = looked
-        self.facts: Facts | None = None
+        self.facts: PlaceFacts | None = None
 
 
-class Facts:
+class PlaceFacts:
     """Before which instants a profile has no place for so many slots.
 
     Attributes:
@@ -156,7 +156,9 @@ class KeptProfile:
         "unconfirmed",
     )
 
-    def __init__(self, now: Instant, free: int, ends: list[tuple[Instant, int]], promised: dict[JobId, Place]) -> None:
+    def __init__(
+        self, now: Instant, free: int, ends: list[tuple[Instant, int]], promised: dict[JobId, PromisedPlace]
+    ) -> None:
         changes, soonest = list(ends), NEVER
         for place in promised.values():
             begin, slots = place.begin, place.slots
@@ -170,8 +172,8 @@ class KeptProfile:
         self.freed: Instant = 0
         self.before: dict[Instant, int] = {}
         self.corrections = 0
-        self.facts: dict[int, Facts] = {}
-        self.rising: list[Facts] = []
+        self.facts: dict[int, PlaceFacts] = {}
+        self.rising: list[PlaceFacts] = []
 
     # What the core tells
 
@@ -209,7 +211,7 @@ class KeptProfile:
             return True
         return place.begin == start
 
-    def confirm(self, place: Place) -> None:
+    def confirm(self, place: PromisedPlace) -> None:
         """The core has it so."""
         if not place.confirmed:
             place.confirmed = True
@@ -243,13 +245,13 @@ class KeptProfile:
                 soonest = begin
         self.soonest = soonest
 
-    def want(self, place: Place) -> None:
+    def want(self, place: PromisedPlace) -> None:
         """A round wants this promise as it is now, or the job to start; the core has yet to do it."""
         if place.confirmed:
             place.confirmed = False
             self.unconfirmed += 1
 
-    def add(self, job: JobId, slots: int, duration: Duration) -> Place | None:
+    def add(self, job: JobId, slots: int, duration: Duration) -> PromisedPlace | None:
         """Promise a job without a promise the earliest start that the others leave; None if there is none."""
         facts = self._facts(slots)
         begin, first, last = self.profile.find(slots, duration, self._bound(facts, duration))
@@ -257,7 +259,7 @@ class KeptProfile:
         if begin == NEVER:
             return None
         self._take(begin, first, begin + duration, last, -slots)
-        place = self.promised[job] = Place(begin, slots, duration, self.corrections)
+        place = self.promised[job] = PromisedPlace(begin, slots, duration, self.corrections)
         if begin < self.soonest:
             self.soonest = begin
         return place
@@ -272,7 +274,7 @@ class KeptProfile:
         self.before = dict(zip(self.profile.times[1:], self.profile.free, strict=False))
         return freed
 
-    def bring_forward(self, place: Place) -> None:
+    def bring_forward(self, place: PromisedPlace) -> None:
         """Move a promise to the earliest start that the promises of all others leave.
 
         An earlier place either ends before the job begins, or it begins earlier and goes on into the job's own place.
@@ -342,14 +344,14 @@ class KeptProfile:
                 assert sorted(set(numbers)) == numbers, "facts rise"
         assert sorted(self.facts) == [facts.slots for facts in self.rising], "facts in order"
 
-    def _facts(self, slots: int) -> Facts:
+    def _facts(self, slots: int) -> PlaceFacts:
         facts = self.facts.get(slots)
         if facts is None:
-            facts = self.facts[slots] = Facts(slots, self.corrections)
+            facts = self.facts[slots] = PlaceFacts(slots, self.corrections)
             insort(self.rising, facts, key=_by_slots)
         return facts
 
-    def _bound(self, facts: Facts, duration: Duration) -> Instant:
+    def _bound(self, facts: PlaceFacts, duration: Duration) -> Instant:
         """There is no place for so long before this instant: what is true for fewer slots is true for more."""
         bound = facts.bound(duration)
         for fewer in self.rising:
@@ -359,7 +361,7 @@ class KeptProfile:
                 bound = max(bound, fewer.bound(duration))
         return bound
 
-    def _give(self, now: Instant, place: Place) -> None:
+    def _give(self, now: Instant, place: PromisedPlace) -> None:
         """Give back what a promise has taken."""
         self.advance(now)
         begin, end = max(now, place.begin), place.begin + place.duration

@@ -83,11 +83,11 @@ class Network:
 NO_NETWORK: Final = Network()
 """Sending costs nothing."""
 
-Place = tuple[str, str]
+NodePlace = tuple[str, str]
 """The names of a node and of its site."""
 
 
-def place_of(node: NodeSpec) -> Place:
+def place_of(node: NodeSpec) -> NodePlace:
     """Where a node is."""
     return node.name, node.site
 
@@ -105,11 +105,11 @@ class Routes:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.is_free = network.is_free
-        self._links: dict[Place, LinkTerms] = {}
+        self._links: dict[NodePlace, LinkTerms] = {}
         for link in network.links:
             self._links[link.one, link.other] = self._links[link.other, link.one] = link.line
 
-    def line(self, one: Place, other: Place) -> LinkTerms:
+    def line(self, one: NodePlace, other: NodePlace) -> LinkTerms:
         """The line between two places; within a node it costs nothing."""
         if one[0] == other[0]:
             return INSTANT
@@ -119,11 +119,11 @@ class Routes:
                 return found
         return self.network.within if one[1] == other[1] else self.network.between
 
-    def time(self, size: int, one: Place, other: Place) -> Duration:
+    def time(self, size: int, one: NodePlace, other: NodePlace) -> Duration:
         """How long so many bytes take from one place to another. Where there are none, nothing is sent."""
         return 0 if self.is_free or not size else self.line(one, other).time(size)
 
-    def mean(self, places: Sequence[Place], *, distinct: bool) -> tuple[float, float]:
+    def mean(self, places: Sequence[NodePlace], *, distinct: bool) -> tuple[float, float]:
         """The mean latency in microseconds, and the mean time in microseconds for a byte, over all pairs of places.
 
         Args:

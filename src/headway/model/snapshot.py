@@ -13,10 +13,9 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
-from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
-from headway.model.kept_profile import KeptProfile, Place
-from headway.model.network import NO_NETWORK, Routes, place_of
-from headway.model.network import Place as NodePlace
+from headway.model.job import Bag, JobId, JobSpec, Kind, TaskKey, TaskSpec, Workflow
+from headway.model.kept_profile import KeptProfile, PromisedPlace
+from headway.model.network import NO_NETWORK, NodePlace, Routes, place_of
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.power import AT_ONCE, PowerState, Switching, Trouble, settings_of
@@ -879,7 +878,7 @@ class Snapshot:
         self.bare: list[int] = []
         self.of_behind: Slots = NO_SLOTS
         self.of_up: Slots = NO_SLOTS
-        self.given: dict[tuple[JobId, int], Given] = {}
+        self.given: dict[TaskKey, Given] = {}
         self.recording = False
         self.about: JobId | None = None
 
@@ -908,7 +907,7 @@ class Snapshot:
             queue = self.queues[key] = Queue(key, self.waiting)
         return queue
 
-    def keep_profile(self, places: dict[JobId, Place]) -> KeptProfile:
+    def keep_profile(self, places: dict[JobId, PromisedPlace]) -> KeptProfile:
         """A new profile of all that runs and of these promises; like `in_order` an index from then on.
 
         Args:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headway.model.instant import NEVER
-from headway.policies.chance import Chance
+from headway.policies.chance import RandomNumbers
 from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load, by_due_date, by_tardiness_cost, by_weight, greedy
 
@@ -161,7 +161,7 @@ class Annealing:
         jobs = len(self.order)
         if jobs < 2:
             return self.best
-        chance = Chance(seed)
+        chance = RandomNumbers(seed)
         end = self.steps + steps
         hot = heat * self._unit
         cooling = math.log(COLD / heat)

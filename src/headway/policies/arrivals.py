@@ -1,7 +1,7 @@
 """How many requests will come in the next window, from the numbers of those before.
 
-`last` is the number of the last window, which the paper takes (Chang16 V.B.1: the rate as measured). `Arrivals` does
-better on the logs of the paper; docs/explanation/services-model.md has the comparison.
+`last` is the number of the last window, which the paper takes (Chang16 V.B.1: the rate as measured). `ArrivalForecast`
+does better on the logs of the paper; docs/explanation/services-model.md has the comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def last(counts: Sequence[int]) -> float:
     return float(counts[-1]) if counts else 0.0
 
 
-class Arrivals:
+class ArrivalForecast:
     """Forecasts of how many requests come in the next window, learned window by window.
 
     A forecast is 0.7 of the smoothed number of the last windows, and 0.3 of what is usual at this part of the period.

@@ -14,7 +14,7 @@ from typing import Final
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, Kind
-from headway.model.kept_profile import KeptProfile, Place
+from headway.model.kept_profile import KeptProfile, PromisedPlace
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.queue import SHORT_QUEUE, Queue
@@ -226,7 +226,7 @@ def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, li
                     view.profile = None
                     return None, without
                 wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
-                places[job.id] = Place(max(view.now, job.promise), wanted, length)
+                places[job.id] = PromisedPlace(max(view.now, job.promise), wanted, length)
         kept = view.keep_profile(places)
     kept.catch_up(view.now)
     if view.arrived is None and kept.is_overdrawn():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Chance:
+class RandomNumbers:
     """Numbers that look drawn by chance, the same for the same seed on every machine: two generators combined.
 
     Source: P. L'Ecuyer, "Efficient and portable combined random number generators", CACM 31(6), 1988.

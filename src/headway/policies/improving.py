@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from headway.policies.chance import Chance
+from headway.policies.chance import RandomNumbers
 from headway.policies.holes import Fit, Holes, Times
 from headway.policies.layout import Draft, Layout
 
@@ -64,7 +64,7 @@ class Improving:
         Source: justification from both ends as in Valls, Ballestin and Quintanilla, "Justification and RCPSP: a
         technique that pays", European Journal of Operational Research 165(2), 2005.
         """
-        chance = Chance(0)
+        chance = RandomNumbers(0)
         best, fits = self._lay_out(order)
         latest = fits
         justifies = True

@@ -18,7 +18,7 @@ import numpy as np
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
-from headway.model.network import LinkTerms, Place, place_of
+from headway.model.network import LinkTerms, NodePlace, place_of
 from headway.model.plan import Plan
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
@@ -55,7 +55,7 @@ class Draft:
         self.job = job
         done = settled(job)
         self.end: dict[int, Instant] = dict.fromkeys(done, now)
-        self.place: dict[int, int | Place] = {}
+        self.place: dict[int, int | NodePlace] = {}
         self.lost = hopeless(job, done) if job.failed or job.dropped else set[int]()
         for task, (where, at) in job.outputs.items():
             self.end[task], self.place[task] = at, where
@@ -175,8 +175,8 @@ class Layout:
         self._share = found / max(1, len(self.nodes))
         self._mean = float((1 / self._speeds).mean())
         self._alike = bool((self._speeds == 1.0).all())
-        self._rows: dict[int | Place, tuple[Any, Any]] = {}
-        self._lines: dict[int | Place, LinkTerms | None] = {}
+        self._rows: dict[int | NodePlace, tuple[Any, Any]] = {}
+        self._lines: dict[int | NodePlace, LinkTerms | None] = {}
         kept = sorted(merge(*view.agenda.values()) if planned is None else planned)
         known = {number: self._draft_of(number) for number in dict.fromkeys(entry[1] for entry in kept)}
         widths = {draft.job.graph[task].cores for draft in drafts for task in draft.missing}
@@ -286,7 +286,7 @@ class Layout:
                 latest = max(latest, ends[before])
             return latest
         arrives: Any = None
-        alike: list[tuple[int | Place, Instant, Instant]] = []  # from where, when it is there, and when elsewhere
+        alike: list[tuple[int | NodePlace, Instant, Instant]] = []  # from where, when it is there, and when elsewhere
         for before, size in zip(spec.after, spec.sends, strict=True):
             if not size or before not in draft.place:
                 latest = max(latest, ends[before])
@@ -305,7 +305,7 @@ class Layout:
             arrives = arrival if arrives is None else np.maximum(arrives, arrival)
         return latest if arrives is None else np.maximum(arrives, latest)
 
-    def _only_line(self, place: int | Place) -> LinkTerms | None:
+    def _only_line(self, place: int | NodePlace) -> LinkTerms | None:
         """The line from a place to all other nodes; None if there are several."""
         if place not in self._lines:
             here = self._sites[place] if isinstance(place, int) else place
@@ -317,7 +317,7 @@ class Layout:
         times = self.ready(draft, task)
         return times if isinstance(times, int) else int(times[node])
 
-    def _sending(self, place: int | Place, size: int) -> Any:
+    def _sending(self, place: int | NodePlace, size: int) -> Any:
         """How long so many bytes take from a place to each node; as `Routes.time`."""
         found = self._rows.get(place)
         if found is None:

@@ -279,7 +279,7 @@ class Foresight:
 
 
 @value
-class Workload:
+class ByWorkload:
     """By priority, as many of the fastest slots as do a job's workload within one planning period (Lin14 5.3).
 
     Args:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant, from_seconds
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId, Kind, TaskKey
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
@@ -26,8 +26,8 @@ from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
-from headway.policies.renting import CHEAPEST, NOTHING, RENTS, SPARE, Rented, rented
-from headway.renting.choosing import OpenTask, TaskKey
+from headway.policies.renting import CHEAPEST, NOTHING, RENTS, SPARE, RentalPlan, rented
+from headway.renting.choosing import OpenTask
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 RIGID: Final = Kind.RIGID
@@ -159,11 +159,11 @@ class Prefer:
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
-        return Round(self, view).plan()
+        return PreferRound(self, view).plan()
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why the tasks of a job are where they are, with the numbers as they are now; empty: none waits."""
-        return Round(self, view).why(job)
+        return PreferRound(self, view).why(job)
 
 
 class Class:
@@ -172,7 +172,8 @@ class Class:
     Attributes:
         number: counted over all sites.
         spec: one of the nodes.
-        heap: from when on each of their slots is free, as `(instant, slot)`; where that has passed, `Site.free` counts.
+        heap: from when on each of their slots is free, as `(instant, slot)`; where that has passed,
+            `SiteSlots.free` counts.
     """
 
     __slots__ = ("heap", "number", "spec")
@@ -183,7 +184,7 @@ class Class:
         self.heap: list[tuple[Instant, int]] = []
 
 
-class Site:
+class SiteSlots:
     """A site with its nodes, and from when on each slot is expected to be free.
 
     Attributes:
@@ -237,7 +238,7 @@ class Site:
         return nsmallest(wanted, found) if wanted < len(found) else sorted(found)
 
 
-class Round:
+class PreferRound:
     """One round of `Prefer`.
 
     Attributes:
@@ -247,8 +248,8 @@ class Round:
     def __init__(self, policy: Prefer, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         usable = view.up | view.off
-        found = {name: Site(name) for name in (*policy.named_sites, *view.sites)}
-        self._of_node: dict[str, tuple[Site, Class]] = {}
+        found = {name: SiteSlots(name) for name in (*policy.named_sites, *view.sites)}
+        self._of_node: dict[str, tuple[SiteSlots, Class]] = {}
         classes = 0
         for name, node in view.nodes.items():
             here, spec = node.slots & usable, node.spec
@@ -256,7 +257,7 @@ class Round:
                 continue
             site = found.get(spec.site)
             if site is None:
-                site = found[spec.site] = Site(spec.site)
+                site = found[spec.site] = SiteSlots(spec.site)
             one = site.classes.get((spec.speed, spec.kind))
             if one is None:
                 one = site.classes[spec.speed, spec.kind] = Class(classes, spec)
@@ -272,7 +273,7 @@ class Round:
         self._known: list[dict[JobId, Duration]] = [{} for _ in range(classes)]
         self._agenda: Mapping[str, Sequence[Entry]] = view.agenda
         self._rents = policy.rent != NOTHING and view.market.is_used
-        self._rented = Rented()
+        self._rented = RentalPlan()
 
     # What tasks take
 
@@ -472,7 +473,7 @@ class Round:
             kept: what keeps its place.
         """
         late, free = False, self._free_at()
-        self._rented = Rented()
+        self._rented = RentalPlan()
         for site in self.sites:
             self._lay(site, free, kept)
             site.begin(free)
@@ -509,7 +510,7 @@ class Round:
         plan: Plan,
         job: JobView,
         task: int,
-        fit: tuple[Site, Fit] | None,
+        fit: tuple[SiteSlots, Fit] | None,
         agenda: dict[str, list[Entry]],
         *,
         is_kept: bool = True,
@@ -543,7 +544,7 @@ class Round:
         self._rented = rented(tasks, self.view.market, self.view.now, rule=policy.rent, spare=policy.spare)
         return self._rented.covered
 
-    def _lay(self, site: Site, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
+    def _lay(self, site: SiteSlots, free: list[Instant], kept: Mapping[str, Sequence[Entry]]) -> None:
         """Let what keeps its place at a site take its slots, in order of the promised starts."""
         heaps: dict[str, list[tuple[Instant, int]]] = {}
         site.free = free
@@ -569,9 +570,9 @@ class Round:
                 for _, slot in taken:
                     free[slot] = end
 
-    def _fit(self, job: JobView, task: int) -> tuple[Site, Fit] | None:
+    def _fit(self, job: JobView, task: int) -> tuple[SiteSlots, Fit] | None:
         """The first site where a task ends in time, or else where it ends first; None: it fits nowhere."""
-        best: tuple[Site, Fit] | None = None
+        best: tuple[SiteSlots, Fit] | None = None
         for site in self.sites:
             fit = self._fit_at(site, job, task)
             if fit is None:
@@ -582,7 +583,7 @@ class Round:
                 best = site, fit
         return best
 
-    def _fit_at(self, site: Site, job: JobView, task: int) -> Fit | None:
+    def _fit_at(self, site: SiteSlots, job: JobView, task: int) -> Fit | None:
         """Where a task ends first at a site; None: it does not fit there."""
         best: Fit | None = None
         if job.kind is RIGID:
@@ -625,7 +626,7 @@ class Round:
                 wake = min(wake, self._follow_at(site, here, plan))
         return wake
 
-    def _follow_at(self, site: Site, free: Slots, plan: Plan) -> Instant:
+    def _follow_at(self, site: SiteSlots, free: Slots, plan: Plan) -> Instant:
         """Start what waits at a site, in the order of the promised starts, as long as it has free slots."""
         view, wake, passed_over = self.view, NEVER, 0
         queues = [self._agenda[node.spec.name] for node, _ in site.nodes if self._agenda.get(node.spec.name)]
@@ -666,7 +667,9 @@ class Round:
                     free &= ~node.slots  # they are kept for it
         return wake
 
-    def _elsewhere(self, site: Site, job: JobView, task: int, node: NodeView, start: Instant, free: Slots) -> Slots:
+    def _elsewhere(
+        self, site: SiteSlots, job: JobView, task: int, node: NodeView, start: Instant, free: Slots
+    ) -> Slots:
         """A free slot of another node of the site on which a task ends in time, or no later than where it waits."""
         if len(site.classes) == 1:
             return lowest(free, 1)
@@ -719,7 +722,7 @@ class Round:
         preferred = ", ".join(site.name for site in self.sites)
         return "; ".join(parts) + f". Sites by preference: {preferred}"
 
-    def _why_at(self, job: JobView, chosen: Site, waiting: list[tuple[Instant, int]]) -> str:
+    def _why_at(self, job: JobView, chosen: SiteSlots, waiting: list[tuple[Instant, int]]) -> str:
         """Why tasks wait at a site: by when the last of them would end at the sites that come before it."""
         start, task = waiting[-1]
         said = f"{_tasks(len(waiting))} wait{'s' * (len(waiting) == 1)} at site {chosen.name}, "

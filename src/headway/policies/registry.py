@@ -64,7 +64,7 @@ BUILT_IN: Final = {
     "edf": BuiltIn("lin14.Fill", "due"),
     "priority": BuiltIn("lin14.Priority"),
     "proportion": BuiltIn("lin14.Proportion"),
-    "workload": BuiltIn("lin14.Workload"),
+    "workload": BuiltIn("lin14.ByWorkload"),
     "deadline": BuiltIn("lin14.Deadline"),
     "greedy": BuiltIn("listed.Listed", "greedy"),
     "lst": BuiltIn("listed.Listed", "lst"),

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Final
 
 from headway.model.instant import NEVER, SECOND, Instant
-from headway.model.job import JobId
+from headway.model.job import JobId, TaskKey
 from headway.model.plan import Rent
 from headway.model.renting import Market, Money, Offer
-from headway.renting.choosing import Choice, Hire, OpenTask, TaskKey, cheapest, cheapest_each
+from headway.renting.choosing import Choice, Hire, OpenTask, cheapest, cheapest_each
 from headway.renting.packing import AtHand
 
 EACH: Final = "each"
@@ -36,7 +36,7 @@ EFFORT: Final = 1000
 
 
 @dataclass(slots=True)
-class Rented:
+class RentalPlan:
     """What a round rents, and which tasks wait for machines.
 
     Attributes:
@@ -61,7 +61,7 @@ class Rented:
             self.held[job] = min(until, self.held.get(job, NEVER))
 
 
-def rented(tasks: Sequence[OpenTask], market: Market, now: Instant, *, rule: str, spare: float) -> Rented:
+def rented(tasks: Sequence[OpenTask], market: Market, now: Instant, *, rule: str, spare: float) -> RentalPlan:
     """Rent machines on which tasks end in time that do so nowhere else.
 
     Args:
@@ -69,7 +69,7 @@ def rented(tasks: Sequence[OpenTask], market: Market, now: Instant, *, rule: str
         rule: one of `RENTS`.
         spare: as in `SPARE`.
     """
-    found = Rented()
+    found = RentalPlan()
     offers = [offer for offer in market.renting.offers if market.can_be_had(offer, now)]
     rentals = list(market.coming())
     machines = [

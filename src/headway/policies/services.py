@@ -36,7 +36,7 @@ from headway.model.snapshot import (
     with_slots,
 )
 from headway.model.value import value
-from headway.policies.arrivals import Arrivals
+from headway.policies.arrivals import ArrivalForecast
 from headway.policies.deals import Site, candidates, cores_of, needs_one_site, served_by
 from headway.policies.listed import load_of, pace_of
 from headway.policies.listing import Outcomes
@@ -217,7 +217,7 @@ def pools_of(view: Snapshot) -> list[tuple[str, JobView | None]]:
     return found
 
 
-class Parts:
+class BatchPools:
     """Where batch jobs go: to the sites that they share with services, or to those beside.
 
     Args:
@@ -268,7 +268,9 @@ class Parts:
         return holding[0].name if holding else None
 
 
-def deal(view: Snapshot, plan: Plan, border: Border, parts: Parts) -> tuple[list[tuple[str, JobView]], list[JobView]]:
+def deal(
+    view: Snapshot, plan: Plan, border: Border, parts: BatchPools
+) -> tuple[list[tuple[str, JobView]], list[JobView]]:
     """Deal what is in the first pool: each new service to a pool of its own, batch jobs to theirs.
 
     Slots go along with what runs there; the others go to the batch jobs, or to the pool beside. A job cannot always
@@ -327,8 +329,8 @@ def replaced(jobs: Sequence[JobView], tariffs: Sequence[Tariff]) -> list[Tariff]
 def tariff_of(job: JobView, share: Share, most: int) -> Tariff:
     """What a service costs in the next window, by the number of its instances.
 
-    By the fluid model as much is expected as came in the last window, as in the paper; else what `Arrivals` tells.
-    Before the first window ends, one instance counts as enough.
+    By the fluid model as much is expected as came in the last window, as in the paper; else what `ArrivalForecast`
+    tells. Before the first window ends, one instance counts as enough.
     """
     from headway.policies.provision import Tariff
 
@@ -344,9 +346,9 @@ def tariff_of(job: JobView, share: Share, most: int) -> Tariff:
 
 def traffic_of(job: JobView, *, expects_last: bool) -> Traffic:
     """What a service that has had a window is expected to answer in the next one: as much as in the last, or as
-    `Arrivals` tells.
+    `ArrivalForecast` tells.
     """
-    last, coming = job.windows[-1], Arrivals()
+    last, coming = job.windows[-1], ArrivalForecast()
     for window in job.windows:
         coming.add(window.arrivals)
     requests = float(last.arrivals) if expects_last else coming.mean()
@@ -535,7 +537,7 @@ class Services:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
         if not self.beside or job.kind is Kind.SERVICE:
             return ""
-        parts = Parts(self, view, Border(view, self.service_sites))
+        parts = BatchPools(self, view, Border(view, self.service_sites))
         here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
         is_beside = job.pool.name == BESIDE
         said = f"it is on {there if is_beside else here}, because "
@@ -552,7 +554,7 @@ class Services:
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, border = view.plan(), Border(view, self.service_sites)
-        parts = Parts(self, view, border)
+        parts = BatchPools(self, view, border)
         is_due = self._is_due(view, border, parts)
         services, new = deal(view, plan, border, parts)
         if is_due:
@@ -560,7 +562,7 @@ class Services:
             border.move(plan, wanted, kill=self.kill)
         return plan
 
-    def _is_due(self, view: Snapshot, border: Border, parts: Parts) -> bool:
+    def _is_due(self, view: Snapshot, border: Border, parts: BatchPools) -> bool:
         """Whether the slots are to be shared out again.
 
         They are when a window has just ended, when a service or slots came or went, and for a batch job that has no

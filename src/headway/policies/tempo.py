@@ -90,7 +90,7 @@ class Stake:
         need: how long it takes at best.
         urgency: cost per unit of work if it waits.
         rank: its place among those with a due date, or among those without: the least comes first.
-        ahead: work of all that is left of it and of more urgent jobs; known once `Round._reckon` was called.
+        ahead: work of all that is left of it and of more urgent jobs; known once `TempoRound._reckon` was called.
         share: how many slots it should have.
         slots: the slots it should have; those that it takes by a kill are in `killed` too.
     """
@@ -161,7 +161,7 @@ class Tempo:
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
-        return Round(self, view).plan()
+        return TempoRound(self, view).plan()
 
 
 # Names of their own, because looking up a member of an enumeration is slow.
@@ -193,7 +193,7 @@ _rank: Final = attrgetter("rank")
 _order: Final = attrgetter("job.order")
 
 
-class Round:
+class TempoRound:
     """One round of `Tempo`.
 
     Attributes:

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from headway.errors import InvalidInput
 from headway.model.instant import SECOND, Duration, Instant
-from headway.model.job import JobId
+from headway.model.job import JobId, TaskKey
 from headway.model.renting import UNIT, Money, Offer
 from headway.model.value import value
-from headway.renting.packing import EFFORT, AtHand, Load, Packing, Piece, undominated
+from headway.renting.packing import EFFORT, AtHand, LoadedMachine, Packing, PackingPiece, undominated
 from headway.times import span_text
 
 SURE: Final = 0.9
@@ -44,9 +44,6 @@ RISK: Final = 0.05
 
 TRIES: Final = 1000
 """Tasks that are packed again, in all, to find out whether less needs to be allowed for."""
-
-TaskKey = tuple[JobId, int]
-"""Job and task."""
 
 
 @value
@@ -265,13 +262,13 @@ def _check(tasks: Sequence[OpenTask], sure: float) -> None:
             raise InvalidInput(f"times of task {task.task} of job {task.job}", task.times, allowed)
 
 
-def _pieces(tasks: Sequence[OpenTask], times: Sequence[Duration], offers: Sequence[Offer]) -> list[Piece]:
+def _pieces(tasks: Sequence[OpenTask], times: Sequence[Duration], offers: Sequence[Offer]) -> list[PackingPiece]:
     """Tasks of known length, and how long it takes to do them again on a machine that is not taken back."""
     firm = sorted({(offer.start_time, offer.speed) for offer in offers if not offer.spot})
     if not any(offer.spot for offer in offers) or not firm:
-        return [Piece(task.due, time) for task, time in zip(tasks, times, strict=True)]
+        return [PackingPiece(task.due, time) for task, time in zip(tasks, times, strict=True)]
     return [
-        Piece(task.due, time, min(start + ceil(time / speed) for start, speed in firm))
+        PackingPiece(task.due, time, min(start + ceil(time / speed) for start, speed in firm))
         for task, time in zip(tasks, times, strict=True)
     ]
 
@@ -364,7 +361,7 @@ def _choice(
     return Choice(tuple(hires), tuple(uses), missed, {job: kept for job, kept in chance.items() if job not in gone})
 
 
-def _why(load: Load, keys: Sequence[TaskKey], span: Duration, cost: Money) -> str:
+def _why(load: LoadedMachine, keys: Sequence[TaskKey], span: Duration, cost: Money) -> str:
     jobs = sorted({job for job, _ in keys})
     named = ", ".join(map(str, jobs[:3])) + (f" and {len(jobs) - 3} more" if len(jobs) > 3 else "")
     count = "1 task" if len(keys) == 1 else f"{len(keys)} tasks"

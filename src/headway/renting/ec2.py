@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from headway.renting.prices import type_of
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class EC2:
         from botocore.config import Config
 
         self._cluster = cluster
-        self._new: dict[str, tuple[Machine, float]] = {}  # by token, and since when
+        self._new: dict[str, tuple[RentedMachine, float]] = {}  # by token, and since when
         self._one: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._user_data = user_data
         self._fixed: dict[str, Any] = {"ImageId": image}
@@ -111,7 +111,7 @@ class EC2:
         session = boto3.Session(profile_name=profile or None, region_name=region)
         self._client = session.client("ec2", endpoint_url=endpoint or None, config=settings)
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         """Rent an instance; see `Provider`."""
         return await _told(lambda: self._start(token, type, node))
 
@@ -119,7 +119,7 @@ class EC2:
         """Terminate an instance; see `Provider`."""
         return await _surely(lambda: self._end(token))
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         """All of this cluster; see `Provider`."""
         return await _surely(self._machines)
 
@@ -133,7 +133,7 @@ class EC2:
 
     # In a thread
 
-    def _start(self, token: str, type: str, node: str) -> Machine:
+    def _start(self, token: str, type: str, node: str) -> RentedMachine:
         with self._one[token]:
             there = self._one_each(self._found(TOKEN, token))
             if there:
@@ -142,7 +142,7 @@ class EC2:
             self._new[token] = made, time.monotonic()
             return made
 
-    def _run(self, token: str, type: str, node: str) -> Machine:
+    def _run(self, token: str, type: str, node: str) -> RentedMachine:
         kind, spot = type_of(type)
         tags = {"Name": node, TOKEN: token, CLUSTER: self._cluster, "headway-type": type}
         market: dict[str, Any] = {"InstanceInitiatedShutdownBehavior": "terminate"}
@@ -182,13 +182,13 @@ class EC2:
         self._one.pop(token, None)
         return True
 
-    def _machines(self) -> list[Machine]:
+    def _machines(self) -> list[RentedMachine]:
         made = [_machine(one) for one in self._one_each(self._found(CLUSTER, self._cluster))]
         listed = {machine.token for machine in made}
         new = [self._not_listed(token) for token in sorted(self._new.keys() - listed)]
         return made + [machine for machine in new if machine is not None]
 
-    def _not_listed(self, token: str) -> Machine | None:
+    def _not_listed(self, token: str) -> RentedMachine | None:
         """A machine that is so new that it need not be listed yet."""
         machine, since = self._new.get(token, (None, 0.0))
         return machine if time.monotonic() < since + LISTED else None
@@ -232,9 +232,9 @@ def _tag(instance: Mapping[str, Any], name: str) -> str:
     return next((str(tag["Value"]) for tag in instance.get("Tags", ()) if tag["Key"] == name), "")
 
 
-def _machine(instance: Mapping[str, Any]) -> Machine:
+def _machine(instance: Mapping[str, Any]) -> RentedMachine:
     over = instance["State"]["Name"] in OVER
-    return Machine(str(instance["InstanceId"]), _tag(instance, TOKEN), _tag(instance, "headway-type"), ended=over)
+    return RentedMachine(str(instance["InstanceId"]), _tag(instance, TOKEN), _tag(instance, "headway-type"), ended=over)
 
 
 async def _told(ask: Callable[[], T]) -> T:

@@ -50,7 +50,7 @@ LONG: Final[Duration] = 600 * SECOND
 
 
 @value
-class Piece:
+class PackingPiece:
     """A task of known length.
 
     Attributes:
@@ -83,7 +83,7 @@ class AtHand:
     until: Instant
 
 
-class Load:
+class LoadedMachine:
     """A machine with what is to run there.
 
     Attributes:
@@ -114,9 +114,9 @@ class Load:
         """All of them."""
         return [piece for slot in self.slots for piece in slot]
 
-    def copy(self) -> Load:
+    def copy(self) -> LoadedMachine:
         """The same, for changes."""
-        made = object.__new__(Load)
+        made = object.__new__(LoadedMachine)
         made.offer, made.kind, made.machine, made.since = self.offer, self.kind, self.machine, self.since
         made.sunk, made.until, made.free, made.cost = self.sunk, self.until, self.free, self.cost
         made.slots, made.ends = [list(slot) for slot in self.slots], list(self.ends)
@@ -142,7 +142,7 @@ class Packing:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[PackingPiece],
         offers: Sequence[Offer],
         left: Sequence[int],
         machines: Sequence[AtHand],
@@ -171,7 +171,7 @@ class Packing:
         self._lost = [rate * one.slots * one.speed if one.spot else 0.0 for one in self.offers]
         self._alone, self._alone_kind = self._costs_alone()
         self._seed = 1
-        self.loads: list[Load] = []
+        self.loads: list[LoadedMachine] = []
         self.missed: list[int] = []
 
     @property
@@ -182,7 +182,7 @@ class Packing:
     def run(self) -> None:
         """Put them all."""
         self.loads = [
-            Load(machine.offer, self.offered + place, self._now, machine, machine.until)
+            LoadedMachine(machine.offer, self.offered + place, self._now, machine, machine.until)
             for place, machine in enumerate(self._machines)
         ]
         rest = [one for one in self._order if not self._is_put_on_paid(one)]
@@ -214,15 +214,15 @@ class Packing:
         lost = self._lost[kind]
         return plain + ceil(lost * span * span) if lost else plain
 
-    def _cost(self, load: Load, end: Instant) -> int:
+    def _cost(self, load: LoadedMachine, end: Instant) -> int:
         """What a machine costs whose last piece ends then."""
         return max(0, self._bill(load.kind, end - load.since) - load.sunk)
 
-    def end(self, load: Load) -> Instant:
+    def end(self, load: LoadedMachine) -> Instant:
         """When the last piece of a machine ends that has one."""
         return max([end for end, slot in zip(load.ends, load.slots, strict=True) if slot])
 
-    def slack(self, load: Load) -> Duration:
+    def slack(self, load: LoadedMachine) -> Duration:
         """How much later all on a machine could end, and still be in time."""
         lasts, dues, least = self._lasts(load.kind), self._dues(load.kind), NEVER
         for at, pieces in zip(load.free, load.slots, strict=True):
@@ -315,7 +315,7 @@ class Packing:
 
     def _rent(self, kind: int, taken: Sequence[int]) -> None:
         """One more machine, with pieces in order of due dates, each on the slot that is free first."""
-        load = Load(self.offers[kind], kind, self._now, None, NEVER)
+        load = LoadedMachine(self.offers[kind], kind, self._now, None, NEVER)
         self.loads.append(load)
         self._left[kind] -= 1
         lasts = self._lasts(load.kind)
@@ -473,7 +473,7 @@ class Packing:
         load.cost = self._cost(load, self.end(load))
         return True
 
-    def _has_room(self, load: Load, slot: int, one: int) -> bool:
+    def _has_room(self, load: LoadedMachine, slot: int, one: int) -> bool:
         """Whether all on a slot end in time with one more, in order of due dates."""
         lasts, dues, at = self._lasts(load.kind), self._dues(load.kind), load.free[slot]
         pieces = load.slots[slot]

@@ -30,7 +30,7 @@ from typing import Any, Final
 import psutil
 
 from headway.errors import HeadwayError
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """What a token may be: it names files."""
@@ -62,7 +62,7 @@ class Processes:
         except OSError as error:
             raise HeadwayError(f"folder {self._folder} for rented processes: {error.strerror or error}") from error
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         """Start a command; see `Provider`."""
         return await asyncio.to_thread(self._start, token, type, node)
 
@@ -70,7 +70,7 @@ class Processes:
         """Kill all processes of a machine; see `Provider`."""
         return await asyncio.to_thread(self._end, token)
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         """Those of this cluster; see `Provider`."""
         return await asyncio.to_thread(self._machines)
 
@@ -92,14 +92,14 @@ class Processes:
             raise NotRented(f"token {token!r} cannot name a file")
         return self._folder / f"{token}.machine"
 
-    def _start(self, token: str, type: str, node: str) -> Machine:
+    def _start(self, token: str, type: str, node: str) -> RentedMachine:
         file = self._file(token)
         with self._alone(), self._opened(file, create=True) as lock:
             if not _locked(lock):
-                return Machine(_said(lock).get("node", node), token, _said(lock).get("type", type))
+                return RentedMachine(_said(lock).get("node", node), token, _said(lock).get("type", type))
             known = _said(lock)
             if known.get("begun") or self._processes(token):
-                return Machine(
+                return RentedMachine(
                     known.get("node", node), token, known.get("type", type), ended=not self._processes(token)
                 )
             note = {"node": node, "type": type}
@@ -122,7 +122,7 @@ class Processes:
                 file.unlink()
                 raise NotRented(f"{words[0]} cannot be run: {error}") from error
             _write(lock, {**note, "begun": True})
-            return Machine(node, token, type)
+            return RentedMachine(node, token, type)
 
     def _end(self, token: str) -> bool:
         file = self._file(token)
@@ -145,7 +145,7 @@ class Processes:
             (self._folder / f"{token}.log").unlink(missing_ok=True)
         return True
 
-    def _machines(self) -> list[Machine]:
+    def _machines(self) -> list[RentedMachine]:
         made = []
         with self._alone():
             for file in sorted(self._folder.glob("*.machine")):
@@ -156,7 +156,7 @@ class Processes:
                 with contextlib.suppress(FileNotFoundError), self._opened(file) as lock:
                     ended = _locked(lock) and not self._processes(token)
                     known = _said(lock)
-                    made.append(Machine(known.get("node", token), token, known.get("type", ""), ended=ended))
+                    made.append(RentedMachine(known.get("node", token), token, known.get("type", ""), ended=ended))
         return made
 
     def _reap(self, token: str) -> None:

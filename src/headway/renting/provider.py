@@ -16,7 +16,7 @@ import msgspec
 from headway.errors import HeadwayError
 
 
-class Machine(msgspec.Struct, frozen=True):
+class RentedMachine(msgspec.Struct, frozen=True):
     """A machine that was rented.
 
     Attributes:
@@ -43,7 +43,7 @@ class Unsure(HeadwayError):
 class Provider(Protocol):
     """Rents machines out at one site."""
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         """Rent a machine that joins as this node; with a token that is known, the same one as before.
 
         Raises:
@@ -59,7 +59,7 @@ class Provider(Protocol):
         """
         ...
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         """All machines of this cluster; those that are gone may be missing.
 
         Raises:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headway.errors import HeadwayError
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 SECONDS: Final = 20.0
 """So long may a command of Slurm take."""
@@ -54,7 +54,7 @@ class Allocations:
                 hint = "Start the server where Slurm's commands are installed (Debian: slurm-client)."
                 raise HeadwayError(f"allocations of Slurm need {name}, which is not on the PATH", hint)
 
-    async def start(self, token: str, type: str, node: str) -> Machine:
+    async def start(self, token: str, type: str, node: str) -> RentedMachine:
         """Submit a job; see `Provider`."""
         for known in await self._jobs(f"--name={token}"):
             return known
@@ -69,7 +69,7 @@ class Allocations:
         number = printed.strip().partition(";")[0]
         if not number.isdecimal():
             raise Unsure(f"sbatch printed {printed.strip()!r}, which is no number of a job")
-        return Machine(number, token, type)
+        return RentedMachine(number, token, type)
 
     async def end(self, token: str) -> bool:
         """Cancel a job; see `Provider`."""
@@ -79,7 +79,7 @@ class Allocations:
             alive = [job for job in await self._jobs(f"--name={token}") if not job.ended]
         return not alive
 
-    async def machines(self) -> list[Machine]:
+    async def machines(self) -> list[RentedMachine]:
         """The jobs of this cluster; see `Provider`."""
         return [job for job in await self._jobs() if job.token.startswith(f"{self._cluster}-")]
 
@@ -90,11 +90,11 @@ class Allocations:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def _jobs(self, *more: str) -> list[Machine]:
+    async def _jobs(self, *more: str) -> list[RentedMachine]:
         """Jobs of this account, those that have ended too, as long as Slurm remembers them."""
         printed = await self._run("squeue", "--me", "--noheader", "--states=all", f"--format={FORMAT}", *more)
         rows = (line.strip().split("|") for line in printed.splitlines() if line.count("|") == FORMAT.count("|"))
-        return [Machine(number, name, kind, ended=state in ENDED) for number, name, kind, state in rows]
+        return [RentedMachine(number, name, kind, ended=state in ENDED) for number, name, kind, state in rows]
 
     async def _run(self, name: str, *arguments: str, given: str = "") -> str:
         """What a command prints.

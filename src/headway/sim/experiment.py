@@ -25,8 +25,8 @@ from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage
-from headway.sim.kernel import NOBODY_BOUNDED, Decider, Progress, Simulation
-from headway.sim.served import Answered
+from headway.sim.kernel import NOBODY_BOUNDED, Progress, RemoteDecider, Simulation
+from headway.sim.served import KnownRequests
 from headway.sim.world import World
 from headway.times import Span, seconds_of
 
@@ -66,7 +66,7 @@ class ServiceLoad:
     begin: Span = 0.0
     warm_up: Span = 0.0
 
-    def made(self, number: JobId, slots: int) -> tuple[Service, Answered]:
+    def made(self, number: JobId, slots: int) -> tuple[Service, KnownRequests]:
         """The job, and its requests.
 
         Raises:
@@ -92,7 +92,7 @@ class ServiceLoad:
         end = int(arrivals[-1]) + 1 if len(arrivals) else spec.release
         processing = np.round(each * SECOND).astype(np.int64)
         warm_up = from_seconds(seconds_of(self.warm_up, "warm_up"))
-        return spec, Answered(spec, arrivals, processing, end, warm_up=warm_up)
+        return spec, KnownRequests(spec, arrivals, processing, end, warm_up=warm_up)
 
 
 def run(
@@ -200,7 +200,7 @@ def _only(policy: object) -> tuple[PolicySource, str]:
     return lambda text: given, repr(policy)
 
 
-def _asked(url: str) -> AbstractContextManager[Decider]:
+def _asked(url: str) -> AbstractContextManager[RemoteDecider]:
     """The decider at a URL. The HTTP client is imported only here, because that takes a tenth of a second."""
     from headway.sim.decider import decider_at
 

@@ -60,7 +60,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant, from_seconds, to_seconds
-from headway.model.job import JobId, JobSpec, Kind, Service
+from headway.model.job import JobId, JobSpec, Kind, Service, TaskKey
 from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -73,7 +73,7 @@ from headway.model.site import SiteTerms
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
-from headway.sim.machines import Left, Machines
+from headway.sim.machines import Machines, RemainingWork
 from headway.sim.served import Answering, Served
 from headway.sim.specs import specs
 from headway.sim.states import crowd, quiet, quiet_spec
@@ -118,7 +118,7 @@ Progress = Callable[[int, int], None]
 """Called now and then with the number of jobs that have ended, and of all jobs."""
 
 
-class Decider(Protocol):
+class RemoteDecider(Protocol):
     """A decider somewhere else; virtual time stands still until it has answered."""
 
     @property
@@ -173,7 +173,7 @@ class Simulation:
         outages: Sequence[Outage] = (),
         estimate_default: Duration = 600 * SECOND,
         period: Duration | None = None,
-        decider: Decider | None = None,
+        decider: RemoteDecider | None = None,
         record: bool = False,
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
@@ -231,11 +231,11 @@ class Simulation:
         *,
         world: World | None = None,
         timing: Timing | Mapping[JobId, Duration] | None = None,
-        left: Mapping[tuple[JobId, int], Left] | None = None,
+        left: Mapping[TaskKey, RemainingWork] | None = None,
         arrivals: Workload | None = None,
         first_id: JobId | None = None,
         outages: Sequence[Outage] = (),
-        decider: Decider | None = None,
+        decider: RemoteDecider | None = None,
         record: bool = False,
         recorder: Callable[[Scheduler], Recorder] | None = None,
         audit: Callable[[Scheduler], None] | None = None,
@@ -319,7 +319,7 @@ class Simulation:
         self,
         workload: Workload,
         world: World,
-        decider: Decider | None,
+        decider: RemoteDecider | None,
         audit: Callable[[Scheduler], None] | None,
         journal: list[Event] | None,
         predictor: Predictor | None = None,
@@ -372,7 +372,7 @@ class Simulation:
                 if back > since or (back == since and is_down):
                     self._heap.append((back, NODE, position, 1, 0, NodeUp(back, outage.node)))
 
-    def _take_over(self, left: dict[tuple[JobId, int], Left], begun: Collection[tuple[JobId, int]]) -> None:
+    def _take_over(self, left: dict[TaskKey, RemainingWork], begun: Collection[TaskKey]) -> None:
         """Expect the ends of what runs in the state, and the wake that its core has asked for."""
         state, heap = self.scheduler.state, self._heap
         for running in self._machines.take_over(state, left, begun):
@@ -463,7 +463,7 @@ class Simulation:
             if collecting:
                 gc.enable()
 
-    def left(self) -> dict[tuple[JobId, int], Left]:
+    def left(self) -> dict[TaskKey, RemainingWork]:
         """What is left now of each task that runs or has saved its work; a dumped state does not tell that exactly."""
         return self._machines.left(self.scheduler.state.now)
 
@@ -568,7 +568,7 @@ class Simulation:
         if question is not None and self._decider is not None:
             self._consult(self._decider, question)
 
-    def _consult(self, decider: Decider, question: int) -> None:
+    def _consult(self, decider: RemoteDecider, question: int) -> None:
         """Ask the decider, and feed its answer at this same instant."""
         began = perf_counter()
         plan = decider(self.scheduler.dump())
@@ -644,14 +644,14 @@ class _Future(Simulation):
         self,
         workload: Workload,
         world: World,
-        decider: Decider | None,
+        decider: RemoteDecider | None,
         audit: Callable[[Scheduler], None] | None,
         journal: list[Event] | None,
     ) -> None:
         self._set_up(workload, world, decider, audit, journal)
 
 
-def _begun(state: StateRecord) -> set[tuple[JobId, int]]:
+def _begun(state: StateRecord) -> set[TaskKey]:
     """The tasks that their nodes have reported to run, so that they do not wait for their site any more."""
     from headway.core.record import placed
 

@@ -25,7 +25,7 @@ faster is in a bucket before them, and what is slower in one behind."""
 
 
 @dataclass(slots=True)
-class Window:
+class ArrivalWindow:
     """What came in a window, and what has become of it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Window:
         return self.arrivals * SECOND / (self.end - self.start)
 
 
-class Requests:
+class SimulatedRequests:
     """The requests of one service, and the units that answer them.
 
     Of an instant, units are changed first, then requests come.
@@ -111,7 +111,7 @@ class Requests:
                 raise InvalidInput(name, number, "0 or more")
         self.now = start
         self.units = units
-        self.windows: list[Window] = []
+        self.windows: list[ArrivalWindow] = []
         self._threshold = threshold
         self._warm_up = warm_up
         self._room = NEVER if room is None else room
@@ -149,7 +149,7 @@ class Requests:
         self.units = units
         return gone
 
-    def advance(self, until: Instant) -> Window:
+    def advance(self, until: Instant) -> ArrivalWindow:
         """Go on to an instant; the window from now to then.
 
         What happens in the window to requests of earlier ones is added to their windows.
@@ -205,8 +205,8 @@ class Requests:
         ends.append(end)
         self._busy_time += long
 
-    def _measured(self, first: int, last: int, until: Instant) -> Window:
-        window = Window(self.now, until, last - first)
+    def _measured(self, first: int, last: int, until: Instant) -> ArrivalWindow:
+        window = ArrivalWindow(self.now, until, last - first)
         if last > first:
             window.processing, window.processing_scv = _mean_and_scv(self._processing[first:last])
         gaps = np.diff(self._arrivals[max(0, first - 1) : last])
@@ -230,7 +230,7 @@ class Requests:
                 window.responses += np.bincount(buckets, minlength=len(EDGES) + 1)
 
 
-def _start_of(window: Window) -> Instant:
+def _start_of(window: ArrivalWindow) -> Instant:
     return window.start
 
 

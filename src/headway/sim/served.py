@@ -26,14 +26,12 @@ from headway.model.actions import (
 )
 from headway.model.events import Event, JobCancelled, JobSubmitted, TaskEnded, WindowEnded
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import JobId, Service
+from headway.model.job import JobId, Service, TaskKey
 from headway.model.outcome import Outcome
 from headway.model.schedule import ServiceRecord
 from headway.model.window import Window
 from headway.model.workload import IntArray
-from headway.sim.requests import Requests
-
-Place = tuple[JobId, int]
+from headway.sim.requests import SimulatedRequests
 
 
 class Answering(Protocol):
@@ -57,7 +55,7 @@ class Answering(Protocol):
         ...
 
 
-class Answered:
+class KnownRequests:
     """Requests that are known beforehand, each served by the instance that is free first.
 
     An instance that is killed, or lost with its node, still answers the request that it has: another one would, a
@@ -82,7 +80,7 @@ class Answered:
     ) -> None:
         begin, length = service.release, service.window
         self.end = begin + length * -(-max(1, end - begin) // length)
-        self._requests = Requests(arrivals, processing, service.threshold, warm_up=warm_up, start=begin)
+        self._requests = SimulatedRequests(arrivals, processing, service.threshold, warm_up=warm_up, start=begin)
         self._warm_up = warm_up
         self._first_ready = NEVER
         self._arrivals = np.asarray(arrivals, dtype=np.int64)
@@ -159,7 +157,7 @@ class Served:
 
     def __init__(self, services: Sequence[tuple[Service, Answering]]) -> None:
         self._services = {spec.id: (spec, requests) for spec, requests in services}
-        self._running: dict[Place, int] = {}
+        self._running: dict[TaskKey, int] = {}
         self.open = set(self._services)
 
     def has(self, action: Action) -> bool:
@@ -194,12 +192,12 @@ class Served:
         """Do what the core asks for; the ends that follow from that, maybe later."""
         if not isinstance(action, Launch | Kill | Suspend):
             return []
-        place, ended = (action.job, action.task), at
+        key, ended = (action.job, action.task), at
         if isinstance(action, Launch):
-            self._running[place] = action.attempt
+            self._running[key] = action.attempt
             self._resize(action.job, at)
             return []
-        if self._running.pop(place, None) is not None:
+        if self._running.pop(key, None) is not None:
             idle = self._resize(action.job, at)
             ended = idle if isinstance(action, Suspend) else at
         return [TaskEnded(ended, action.job, action.task, action.attempt, Outcome.KILLED)]
@@ -214,7 +212,7 @@ class Served:
                 self._resize(job, core.state.now)
 
     def _resize(self, job: JobId, at: Instant) -> Instant:
-        return self._services[job][1].resize(sum([1 for place in self._running if place[0] == job]), at)
+        return self._services[job][1].resize(sum([1 for key in self._running if key[0] == job]), at)
 
     def records(self) -> tuple[ServiceRecord, ...]:
         """What has become of each service until now."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from headway.errors import InvalidInput
 from headway.model.instant import Duration, Instant
+from headway.model.job import TaskKey
 from headway.model.slots import NO_SLOTS, Slots, end_of_shared, numbers
 from headway.model.tier import Tier
 from headway.model.value import value
@@ -92,11 +93,11 @@ def _draws(seed: int, what: int) -> np.random.Generator:
     return np.random.default_rng((seed, what, 0x2714))
 
 
-NOTHING: Final[dict[tuple[int, int], Running]] = {}
+NOTHING: Final[dict[TaskKey, SimulatedAttempt]] = {}
 """Nothing is beside an attempt before it enters its place; all share it, and it stays empty."""
 
 
-class Running:
+class SimulatedAttempt:
     """An attempt that runs in a simulation.
 
     Attributes:
@@ -144,7 +145,7 @@ class Running:
         self.end: Instant = start + total
         self.uses: dict[int, float] | None = None
         self.bounds: list[int] | None = None
-        self.beside: dict[tuple[int, int], Running] = NOTHING
+        self.beside: dict[TaskKey, SimulatedAttempt] = NOTHING
 
     def go_on(self, now: Instant, rate: int) -> None:
         """Count its progress until now, and run at this rate from now on."""
@@ -162,7 +163,7 @@ ByJob = list[float] | dict[int, float]
 """A value for each job, by its id."""
 
 
-class Places:
+class Occupancy:
     """Which attempt runs in which place of the slots, and how fast each is because of that.
 
     Args:
@@ -176,47 +177,47 @@ class Places:
         self._cpu = cpu
         self._losses = losses
         self._gains = gains
-        self._front: dict[tuple[int, int], Running] = {}
-        self._back: dict[tuple[int, int], Running] = {}
+        self._front: dict[TaskKey, SimulatedAttempt] = {}
+        self._back: dict[TaskKey, SimulatedAttempt] = {}
         self.busy = self.behind = NO_SLOTS
-        self._changed: dict[tuple[int, int], Running] = {}
+        self._changed: dict[TaskKey, SimulatedAttempt] = {}
 
-    def enter(self, running: Running) -> None:
+    def enter(self, running: SimulatedAttempt) -> None:
         """An attempt has arrived in its place."""
-        place, slots = (running.job, running.task), running.slots
+        key, slots = (running.job, running.task), running.slots
         running.beside = {}
         if running.tier is Tier.FOREGROUND:
-            self._front[place] = running
+            self._front[key] = running
             self.busy |= slots
             others = self._back if slots & self.behind else None
         else:
-            self._back[place] = running
+            self._back[key] = running
             self.behind |= slots
             others = self._front if slots & self.busy else None
         if others is not None:
-            for key, other in others.items():
+            for other_key, other in others.items():
                 if _meet(running, other):
-                    running.beside[key] = other
-                    other.beside[place] = running
+                    running.beside[other_key] = other
+                    other.beside[key] = running
             self._changed.update(running.beside)
-        self._changed[place] = running
+        self._changed[key] = running
 
-    def leave(self, running: Running) -> None:
+    def leave(self, running: SimulatedAttempt) -> None:
         """An attempt has left its place."""
-        place = running.job, running.task
+        key = running.job, running.task
         if running.tier is Tier.FOREGROUND:
-            del self._front[place]
+            del self._front[key]
             self.busy ^= self.busy & running.slots
         else:
-            del self._back[place]
+            del self._back[key]
             self.behind ^= self.behind & running.slots
         for other in running.beside.values():
-            del other.beside[place]
+            del other.beside[key]
         self._changed.update(running.beside)
-        self._changed.pop(place, None)
+        self._changed.pop(key, None)
         running.beside = {}
 
-    def changed(self, now: Instant) -> list[Running]:
+    def changed(self, now: Instant) -> list[SimulatedAttempt]:
         """Set the rate of every attempt from now on; returns those whose end has changed."""
         changed, self._changed = self._changed, {}
         moved = []
@@ -227,7 +228,7 @@ class Places:
                 moved.append(running)
         return moved
 
-    def rate(self, running: Running) -> int:
+    def rate(self, running: SimulatedAttempt) -> int:
         """The rate of an attempt in millionths: that of its slowest process (MEASY14 3.2)."""
         job, beside = running.job, running.beside
         if running.tier is Tier.FOREGROUND:
@@ -237,7 +238,7 @@ class Places:
         least = min([1.0, *[self._share(front, running) for front in beside.values()]])
         return int(self._gains[job] * least * FULL)
 
-    def _share(self, front: Running, back: Running) -> float:
+    def _share(self, front: SimulatedAttempt, back: SimulatedAttempt) -> float:
         """The idle share of what its processes want, on the slot where it is least: 0 to 1."""
         if front.uses is None and back.uses is None:
             return _found(1.0 - self._cpu[front.job], self._cpu[back.job])
@@ -249,7 +250,7 @@ class Places:
         return least
 
 
-def _meet(one: Running, other: Running) -> bool:
+def _meet(one: SimulatedAttempt, other: SimulatedAttempt) -> bool:
     """Whether two attempts have a slot in common."""
     here, there = one.bounds, other.bounds
     if here is None or there is None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headway.errors import did_you_mean
 from headway.metrics import measures
-from headway.metrics.measures import Steps
+from headway.metrics.measures import ShareSteps
 from headway.model.job import PenaltyShape
 from headway.model.schedule import NOT_YET
 
@@ -55,7 +55,7 @@ def steps(
     enter: list[int],
     leave: list[int],
     *changes: tuple[int, int, int],
-) -> Steps:
+) -> ShareSteps:
     """`changes` are rows of instant, job, and slots from then on."""
     at, job, held = np.array(changes, dtype=np.int64).reshape(-1, 3).T
     return measures.violated_share(np.array(priority), np.array(enter), np.array(leave), at, job, held)

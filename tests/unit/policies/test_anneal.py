@@ -19,7 +19,7 @@ from headway.model.instant import NEVER, SECOND
 from headway.model.job import PenaltyShape
 from headway.policies import registry
 from headway.policies.anneal import WARM, Annealing, annealed
-from headway.policies.chance import Chance
+from headway.policies.chance import RandomNumbers
 from headway.policies.listing import SlotTimes, ends, total_penalty
 from headway.policies.sequence import Load
 
@@ -148,12 +148,12 @@ def test_with_an_order_from_before_it_gets_no_worse_and_new_jobs_find_a_place() 
 
 
 def test_what_is_drawn_is_spread_evenly() -> None:
-    chance = Chance(3)
+    chance = RandomNumbers(3)
     drawn = [chance.draw() for _ in range(10_000)]
     tenths = [sum(tenth <= 10 * number < tenth + 1 for number in drawn) for tenth in range(10)]
     assert sum(tenths) == 10_000
     assert max(abs(count - 1000) for count in tenths) < 120
-    assert Chance(4).draw() != Chance(3).draw()
+    assert RandomNumbers(4).draw() != RandomNumbers(3).draw()
 
 
 def test_no_jobs_and_one_job() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headway.model.instant import SECOND
-from headway.policies.arrivals import Arrivals, last
+from headway.policies.arrivals import ArrivalForecast, last
 from headway.traces.http import read_hourly, read_http_log
 from headway.workloads.hours import superposed
 
@@ -19,7 +19,7 @@ DAY = 43.2
 
 def errors(counts: list[int], skipped: int = 60) -> tuple[float, float, float]:
     """Mean error of the forecast and of the last number, in parts of the mean number; share below the 0.9 quantile."""
-    forecast, own, naive, below = Arrivals(DAY), 0.0, 0.0, 0
+    forecast, own, naive, below = ArrivalForecast(DAY), 0.0, 0.0, 0
     for place, count in enumerate(counts):
         if place >= skipped:
             own += abs(forecast.mean() - count)
@@ -31,7 +31,7 @@ def errors(counts: list[int], skipped: int = 60) -> tuple[float, float, float]:
 
 
 def test_what_never_changes_is_forecast() -> None:
-    forecast = Arrivals(3, 3)
+    forecast = ArrivalForecast(3, 3)
     assert (forecast.mean(), forecast.at_most(0.9), last([])) == (0, 0, 0)
     for _ in range(9):
         forecast.add(7)
@@ -39,14 +39,14 @@ def test_what_never_changes_is_forecast() -> None:
 
 
 def test_a_forecast_by_hand() -> None:
-    forecast = Arrivals(2, 2)
+    forecast = ArrivalForecast(2, 2)
     for count in (10, 20, 10):
         forecast.add(count)
     # Smoothed: 10, 15, 12.5; the second part of the period has 20.
     assert forecast.mean() == pytest.approx(0.7 * 12.5 + 0.3 * 20)
     forecast.add(40)
     assert forecast.mean() == pytest.approx(0.7 * 26.25 + 0.3 * 10)
-    assert Arrivals().mean() == 0
+    assert ArrivalForecast().mean() == 0
 
 
 def test_a_quantile_is_above_so_many() -> None:
@@ -57,7 +57,7 @@ def test_a_quantile_is_above_so_many() -> None:
 
 
 def test_bounded_memory() -> None:
-    forecast = Arrivals(1000, 24)
+    forecast = ArrivalForecast(1000, 24)
     for count in range(5000):
         forecast.add(count)
     assert len(forecast._errors) == 200
@@ -68,7 +68,7 @@ def test_bounded_memory() -> None:
     ("log", "own", "naive"), [("1994-12", 0.67, 0.73), ("1995-06", 0.57, 0.68), ("1995-07", 0.53, 0.64)]
 )
 def test_calgary(shared_data: Callable[[str], Path], log: str, own: float, naive: float) -> None:
-    """Errors of `Arrivals` and of the last window, relative to the mean, and how often no more came than is said."""
+    """Errors of the forecast and of the last window, relative to the mean, and how often no more came than is said."""
     requests = read_http_log(shared_data(f"http/calgary-{log}.log.gz"), broken_max=1)
     found = errors(np.bincount(requests.instants // WINDOW).tolist())
     assert found == pytest.approx((own, naive, 0.9), abs=0.02)

@@ -17,7 +17,7 @@ from headway.model.snapshot import Policy
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft, Peft
-from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
+from headway.policies.lin14 import ByWorkload, Deadline, Fill, Priority, Proportion
 from headway.policies.tiered import TieredEasy
 from headway.reproduce.standin import standin
 from headway.sim.kernel import Simulation
@@ -52,7 +52,7 @@ NAMES = [
         ("edf", Fill("due")),
         ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
         ("proportion:spare=priority", Proportion("priority")),
-        ("workload:period=2.5", Workload(2.5)),
+        ("workload:period=2.5", ByWorkload(2.5)),
         ("deadline", Deadline("due")),
         ("heft:per_instant=false", Heft(per_instant=False)),
         ("heft:holes=best,order=workflow,average=all", Heft("best", "workflow", "all")),

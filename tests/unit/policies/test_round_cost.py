@@ -12,7 +12,7 @@ from headway.model.job import Kind, Rigid, TaskSpec, Workflow
 from headway.model.slots import count
 from headway.model.snapshot import serves_of
 from headway.policies import registry
-from headway.policies.tempo import ENOUGH, Round, Tempo
+from headway.policies.tempo import ENOUGH, Tempo, TempoRound
 from headway.testing import job, node
 
 Lines = Callable[[Callable[[], object]], int]
@@ -41,7 +41,7 @@ def test_twice_the_slots_are_twice_the_work_of_a_round(policy: str, lines_run: L
 def test_of_many_slots_a_round_of_tempo_looks_at_no_more_jobs_than_can_hold_one_each() -> None:
     slots = ENOUGH + 100
     scheduler = busy("tempo:strict=false", slots, waiting=2 * slots)
-    looked_at = Round(Tempo(strict=False), scheduler.state).by_job
+    looked_at = TempoRound(Tempo(strict=False), scheduler.state).by_job
     assert len(looked_at) == slots + 1
     ending(scheduler)()
     assert count(scheduler.state.busy) == slots  # the next one runs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headway.model.instant import SECOND
 from headway.policies.serving import Agreement, Share, Traffic, erlang_c, fluid, queueing, shares, with_late
-from headway.sim.requests import Requests
+from headway.sim.requests import SimulatedRequests
 
 WINDOW = 20 * SECOND
 TRAFFIC = st.builds(
@@ -128,10 +128,10 @@ def simulated(arrivals: str, processing: str, units: int, busy: float, queued: i
         while (at := at + drawn(chance, arrivals, 10_000 / busy / units)) < window:
             came.append(round(at))
         long = [round(drawn(chance, processing, 10_000)) for _ in came]
-        queue = Requests(came, long, 40_000, units=units)
+        queue = SimulatedRequests(came, long, 40_000, units=units)
         found = queue.advance(window)
         queue.advance(1000 * window)
-        before = Requests(came[:queued], long[:queued], 40_000, units=units).advance(1000 * window)
+        before = SimulatedRequests(came[:queued], long[:queued], 40_000, units=units).advance(1000 * window)
         in_time += found.in_time - before.in_time
         count += found.arrivals - queued
     return in_time / count
@@ -189,7 +189,7 @@ def test_agrees_with_a_simulation_by_others() -> None:
     came = [round(record.arrival_date * SECOND) for record in records]
     long = [round(record.service_time * SECOND) for record in records]
     theirs = sum(record.exit_date - record.arrival_date <= 0.03 for record in records)
-    ours = Requests(came, long, 30_000, units=3).advance(1000 * SECOND).in_time
+    ours = SimulatedRequests(came, long, 30_000, units=3).advance(1000 * SECOND).in_time
     assert abs(ours - theirs) <= 3  # times are rounded
     assert queueing(Traffic(240, 10_000), 30_000, 60 * SECOND, 3) == pytest.approx(theirs / len(records), abs=0.05)
 

@@ -17,7 +17,7 @@ from botocore.stub import ANY, Stubber
 
 from headway.renting import ec2 as module
 from headway.renting.ec2 import EC2
-from headway.renting.provider import Machine, NotRented, Unsure
+from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_an_instance_is_asked_for_with_all_that_was_declared(ec2: EC2, sai
             },
         },
     )
-    assert await ec2.start("c-1", "small/spot", "cloud-r1") == Machine("i-1", "c-1", "small/spot")
+    assert await ec2.start("c-1", "small/spot", "cloud-r1") == RentedMachine("i-1", "c-1", "small/spot")
     said.assert_no_pending_responses()
 
 
@@ -96,7 +96,7 @@ async def test_one_that_is_not_listed_yet_does_not_seem_gone(
 ) -> None:
     await rented(ec2, said)
     lists(said)
-    assert await ec2.machines() == [Machine("i-1", "c-1", "small")]
+    assert await ec2.machines() == [RentedMachine("i-1", "c-1", "small")]
     lists(said)
     said.add_response("terminate_instances", {}, {"InstanceIds": ["i-1"]})
     assert not await ec2.end("c-1")
@@ -135,16 +135,16 @@ async def test_to_give_back_waits_for_a_request_that_nobody_waits_for_any_more(e
 
 async def test_one_that_is_there_is_not_asked_for_again(ec2: EC2, said: Stubber) -> None:
     lists(said, instance("i-1", state="pending"))
-    assert await ec2.start("c-1", "small", "cloud-r1") == Machine("i-1", "c-1", "small")
+    assert await ec2.start("c-1", "small", "cloud-r1") == RentedMachine("i-1", "c-1", "small")
     lists(said, instance("i-1", state="terminated"))
-    assert await ec2.start("c-1", "small", "cloud-r1") == Machine("i-1", "c-1", "small", ended=True)
+    assert await ec2.start("c-1", "small", "cloud-r1") == RentedMachine("i-1", "c-1", "small", ended=True)
     said.assert_no_pending_responses()
 
 
 async def test_of_two_with_one_token_the_later_one_is_terminated(ec2: EC2, said: Stubber) -> None:
     lists(said, instance("i-3"), instance("i-2"), instance("i-1", state="terminated"), instance("i-9", "c-2"))
     said.add_response("terminate_instances", {}, {"InstanceIds": ["i-3"]})
-    assert await ec2.machines() == [Machine("i-2", "c-1", "small"), Machine("i-9", "c-2", "small")]
+    assert await ec2.machines() == [RentedMachine("i-2", "c-1", "small"), RentedMachine("i-9", "c-2", "small")]
     said.assert_no_pending_responses()
 
 

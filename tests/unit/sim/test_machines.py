@@ -15,7 +15,7 @@ from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
-from headway.sim.machines import Left, Machines
+from headway.sim.machines import Machines, RemainingWork
 from headway.sim.tiers import FULL, TwoTiers
 from headway.sim.world import Stopwatch, World
 from headway.testing import job
@@ -125,7 +125,7 @@ def test_who_saves_goes_on_with_what_is_left_after_the_cost_of_moving() -> None:
     assert there.saves(0, 0)
     there.end(ended(4, 0, outcome=Outcome.KILLED))
     assert not there.saves(0, 0)
-    assert there.left(4 * SECOND) == {(0, 0): Left(6 * SECOND * FULL, 10 * SECOND)}
+    assert there.left(4 * SECOND) == {(0, 0): RemainingWork(6 * SECOND * FULL, 10 * SECOND)}
     assert launched(there, Launch(0, 0, 2, 0b10), 5) == 5 + 3 + 6
 
 
@@ -154,11 +154,15 @@ def test_what_runs_in_a_state_is_taken_over(known: bool) -> None:
     scheduler = core(JobSubmitted(0, job(5, width=1)), JobSubmitted(4 * SECOND, job(7, width=1, release=4)))
     world = World(tiers=HALF)
     there = Machines(world, Stopwatch(world, jobs(10, 99, 20), 5), jobs(10, 20), [5, 7])
-    left = {(5, 0): Left(2 * SECOND * FULL, 10 * SECOND, 6 * SECOND)} if known else {}
+    left = {(5, 0): RemainingWork(2 * SECOND * FULL, 10 * SECOND, 6 * SECOND)} if known else {}
     found = {one.job: one.end for one in there.take_over(scheduler.state, left)}
     assert found == {5: (6 + 2 if known else 10) * SECOND, 7: 24 * SECOND}
     now = 4 * SECOND
-    rest = Left(2 * SECOND * FULL, 10 * SECOND, 6 * SECOND) if known else Left(6 * SECOND * FULL, 6 * SECOND)
+    rest = (
+        RemainingWork(2 * SECOND * FULL, 10 * SECOND, 6 * SECOND)
+        if known
+        else RemainingWork(6 * SECOND * FULL, 6 * SECOND)
+    )
     assert there.left(now)[5, 0] == rest
     assert there.is_due(7, 0, 1, 24 * SECOND)
 
@@ -166,5 +170,5 @@ def test_what_runs_in_a_state_is_taken_over(known: bool) -> None:
 def test_what_is_left_of_a_task_that_waits_is_taken_over_too() -> None:
     there = machines(jobs(10), migration_cost=0)
     waiting = core(NodeDown(0, "n"), JobSubmitted(0, job(0, width=1))).state
-    assert there.take_over(waiting, {(0, 0): Left(3 * SECOND * FULL, 10 * SECOND)}) == []
+    assert there.take_over(waiting, {(0, 0): RemainingWork(3 * SECOND * FULL, 10 * SECOND)}) == []
     assert launched(there, Launch(0, 0, 1, 0b1), 5) == 8

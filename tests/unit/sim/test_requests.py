@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import InvalidInput
-from headway.sim.requests import EDGES, Requests, Window
+from headway.sim.requests import EDGES, ArrivalWindow, SimulatedRequests
 
 
 def take(now: int, units: list[list[int]], waiting: list[int], processing: list[int], ends: list[int | None]) -> None:
@@ -56,7 +56,9 @@ def test_as_the_slow_twin(chance: Random) -> None:
     edges = sorted({0, *(chance.randint(1, 90) for _ in range(4)), 400})
     changes = {at: chance.randint(0, 4) for at in edges[:-1]}
     changes[edges[-2]] = max(1, changes[edges[-2]])
-    queue = Requests(arrivals, processing, 9, units=changes[0], warm_up=warm_up, room=room if room < 99 else None)
+    queue = SimulatedRequests(
+        arrivals, processing, 9, units=changes[0], warm_up=warm_up, room=room if room < 99 else None
+    )
     for at, end in itertools.pairwise(edges):
         if at:
             queue.resize(changes[at])
@@ -77,7 +79,9 @@ def test_as_the_slow_twin(chance: Random) -> None:
 def test_no_request_is_lost(chance: Random) -> None:
     count = chance.randint(1, 300)
     arrivals = sorted(chance.randint(0, 10**6) for _ in range(count))
-    queue = Requests(arrivals, [chance.randint(0, 10**5) for _ in range(count)], 20_000, room=chance.choice([None, 5]))
+    queue = SimulatedRequests(
+        arrivals, [chance.randint(0, 10**5) for _ in range(count)], 20_000, room=chance.choice([None, 5])
+    )
     for _ in range(12):
         queue.resize(chance.randint(0, 4))
         window = queue.advance(queue.now + 100_000)
@@ -93,9 +97,9 @@ def test_how_often_it_stops_changes_nothing() -> None:
     arrivals = np.cumsum(chance.integers(0, 2000, 20_000))
     processing = chance.integers(0, 8000, 20_000)
     end = int(arrivals[-1]) + 10**9
-    whole = Requests(arrivals, processing, 10_000, units=4)
+    whole = SimulatedRequests(arrivals, processing, 10_000, units=4)
     whole.advance(end)
-    parts = Requests(arrivals, processing, 10_000, units=4)
+    parts = SimulatedRequests(arrivals, processing, 10_000, units=4)
     while parts.now < end:
         parts.resize(4)
         parts.advance(min(end, parts.now + 1_000_003))
@@ -105,7 +109,7 @@ def test_how_often_it_stops_changes_nothing() -> None:
 
 
 def test_what_a_window_measures() -> None:
-    queue = Requests([0, 10, 10, 40, 90], [5, 1, 3, 3, 7], 4, units=1)
+    queue = SimulatedRequests([0, 10, 10, 40, 90], [5, 1, 3, 3, 7], 4, units=1)
     first, second = queue.advance(50), queue.advance(100)
     assert (first.arrivals, first.processing, first.in_time) == (4, 3.0, 3)
     assert first.processing_scv == pytest.approx(8 / 4 / 9)
@@ -114,11 +118,11 @@ def test_what_a_window_measures() -> None:
     assert (second.arrivals, second.arrival_scv, second.processing_scv, second.share()) == (1, 1.0, 0.0, 0.0)
     third = queue.advance(101)
     assert (third.arrivals, third.processing, third.share()) == (0, 0.0, 1.0)
-    assert Requests([5, 5, 5], [0] * 3, 1, units=1).advance(9).arrival_scv == 1.0
+    assert SimulatedRequests([5, 5, 5], [0] * 3, 1, units=1).advance(9).arrival_scv == 1.0
 
 
 def test_buckets_of_response_times() -> None:
-    queue = Requests([0, 0, 0, 0], [50, 100, 101, 2 * 10**9], 10**6, units=4)
+    queue = SimulatedRequests([0, 0, 0, 0], [50, 100, 101, 2 * 10**9], 10**6, units=4)
     responses = queue.advance(1).responses
     assert responses[0] == 2  # at most 0.1 ms
     assert responses[1] == 1
@@ -128,7 +132,7 @@ def test_buckets_of_response_times() -> None:
 
 
 def test_units_that_go_finish_their_request() -> None:
-    queue = Requests([0, 0, 30], [100, 20, 5], 100, units=3, warm_up=50)
+    queue = SimulatedRequests([0, 0, 30], [100, 20, 5], 100, units=3, warm_up=50)
     queue.advance(10)
     assert queue.resize(4) == []
     assert queue.resize(1) == [10, 10, 20]  # one that warms up, an idle one, and the one that is free soonest
@@ -139,7 +143,7 @@ def test_units_that_go_finish_their_request() -> None:
 
 
 def test_a_request_waits_until_there_is_a_unit() -> None:
-    queue = Requests([5], [10], 30, warm_up=20)
+    queue = SimulatedRequests([5], [10], 30, warm_up=20)
     assert queue.advance(10).share() == 0
     assert queue.windows[0].answered == 0
     queue.resize(1)
@@ -162,13 +166,13 @@ def test_a_request_waits_until_there_is_a_unit() -> None:
 )
 def test_arguments(arrivals: list[int], processing: list[int], named: dict[str, int], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        Requests(arrivals, processing, 1, **named)
+        SimulatedRequests(arrivals, processing, 1, **named)
 
 
 def test_time_does_not_go_back() -> None:
-    queue = Requests([], [], 1)
+    queue = SimulatedRequests([], [], 1)
     assert queue.advance(5) == queue.windows[0]
-    assert isinstance(queue.windows[0], Window)
+    assert isinstance(queue.windows[0], ArrivalWindow)
     with pytest.raises(InvalidInput, match="until is 5; allowed: later than 5"):
         queue.advance(5)
     with pytest.raises(InvalidInput, match="units is -2"):

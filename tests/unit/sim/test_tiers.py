@@ -23,7 +23,7 @@ from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.sim.tiers import FULL, Places, Running, TwoTiers
+from headway.sim.tiers import FULL, Occupancy, SimulatedAttempt, TwoTiers
 from headway.sim.world import World
 
 FRONT, BACK = Tier
@@ -256,7 +256,7 @@ def test_progress_does_not_depend_on_how_often_it_is_asked() -> None:
     for seed in range(300):
         chance = Random(seed)
         total = chance.choice([0, 1, 7, 10**6, 10**13 + chance.randrange(10**6)])
-        once, often = (Running(0, 0, 1, 1, BACK, 5, total) for _ in range(2))
+        once, often = (SimulatedAttempt(0, 0, 1, 1, BACK, 5, total) for _ in range(2))
         exact, now, rate = Fraction(total), 5, FULL
         for _ in range(chance.randint(1, 6)):
             rate = chance.choice([0, 1, 333_333, 980_001, FULL, chance.randint(1, FULL)])
@@ -280,7 +280,7 @@ def test_progress_does_not_depend_on_how_often_it_is_asked() -> None:
 
 
 def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
-    """No rate in `Places` is out of date, whatever enters, leaves or changes: each equals the formula."""
+    """No rate in `Occupancy` is out of date, whatever enters, leaves or changes: each equals the formula."""
     for seed in range(60):
         chance = Random(seed)
         jobs = 12
@@ -288,7 +288,7 @@ def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
         losses = [chance.uniform(0.005, 0.04) for _ in range(jobs)]
         gains = [chance.uniform(0.2, 0.9) for _ in range(jobs)]
         alone = chance.random() < 0.5
-        places, there = Places(cpu, losses, gains, alone=alone), {}
+        places, there = Occupancy(cpu, losses, gains, alone=alone), {}
         for now in range(40):
             job = chance.randrange(jobs)
             running = there.pop(job, None)
@@ -298,7 +298,7 @@ def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
             taken = sum(one.slots for one in there.values() if one.tier is tier)
             slots = chance.getrandbits(6) & ~taken
             if slots and chance.random() < 0.8:
-                running = there[job] = Running(job, 0, 1, slots, tier, now, 10**9)
+                running = there[job] = SimulatedAttempt(job, 0, 1, slots, tier, now, 10**9)
                 running.rate = -1
                 if chance.random() < 0.4:
                     running.uses = {slot: chance.choice([0.2, 0.9]) for slot in range(6) if slots >> slot & 1}
@@ -310,7 +310,12 @@ def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
 
 
 def naive_rate(
-    one: Running, everybody: list[Running], cpu: list[float], losses: list[float], gains: list[float], alone: bool
+    one: SimulatedAttempt,
+    everybody: list[SimulatedAttempt],
+    cpu: list[float],
+    losses: list[float],
+    gains: list[float],
+    alone: bool,
 ) -> int:
     """The formulas of MEASY14 3.2, process by process."""
     used = {(slot, of.tier): of for of in everybody for slot in range(6) if of.slots >> slot & 1}
