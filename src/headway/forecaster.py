@@ -43,7 +43,7 @@ _question = msgspec.msgpack.Decoder(Question | AdviceQuestion, dec_hook=any_form
 _encode = msgspec.msgpack.encode
 
 
-class Answers:
+class Forecaster:
     """Answers questions about the server of a data directory."""
 
     def __init__(self, folder: Path, *, arrivals: bool, hurried: Callable[[], bool] = nobody_waits) -> None:
@@ -52,7 +52,7 @@ class Answers:
         self._follower: Follower | None = None
         self._pace = Pace(hurried=hurried)
 
-    def to(self, body: bytes) -> Iterator[bytes]:
+    def answers_to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
         question = _question.decode(body)
         with self._pace.question(awaited=isinstance(question, AdviceQuestion) or question.awaited):
@@ -115,7 +115,7 @@ def main() -> None:
     os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and with it the input
     asked, told = 0, os.dup(1)
-    answers = Answers(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:], hurried=partial(hurried, asked))
+    forecaster = Forecaster(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:], hurried=partial(hurried, asked))
     os.dup2(2, 1)  # whatever a policy prints is no answer
     with suppress(BrokenPipeError):  # the server that asked was killed
         while select.select([asked], [], [], IDLE_SECONDS)[0]:
@@ -124,7 +124,7 @@ def main() -> None:
                 break
             if body == HURRY:  # the answer was on its way already
                 continue
-            for answer in answers.to(body):
+            for answer in forecaster.answers_to(body):
                 write_frame(told, answer)
 
 

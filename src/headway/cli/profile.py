@@ -13,7 +13,7 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.metrics import to_json
 
 if TYPE_CHECKING:
-    from headway.foresight.programs import Program
+    from headway.foresight.programs import KnownProgram
     from headway.history.factors import Factors
     from headway.history.similar import Sample
 
@@ -68,7 +68,7 @@ def profile(
     _tell(found[0], planned, out, as_json=as_json)
 
 
-def _list(programs: list[Program], *, as_json: bool) -> None:
+def _list(programs: list[KnownProgram], *, as_json: bool) -> None:
     if as_json:
         click.echo(to_json({"programs": [_object(one) for one in programs]}), nl=False)
         return
@@ -87,7 +87,7 @@ def _list(programs: list[Program], *, as_json: bool) -> None:
     print_table(headings, rows, right=headings[2:])
 
 
-def _tell(program: Program, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
+def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
     from headway.history.factors import LEAST, Factors, has_learner
 
     described, took = [run.features for run in program.runs], [run.took for run in program.runs]
@@ -152,7 +152,7 @@ def _bounds(sample: Sample) -> dict[str, float]:
     return {f"{level:g}": sample.quantile(level) for level in LEVELS}
 
 
-def _object(program: Program) -> dict[str, Any]:
+def _object(program: KnownProgram) -> dict[str, Any]:
     return {
         "program": program.name,
         "user": program.user,
@@ -173,7 +173,7 @@ def _features(factors: Factors) -> dict[str, Any]:
     }
 
 
-def _draw(program: Program, factors: Factors, out: str) -> None:
+def _draw(program: KnownProgram, factors: Factors, out: str) -> None:
     from headway import pictures
     from headway.pictures import Mean
 

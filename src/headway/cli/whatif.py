@@ -19,7 +19,7 @@ from headway.metrics import to_json
 if TYPE_CHECKING:
     from headway.core.record import StateRecord
     from headway.foresight.present import Present
-    from headway.foresight.whatif import Bounds, Side, WhatIf
+    from headway.foresight.whatif import Quantiles, Side, WhatIf
     from headway.model.events import Event
     from headway.model.node import NodeSpec
 
@@ -377,7 +377,7 @@ def _some(found: Sequence[object]) -> str:
     return ", ".join(map(str, found[:_NAMED])) + (f" and {counted(more, 'other')}" if more > 0 else "")
 
 
-def _moved(was: Bounds | None, end: Bounds) -> float:
+def _moved(was: Quantiles | None, end: Quantiles) -> float:
     if was is None:
         return math.inf
     one, other = (math.inf if bound.median is None else bound.median for bound in (was, end))
@@ -388,7 +388,7 @@ def _chance(value: float) -> str:
     return "" if math.isnan(value) else f"{100 * value:.0f} %"
 
 
-def _count(bounds: Bounds) -> str:
+def _count(bounds: Quantiles) -> str:
     return _with(bounds, lambda value: f"{value:,.6g}")
 
 
@@ -396,11 +396,11 @@ def _due(left: float) -> str:
     return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
 
 
-def _away(bounds: Bounds, at: float) -> str:
+def _away(bounds: Quantiles, at: float) -> str:
     return _with(bounds, lambda instant: span(instant - at))
 
 
-def _with(bounds: Bounds, shown: Any) -> str:
+def _with(bounds: Quantiles, shown: Any) -> str:
     if bounds.low is None:
         return "not foreseen"
     said = ["later" if one is None else shown(one) for one in bounds]
@@ -408,11 +408,11 @@ def _with(bounds: Bounds, shown: Any) -> str:
 
 
 def _draw(found: WhatIf, words: list[str], out: str) -> None:
-    from headway.pictures.bounds import Row, ends
+    from headway.pictures.bounds import JobEnds, ends
 
     at = found.at / 1e6
 
-    def hours(bounds: Bounds | None) -> tuple[float | None, float | None, float | None]:
+    def hours(bounds: Quantiles | None) -> tuple[float | None, float | None, float | None]:
         if bounds is None:
             return None, None, None
         median, low, high = (None if one is None else (one - at) / 3600 for one in bounds)
@@ -420,7 +420,7 @@ def _draw(found: WhatIf, words: list[str], out: str) -> None:
 
     before = dict(zip(found.now.jobs, found.now.end, strict=True))
     rows = [
-        Row(
+        JobEnds(
             f"job {job}",
             None if math.isnan(on_time) else (found.due[job] / 1e6 - at) / 3600,
             (hours(before.get(job)), hours(end)),

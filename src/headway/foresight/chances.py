@@ -61,7 +61,7 @@ class _Told:
             self.came, self.is_judged = self.came[rows], self.is_judged[rows]
 
 
-class Record:
+class TrackRecord:
     """Bounds of one kind of instants, starts or ends, and what came of them."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Chances:
     """Turns futures into chances, and learns from what comes."""
 
     def __init__(self) -> None:
-        self._starts, self._ends = Record(), Record()
+        self._starts, self._ends = TrackRecord(), TrackRecord()
 
     def learn(
         self,

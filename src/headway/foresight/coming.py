@@ -20,11 +20,11 @@ SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
 COUNTED: Final = 500
 """About so many jobs that come are looked at one by one."""
 
-Arrivals = Callable[[np.random.Generator], Workload | None]
+DrawnArrivals = Callable[[np.random.Generator], Workload | None]
 """Draws jobs that come later."""
 
 
-def coming(at: Instant, past: Workload, load: float = 1.0) -> Arrivals | None:
+def coming(at: Instant, past: Workload, load: float = 1.0) -> DrawnArrivals | None:
     """Draws jobs that come after an instant as they came before it, at so many times their rate.
 
     The past is taken for a circle: a draw begins at any moment of it, and goes on at its beginning.

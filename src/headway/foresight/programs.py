@@ -18,7 +18,7 @@ from headway.model.job import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PastRun:
     """A job that has succeeded.
 
     Attributes:
@@ -33,8 +33,8 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """The jobs of one name and user.
+class KnownProgram:
+    """What is known of a program: the jobs of one name and user.
 
     Attributes:
         runs: in the order of their ends.
@@ -42,7 +42,7 @@ class Program:
 
     name: str
     user: str
-    runs: tuple[Run, ...]
+    runs: tuple[PastRun, ...]
 
     @property
     def sample(self) -> Sample:
@@ -62,7 +62,7 @@ class Program:
         return median(known) if known else None
 
 
-def programs(folder: Path) -> list[Program]:
+def programs(folder: Path) -> list[KnownProgram]:
     """The programs of a data directory, those that ran most often first; its server may run.
 
     Raises:
@@ -71,12 +71,14 @@ def programs(folder: Path) -> list[Program]:
     found: dict[tuple[str, str], list[PastJob]] = defaultdict(list)
     for past in read_past(folder):
         found[past.job.name, past.job.user].append(past)
-    made = [Program(name, user, tuple(_runs(jobs))) for (name, user), jobs in found.items()]
+    made = [KnownProgram(name, user, tuple(_runs(jobs))) for (name, user), jobs in found.items()]
     return sorted(made, key=lambda program: (-len(program.runs), program.name, program.user))
 
 
-def _runs(jobs: Iterable[PastJob]) -> list[Run]:
+def _runs(jobs: Iterable[PastJob]) -> list[PastRun]:
     """The runs of a program. All have a share for each class of nodes on which one of them ran."""
     jobs = list(jobs)
     nowhere = {name: 0.0 for past in jobs for name in past.features if name.startswith(ON_CLASS)}
-    return [Run(past.job, past.took / SECOND, features_of(past.job, nowhere | dict(past.features))) for past in jobs]
+    return [
+        PastRun(past.job, past.took / SECOND, features_of(past.job, nowhere | dict(past.features))) for past in jobs
+    ]

@@ -52,7 +52,7 @@ _JOB_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Recording:
     """What a journal knows, as the beginning of a simulation.
 
     Attributes:
@@ -76,7 +76,7 @@ class Past:
     left_out: tuple[str, ...]
 
 
-def past(folder: Path, policies: PolicySource) -> Past:
+def past(folder: Path, policies: PolicySource) -> Recording:
     """Read a journal; its server may run.
 
     Raises:
@@ -131,7 +131,7 @@ def past(folder: Path, policies: PolicySource) -> Past:
         notes.append(f"{_jobs(unknown)}, left out: not run or not ended yet, a service, or in need of rented machines.")
     outages = _outages(changes, state.now, {event.node.name for event in joining})
     alone = len(planned_by) == 1 and not seen[events.Advised]
-    return Past(done, told.core.policy, alone, state, workload, before, outages, tuple(notes))
+    return Recording(done, told.core.policy, alone, state, workload, before, outages, tuple(notes))
 
 
 def _jobs(count: int) -> str:
@@ -166,7 +166,7 @@ def rerun(
     folder: Path,
     policies: PolicySource,
     policy: str,
-    told: Past,
+    told: Recording,
     *,
     record: bool = False,
     progress: Progress | None = None,
@@ -211,7 +211,7 @@ def rerun(
     return Rerun(replace(done, label=labels), repeated=False)
 
 
-def of_those_run(told: Past) -> Schedule:
+def of_those_run(told: Recording) -> Schedule:
     """What happened to the jobs that are run again, up to the last of their ends: what other policies compare with.
 
     Open jobs, those that never ran, and services are left out, and so is the use of their slots.

@@ -18,7 +18,7 @@ from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.calibration import AHEAD, LEVELS, SAME, horizon_of
-from headway.foresight.chances import Record
+from headway.foresight.chances import TrackRecord
 from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
 from headway.model.instant import NEVER, SECOND, Instant
@@ -92,8 +92,8 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What a trial found; `instants` is how many there were with open jobs."""
+class ForecastQuality:
+    """How good the forecasts of a trial were; `instants` is how many there were with open jobs."""
 
     instants: int
     start: Kept
@@ -112,7 +112,7 @@ def trial(
     rehearsals: int = REHEARSALS,
     arrivals: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Trial:
+) -> ForecastQuality:
     """Stop a simulated workload at random instants, forecast all open jobs, and compare with what came.
 
     Nothing is known at an instant that was not known then: run times are those of jobs that had ended, and bounds are
@@ -272,10 +272,10 @@ def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequenc
     return np.array(rows).reshape(-1, len(LEVELS))
 
 
-def _judged(made: Sequence[_Foretold]) -> Trial:
+def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
     """How the bounds held: corrected one after the other, each by what was known at its instant."""
     shares = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
-    return Trial(
+    return ForecastQuality(
         sum(one.asked.is_asked for one in made),
         _kept([(one.asked, one.bounds.start, one.started, one.asked.waits) for one in made]),
         _kept([(one.asked, one.bounds.end, one.ended, one.bounds.limits[:, None] * shares) for one in made]),
@@ -284,7 +284,7 @@ def _judged(made: Sequence[_Foretold]) -> Trial:
 
 def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
     """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
-    record, number = Record(), 0
+    record, number = TrackRecord(), 0
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
     all_came = {
         job: one.at + int(ahead * SECOND)

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.foresight.coming import Arrivals
+from headway.foresight.coming import DrawnArrivals
 from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw_futures
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -24,7 +24,7 @@ from headway.model.workload import Workload
 from headway.sim.specs import specs
 
 
-class Bounds(NamedTuple):
+class Quantiles(NamedTuple):
     """A quantity over all futures: its median, and bounds between which it is in 90 % of them; None: beyond reach."""
 
     median: float | None
@@ -42,10 +42,10 @@ class Later:
         wait: how long they wait in the mean, in seconds.
     """
 
-    jobs: Bounds
-    late: Bounds
-    cost: Bounds
-    wait: Bounds
+    jobs: Quantiles
+    late: Quantiles
+    cost: Quantiles
+    wait: Quantiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,15 @@ class Side:
     """
 
     jobs: tuple[JobId, ...]
-    start: tuple[Bounds, ...]
-    end: tuple[Bounds, ...]
+    start: tuple[Quantiles, ...]
+    end: tuple[Quantiles, ...]
     on_time: tuple[float, ...]
     penalty: tuple[float, ...]
-    late: Bounds
-    cost: Bounds
-    over: Bounds
+    late: Quantiles
+    cost: Quantiles
+    over: Quantiles
     later: Later | None
-    money: Bounds | None
+    money: Quantiles | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def what_if(
     *,
     changes: Sequence[Event] = (),
     policy: str | None = None,
-    arrivals: tuple[Arrivals | None, Arrivals | None] = (None, None),
+    arrivals: tuple[DrawnArrivals | None, DrawnArrivals | None] = (None, None),
     within: Duration = 0,
     count: int = FUTURES,
     seed: int = 0,
@@ -181,15 +181,15 @@ def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Ins
     last = ends.max(axis=1) if ends.shape[1] else np.zeros(len(ends))
     return Side(
         found.jobs,
-        tuple(_bounds(column + at) for column in found.start.T),
-        tuple(_bounds(column + at) for column in found.end.T),
+        tuple(_quantiles(column + at) for column in found.start.T),
+        tuple(_quantiles(column + at) for column in found.end.T),
         tuple(on_time),
         tuple(penalty),
-        _bounds(late),
-        _bounds(cost),
-        _bounds(last + at),
-        Later(*map(_bounds, found.later.T)) if found.later[:, 0].any() else None,
-        None if np.isnan(found.money).all() else _bounds(found.money),
+        _quantiles(late),
+        _quantiles(cost),
+        _quantiles(last + at),
+        Later(*map(_quantiles, found.later.T)) if found.later[:, 0].any() else None,
+        None if np.isnan(found.money).all() else _quantiles(found.money),
     )
 
 
@@ -197,12 +197,12 @@ def _cost(spec: JobSpec, late: float) -> float:
     return float("inf") if late == float("inf") else spec.penalty_of(round(max(0.0, late) * SECOND))
 
 
-def _bounds(values: Floats) -> Bounds:
+def _quantiles(values: Floats) -> Quantiles:
     """Of one value for each future; NaN: it did not happen in that one."""
     if np.isnan(values).all():
-        return Bounds(None, None, None)
+        return Quantiles(None, None, None)
     ordered = np.sort(np.where(np.isnan(values), np.inf, values))
     last = len(ordered) - 1
     told = [float(ordered[place]) for place in (round(last * 0.5), math.floor(last * 0.05), math.ceil(last * 0.95))]
     median, low, high = (None if np.isinf(one) else one for one in told)
-    return Bounds(median, low, high)
+    return Quantiles(median, low, high)

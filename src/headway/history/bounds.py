@@ -39,7 +39,7 @@ CROWD: Final = 0.12
 """How far the outermost levels are moved outward each time the number of a user's open jobs doubles."""
 
 
-class Held:
+class MovingBound:
     """One bound: where it was held against what came, its level is moved until it holds as often as it should.
 
     Args:
@@ -71,7 +71,7 @@ class Held:
         self._level = min(self._most, max(-REACH, moved))
 
 
-class Bounds:
+class RunTimeBounds:
     """Predicts run times with bounds, and learns what came of them.
 
     Args:
@@ -80,7 +80,7 @@ class Bounds:
 
     def __init__(self, *, cut: bool = False) -> None:
         self._similar = Similar()
-        self._held = [Held(level) for level in LEVELS]
+        self._held = [MovingBound(level) for level in LEVELS]
         self._told: dict[JobId, tuple[float, ...]] = {}
         self._open: Counter[str] = Counter()
         self._cut = cut

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.history.bounds import LEVELS, Bounds
+from headway.history.bounds import LEVELS, RunTimeBounds
 from headway.history.predictors import LastTwo
 from headway.model.instant import SECOND, Duration
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec
@@ -20,7 +20,7 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PredictedJob:
     """A job when it came, what was predicted then, and how long it ran, in seconds.
 
     Attributes:
@@ -61,7 +61,7 @@ class Watched:
     """A `Predictor` that keeps what it predicts to itself, so that the schedule does not depend on it.
 
     Args:
-        cut: see `Bounds`.
+        cut: see `RunTimeBounds`.
         default: the estimate of a job whose user gave none.
 
     Attributes:
@@ -69,11 +69,11 @@ class Watched:
     """
 
     def __init__(self, *, cut: bool, default: Duration = ESTIMATE_DEFAULT) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[PredictedJob] = []
         self._default = default
-        self._bounds = Bounds(cut=cut)
+        self._bounds = RunTimeBounds(cut=cut)
         self._last_two = LastTwo()
-        self._told: dict[JobId, Asked] = {}
+        self._told: dict[JobId, PredictedJob] = {}
 
     def run_time(self, job: JobSpec, quantile: float) -> None:
         """Nothing; but what could have been said is remembered."""
@@ -81,7 +81,7 @@ class Watched:
         last_two = self._last_two.run_time(job, quantile)
         bounds = self._bounds.of(job) or (user / SECOND,) * len(LEVELS)
         mean = user if last_two is None else min(user, last_two)
-        self._told[job.id] = Asked(job, bounds, user / SECOND, mean / SECOND, 0.0)
+        self._told[job.id] = PredictedJob(job, bounds, user / SECOND, mean / SECOND, 0.0)
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
@@ -119,11 +119,11 @@ def quality(bounds: Sequence[Sequence[float]], took: Sequence[float]) -> Quality
     )
 
 
-Others = Callable[[Sequence[Asked]], dict[str, Sequence[Sequence[float]]]]
+Others = Callable[[Sequence[PredictedJob]], dict[str, Sequence[Sequence[float]]]]
 """Other predictions of the same jobs, by name."""
 
 
-def compared(asked: Sequence[Asked], others: Others | None = None) -> dict[str, Quality]:
+def compared(asked: Sequence[PredictedJob], others: Others | None = None) -> dict[str, Quality]:
     """The quality of each predictor on the same jobs, of which there must be one."""
     told: dict[str, Sequence[Sequence[float]]] = {
         "predicted": [one.bounds for one in asked],

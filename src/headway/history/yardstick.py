@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headway.history.bounds import LEVELS
 from headway.history.factors import check_learner
-from headway.history.trial import Asked
+from headway.history.trial import PredictedJob
 from headway.model.instant import SECOND
 
 Floats = NDArray[np.float64]
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 DAY = 24 * 3600
 
 
-def boosted(asked: Sequence[Asked], since: int) -> list[tuple[float, ...]]:
+def boosted(asked: Sequence[PredictedJob], since: int) -> list[tuple[float, ...]]:
     """Bounds on the run times of the jobs from a place on, by gradient boosting on those before it.
 
     It knows of a job its user, estimate, width, hour and day of the week, and the mean of its user's last two jobs.

@@ -10,8 +10,8 @@ import numpy as np
 from headway.errors import HeadwayError
 from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray
-from headway.pictures.canvas import COLOURS, FAINT, INK, clock_of, entitle, figure, finish, legend, time_axis, whole
-from headway.pictures.series import Changes, Window, awaited, edges_of, means, running, tier_words, window_of
+from headway.pictures.canvas import COLOURS, FAINT, INK, entitle, figure, finish, legend, time_axis, time_unit_of, whole
+from headway.pictures.series import Changes, Excerpt, awaited, edges_of, excerpt_of, means, running, tier_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,25 +37,25 @@ def allocation(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's clock.
+        start, end: draw only the time between them, in seconds on the schedule's time_unit.
 
     Raises:
         InvalidInput: no part of the run is between `start` and `end`.
         HeadwayError: no task ever ran, matplotlib is not installed, or the file cannot be written.
     """
-    window = window_of(schedule, start, end)
+    excerpt = excerpt_of(schedule, start, end)
     ran, waited = running(schedule), awaited(schedule)
-    sizes = _sizes(ran, len(schedule), window)
-    holders = np.unique(ran.job[(sizes[ran.job] > 0) | ((ran.at >= window.begin) & (ran.at <= window.end))])
+    sizes = _sizes(ran, len(schedule), excerpt)
+    holders = np.unique(ran.job[(sizes[ran.job] > 0) | ((ran.at >= excerpt.begin) & (ran.at <= excerpt.end))])
     if not len(ran.at):
         raise HeadwayError("no task of the schedule ran")
-    awaits = _sizes(waited, len(schedule), window).any()
+    awaits = _sizes(waited, len(schedule), excerpt).any()
     shown = np.sort(holders[np.argsort(-sizes[holders], kind="stable")[:_SHOWN]])
     drawn, axes = figure(
         11, 5.6 if awaits else 4.5, 2 if awaits else 1, 1, sharex=True, height_ratios=[3, 1][: 1 + awaits]
     )
     bands = _Bands(schedule, shown, len(np.setdiff1d(holders, shown)))
-    handles = bands.draw(axes[0, 0], ran, window)
+    handles = bands.draw(axes[0, 0], ran, excerpt)
     tiers = tier_words(schedule).replace(" ", "\n", 1)
     axes[0, 0].set_ylabel(f"slots that tasks run on{tiers}", color=INK)
     up = schedule.offered / max(schedule.until - schedule.begin, 1)
@@ -64,10 +64,10 @@ def allocation(
         handles.append(axes[0, 0].axhline(up, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label))
         axes[0, 0].set_ylim(0, max(axes[0, 0].get_ylim()[1], 1.08 * up))
     if awaits:
-        bands.draw(axes[1, 0], waited, window)
+        bands.draw(axes[1, 0], waited, excerpt)
         axes[1, 0].set_ylabel("allocated,\nnot used yet", color=INK)
-    clock = clock_of(window.begin, window.end)
-    time_axis(axes[-1, 0], clock, window.begin, window.end)
+    time_unit = time_unit_of(excerpt.begin, excerpt.end)
+    time_axis(axes[-1, 0], time_unit, excerpt.begin, excerpt.end)
     entitle(drawn, title)
     legend(axes[0, 0], handles[::-1])
     return finish(drawn, path)
@@ -83,17 +83,17 @@ class _Bands:
         rest = "1 other job" if others == 1 else f"{others:,} other jobs"
         self.names = [f"job {label}" for label in schedule.label[shown]] + [rest] * (others > 0)
 
-    def draw(self, axes: Axes, changes: Changes, window: Window) -> list[object]:
+    def draw(self, axes: Axes, changes: Changes, excerpt: Excerpt) -> list[object]:
         """Stack the bands; returns their entries for a legend."""
-        clock = clock_of(window.begin, window.end)
-        edges, steps = edges_of(changes, window)
+        time_unit = time_unit_of(excerpt.begin, excerpt.end)
+        edges, steps = edges_of(changes, excerpt)
         heights: list[FloatArray] = []
         for number in range(len(self.names)):
             mine = self.band[changes.job] == number
             height = means(changes.at[mine], changes.by[mine], edges)
             heights.append(np.append(height, height[-1]))
         stacked = axes.stackplot(
-            edges / clock.length,
+            edges / time_unit.length,
             heights,
             colors=self.colours,
             labels=self.names,
@@ -106,10 +106,10 @@ class _Bands:
         return [*stacked]
 
 
-def _sizes(changes: Changes, jobs: int, window: Window) -> FloatArray:
-    """Relative slot time of each job within the window, shape (jobs,)."""
-    length = max(window.end - window.begin, 1)
-    after = (window.end - np.clip(changes.at, window.begin, window.end)) / length
+def _sizes(changes: Changes, jobs: int, excerpt: Excerpt) -> FloatArray:
+    """Relative slot time of each job within the excerpt, shape (jobs,)."""
+    length = max(excerpt.end - excerpt.begin, 1)
+    after = (excerpt.end - np.clip(changes.at, excerpt.begin, excerpt.end)) / length
     sizes = np.bincount(changes.job, weights=changes.by * after, minlength=jobs)
     # A run that begins and ends in one instant has no area, but rounding may leave a trace of one.
     return np.where(np.abs(sizes) < 1e-12, 0.0, sizes)

@@ -17,8 +17,8 @@ ROWS_MAX: Final = 60
 """More jobs than that cannot be told apart."""
 
 
-class Row(NamedTuple):
-    """A job.
+class JobEnds(NamedTuple):
+    """When a job ends, in each way.
 
     Attributes:
         name: of it.
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     ways: tuple[tuple[float | None, float | None, float | None], ...]
 
 
-def ends(rows: Sequence[Row], ways: Sequence[str], path: str | Path | None = None, *, title: str = "") -> Figure:
+def ends(rows: Sequence[JobEnds], ways: Sequence[str], path: str | Path | None = None, *, title: str = "") -> Figure:
     """Draw for each job a line from the lower to the upper bound of its end in each way, with a dot at the median.
 
     Args:

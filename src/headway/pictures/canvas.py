@@ -42,25 +42,27 @@ _LETTER: Final = 0.0083
 """Width of a letter in inches, for each point of its size; a bit more than the mean of the font."""
 
 
-class Clock(NamedTuple):
+class TimeUnit(NamedTuple):
     """The unit of time of a picture: its name, its length in microseconds, and whether the axis has dates."""
 
-    unit: str
+    name: str
     length: int
     dates: bool = False
 
 
-def clock_for(span: int) -> Clock:
+def time_unit_for(span: int) -> TimeUnit:
     """The unit in which a span of microseconds is a number of few digits."""
     for unit, length, most in (("s", 1, 600), ("min", 60, 600 * 60), ("h", 3600, 5 * 86400)):
         if span <= most * SECOND:
-            return Clock(unit, length * SECOND)
-    return Clock("days", 86400 * SECOND)
+            return TimeUnit(unit, length * SECOND)
+    return TimeUnit("days", 86400 * SECOND)
 
 
-def clock_of(begin: int, end: int) -> Clock:
-    """The clock of an axis between two instants: dates if they count from the Unix epoch, else a unit of time."""
-    return Clock("days", 86400 * SECOND, dates=True) if begin >= EPOCH_LEAST else clock_for(max(end, end - begin))
+def time_unit_of(begin: int, end: int) -> TimeUnit:
+    """The unit of an axis between two instants; it has dates if they count from the Unix epoch."""
+    return (
+        TimeUnit("days", 86400 * SECOND, dates=True) if begin >= EPOCH_LEAST else time_unit_for(max(end, end - begin))
+    )
 
 
 def time_words(span: int) -> str:
@@ -168,11 +170,11 @@ def name_lines(name: str) -> str:
     return "\n".join(piece for line in lines for piece in textwrap.wrap(line, NAME_WIDTH) or [""])
 
 
-def time_axis(axes: Axes, clock: Clock, begin: int, end: int) -> None:
+def time_axis(axes: Axes, time_unit: TimeUnit, begin: int, end: int) -> None:
     """Make the lower axis one of time, from one instant to another. An empty span is drawn one second long."""
-    axes.set_xlim(begin / clock.length, max(end, begin + SECOND) / clock.length)
-    if not clock.dates:
-        axes.set_xlabel(f"time on the log's clock ({clock.unit})", color=INK)
+    axes.set_xlim(begin / time_unit.length, max(end, begin + SECOND) / time_unit.length)
+    if not time_unit.dates:
+        axes.set_xlabel(f"time on the log's clock ({time_unit.name})", color=INK)
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 

@@ -12,12 +12,12 @@ from headway.model.instant import SECOND
 from headway.pictures.canvas import (
     INK,
     SOFT,
-    clock_for,
     entitle,
     figure,
     finish,
     name_lines,
     number,
+    time_unit_for,
 )
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ def _unit(unit: str, most: float) -> tuple[float, str]:
     if unit == _SHARE:
         return 0.01, unit
     if unit in ("s", "slot-s"):
-        clock = clock_for(round(min(most, 1e12) * SECOND))
-        return clock.length / SECOND, unit.replace("s", clock.unit) if unit == "s" else f"slot-{clock.unit}"
+        time_unit = time_unit_for(round(min(most, 1e12) * SECOND))
+        return time_unit.length / SECOND, unit.replace("s", time_unit.name) if unit == "s" else f"slot-{time_unit.name}"
     for factor, words in ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands")):
         if most >= 10 * factor or (most >= factor and factor > 1e3):
             return factor, f"{words} of {unit}" if unit else words

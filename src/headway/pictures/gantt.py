@@ -21,16 +21,16 @@ from headway.pictures.canvas import (
     FAINT,
     INK,
     SOFT,
-    Clock,
-    clock_of,
+    TimeUnit,
     entitle,
     figure,
     finish,
     time_axis,
+    time_unit_of,
     whole,
     wrap,
 )
-from headway.pictures.series import Window, window_of
+from headway.pictures.series import Excerpt, excerpt_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def gantt(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's clock.
+        start, end: draw only the time between them, in seconds on the schedule's time_unit.
         slots: how many there are; default up to the highest that was used.
 
     Raises:
@@ -89,22 +89,22 @@ def gantt(
     attempts = schedule.attempts
     if attempts is None or not len(attempts):
         raise HeadwayError("the schedule has no attempts to draw", "Let the simulation record attempts (record=True).")
-    window = window_of(schedule, start, end)
+    excerpt = excerpt_of(schedule, start, end)
     slots = slots or int((attempts.first + attempts.count).max())
-    attempts = _within(attempts, window)
+    attempts = _within(attempts, excerpt)
     small = len(attempts) <= _BARS
     strips = _strips(schedule, slots)
     attempts = _in_strips(_slot_by_slot(attempts), strips)
     by_task = len(schedule) == 1 and 0 in schedule.workflows
-    clock = clock_of(window.begin, window.end)
+    time_unit = time_unit_of(excerpt.begin, excerpt.end)
     height = 0.45 if attempts.behind.any() else 0.28
     drawn, ((axes,),) = figure(11, float(np.clip(1.6 + height * slots, 2.8, 7.2)))
-    time_axis(axes, clock, window.begin, window.end)
+    time_axis(axes, time_unit, excerpt.begin, excerpt.end)
     axes.set_ylim(0, slots)
     if small:
-        _bars(axes, schedule, attempts, slots, window, by_task=by_task)
+        _bars(axes, schedule, attempts, slots, excerpt, by_task=by_task)
     else:
-        _pixels(axes, schedule, attempts, slots, window)
+        _pixels(axes, schedule, attempts, slots, excerpt)
     if strips:
         _name_nodes(axes, strips)
     else:
@@ -114,7 +114,7 @@ def gantt(
     note = _NOTE_OF_TASKS if by_task else _NOTE
     entitle(drawn, title, " ".join(filter(None, (note if small else "", _never_ran(schedule)))))
     if small:
-        _label(drawn, axes, schedule, attempts, clock, by_task=by_task)
+        _label(drawn, axes, schedule, attempts, time_unit, by_task=by_task)
     return finish(drawn, path)
 
 
@@ -160,11 +160,11 @@ def _in_strips(attempts: Attempts, strips: list[_Strip]) -> Attempts:
     return replace(attempts, first=np.array([place[slot] for slot in attempts.first.tolist()], dtype=np.int64))
 
 
-def _within(attempts: Attempts, window: Window) -> Attempts:
-    """The attempts that ran in the window, also those without a length."""
-    rows = (attempts.start <= window.end) & (attempts.end >= window.begin)
-    rows &= (attempts.end > window.begin) | (attempts.start == attempts.end)
-    rows &= (attempts.start < window.end) | (attempts.start == attempts.end)
+def _within(attempts: Attempts, excerpt: Excerpt) -> Attempts:
+    """The attempts that ran in the excerpt, also those without a length."""
+    rows = (attempts.start <= excerpt.end) & (attempts.end >= excerpt.begin)
+    rows &= (attempts.end > excerpt.begin) | (attempts.start == attempts.end)
+    rows &= (attempts.start < excerpt.end) | (attempts.start == attempts.end)
     return _rows(attempts, np.flatnonzero(rows))
 
 
@@ -235,12 +235,12 @@ def _name_nodes(axes: Axes, strips: list[_Strip]) -> None:
 
 
 def _bars(
-    axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window, *, by_task: bool = False
+    axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, excerpt: Excerpt, *, by_task: bool = False
 ) -> None:
     from matplotlib.collections import PolyCollection
 
-    clock = clock_of(window.begin, window.end)
-    left, right = attempts.start / clock.length, attempts.end / clock.length
+    time_unit = time_unit_of(excerpt.begin, excerpt.end)
+    left, right = attempts.start / time_unit.length, attempts.end / time_unit.length
     behind = attempts.behind
     low, high = attempts.first + 0.06, attempts.first + np.where(behind, _STRIP, attempts.count - 0.06)
     corners = np.stack(
@@ -248,7 +248,7 @@ def _bars(
     )
     faces = _faces(attempts, by_task=by_task)
     late, wasted = _late(schedule)[attempts.job], attempts.wasted
-    span = max(window.end - window.begin, 1)
+    span = max(excerpt.end - excerpt.begin, 1)
     narrow = (attempts.end - attempts.start) / span < 0.002  # a white edge would cover them
     for tier, (which, edge, width, hatch) in product(
         (~behind, behind),
@@ -280,7 +280,7 @@ def _faces(attempts: Attempts, *, by_task: bool) -> NDArray[np.str_]:
 
 
 def _label(
-    drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, clock: Clock, *, by_task: bool = False
+    drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, time_unit: TimeUnit, *, by_task: bool = False
 ) -> None:
     """Write the labels of jobs or tasks into the bars that have room for them in the finished layout."""
     drawn.draw_without_rendering()
@@ -291,7 +291,7 @@ def _label(
     low = attempts.first + np.where(two_tiers & ~behind & ~over, attempts.count - 1 + _STRIP, 0.06)
     high = attempts.first + np.where(behind, _STRIP, attempts.count - 0.06)
     begin, end = axes.get_xlim()
-    left, right = (np.clip(edge / clock.length, begin, end) for edge in (attempts.start, attempts.end))
+    left, right = (np.clip(edge / time_unit.length, begin, end) for edge in (attempts.start, attempts.end))
     corners = axes.transData.transform(np.stack((left, low), axis=-1))
     room = axes.transData.transform(np.stack((right, high), axis=-1)) - corners
     over |= attempts.wasted  # and over hatches
@@ -323,20 +323,20 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window) -> None:
+def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, excerpt: Excerpt) -> None:
     from matplotlib.colors import ListedColormap
 
     behind = attempts.behind
     places = 2 if behind.any() and 2 * slots <= _PLACES_MAX else 1
     rows, columns = min(slots * places, _GRID[0]), _GRID[1]
-    span = max(window.end - window.begin, 1)
+    span = max(excerpt.end - excerpt.begin, 1)
     grid = np.zeros((rows, columns), dtype=np.uint8)
     low = attempts.first * rows // slots
     high = np.maximum(low + 1, -(-(attempts.first + attempts.count) * rows // slots))
     high = np.where(behind & (places == 2), low + 1, high)
     # As fractions, because microseconds times pixels may exceed the range of an integer.
-    left = np.clip((attempts.start - window.begin) / span * columns, 0, columns - 1).astype(np.int64)
-    right = np.rint(np.clip((attempts.end - window.begin) / span * columns, 0, columns)).astype(np.int64)
+    left = np.clip((attempts.start - excerpt.begin) / span * columns, 0, columns - 1).astype(np.int64)
+    right = np.rint(np.clip((attempts.end - excerpt.begin) / span * columns, 0, columns)).astype(np.int64)
     right = np.maximum(left + 1, right)
     fate = _fates(schedule, attempts)
     # What matters most is on top: late jobs above others, lost work above both.

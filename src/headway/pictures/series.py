@@ -15,7 +15,7 @@ STEPS: Final = 1_500
 """With more changes than this, means over this many equal spans of time are drawn."""
 
 
-class Window(NamedTuple):
+class Excerpt(NamedTuple):
     """The part of a run that is drawn, in microseconds."""
 
     begin: Instant
@@ -30,13 +30,13 @@ class Changes(NamedTuple):
     by: IntArray
 
 
-def window_of(schedule: Schedule, start: float | None, end: float | None) -> Window:
+def excerpt_of(schedule: Schedule, start: float | None, end: float | None) -> Excerpt:
     """The part of a run between two instants, in seconds on its clock; None: from its beginning, or to its end.
 
     Raises:
         InvalidInput: no part of the run is between them.
     """
-    whole = Window(schedule.begin, max(schedule.until, schedule.begin))
+    whole = Excerpt(schedule.begin, max(schedule.until, schedule.begin))
     begin = whole.begin if start is None else _instant("start", start)
     until = whole.end if end is None else _instant("end", end)
     ran = f"the run is from {seconds_text(whole.begin)} to {seconds_text(whole.end)} s on the log's clock"
@@ -45,7 +45,7 @@ def window_of(schedule: Schedule, start: float | None, end: float | None) -> Win
     if end is not None and until <= begin:
         allowed = f"more than {seconds_text(begin)} s, where the picture starts"
         raise InvalidInput("end of the picture", f"{end:g} s", allowed, hint=f"Note: {ran}.")
-    return Window(max(begin, whole.begin), min(until, whole.end))
+    return Excerpt(max(begin, whole.begin), min(until, whole.end))
 
 
 def _instant(field: str, seconds: float) -> Instant:
@@ -121,14 +121,14 @@ def _levels(schedule: Schedule, level: IntArray) -> Changes:
     return Changes(at[kept], job[kept], by[kept])
 
 
-def edges_of(changes: Changes, window: Window) -> tuple[IntArray, bool]:
+def edges_of(changes: Changes, excerpt: Excerpt) -> tuple[IntArray, bool]:
     """Rising instants between which heights are drawn, and whether the heights are constant between them."""
-    inside = changes.at[(changes.at > window.begin) & (changes.at < window.end)]
-    end = max(window.end, window.begin + SECOND)
-    times = np.unique(np.concatenate(([window.begin], inside, [end])))
+    inside = changes.at[(changes.at > excerpt.begin) & (changes.at < excerpt.end)]
+    end = max(excerpt.end, excerpt.begin + SECOND)
+    times = np.unique(np.concatenate(([excerpt.begin], inside, [end])))
     if len(times) <= STEPS:
         return times, True
-    return np.linspace(window.begin, end, STEPS + 1).astype(np.int64), False
+    return np.linspace(excerpt.begin, end, STEPS + 1).astype(np.int64), False
 
 
 def means(at: IntArray, by: IntArray, edges: IntArray) -> FloatArray:

@@ -17,18 +17,18 @@ from headway.pictures.canvas import (
     ALARM,
     COLOURS,
     INK,
-    Clock,
-    clock_for,
-    clock_of,
+    TimeUnit,
     entitle,
     figure,
     finish,
     number,
     time_axis,
+    time_unit_for,
+    time_unit_of,
     time_words,
     whole,
 )
-from headway.pictures.series import Changes, Window, awaited, edges_of, means, running, tier_words, waiting, window_of
+from headway.pictures.series import Changes, Excerpt, awaited, edges_of, excerpt_of, means, running, tier_words, waiting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def timeline(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's clock.
+        start, end: draw only the time between them, in seconds on the schedule's time_unit.
         slots: how many slots there are, for a line; default: as many as were up on average.
 
     Raises:
@@ -67,33 +67,33 @@ def timeline(
     """
     if not len(schedule):
         raise HeadwayError("the schedule has no jobs to draw")
-    window = window_of(schedule, start, end)
+    excerpt = excerpt_of(schedule, start, end)
     has_due = (schedule.due < NEVER) & ~schedule.has(JobStatus.CANCELLED)
     fields = 4 if has_due.any() else 3
     drawn, axes = figure(11, 0.9 + 1.8 * fields, fields, 1, sharex=True)
-    time_axis(axes[-1, 0], clock_of(window.begin, window.end), window.begin, window.end)
+    time_axis(axes[-1, 0], time_unit_of(excerpt.begin, excerpt.end), excerpt.begin, excerpt.end)
     queue, use, wait, *lateness = axes[:, 0]
-    _queue(queue, schedule, window)
-    _use(use, schedule, window, slots)
-    _wait(wait, schedule, window)
+    _queue(queue, schedule, excerpt)
+    _use(use, schedule, excerpt, slots)
+    _wait(wait, schedule, excerpt)
     if lateness:
-        _lateness(lateness[0], schedule, has_due, window)
+        _lateness(lateness[0], schedule, has_due, excerpt)
     entitle(drawn, title)
     return finish(drawn, path)
 
 
-def _queue(axes: Axes, schedule: Schedule, window: Window) -> None:
-    most, means_over = _course(axes, waiting(schedule), window, COLOURS[1], "waiting")
+def _queue(axes: Axes, schedule: Schedule, excerpt: Excerpt) -> None:
+    most, means_over = _course(axes, waiting(schedule), excerpt, COLOURS[1], "waiting")
     _entitle(axes, f"Jobs waiting to start: at most {number(most)} at once{means_over}", "jobs")
 
 
-def _use(axes: Axes, schedule: Schedule, window: Window, slots: int | None) -> None:
-    _, means_over = _course(axes, running(schedule), window, COLOURS[0], "tasks run")
+def _use(axes: Axes, schedule: Schedule, excerpt: Excerpt, slots: int | None) -> None:
+    _, means_over = _course(axes, running(schedule), excerpt, COLOURS[0], "tasks run")
     waited = awaited(schedule)
     if len(waited.at):
-        edges, _ = edges_of(waited, window)
+        edges, _ = edges_of(waited, excerpt)
         heights = means(waited.at, waited.by, edges)
-        axes.stairs(heights, edges / _length(window), color=COLOURS[1], linewidth=1, label="allocated, not used yet")
+        axes.stairs(heights, edges / _length(excerpt), color=COLOURS[1], linewidth=1, label="allocated, not used yet")
     span = schedule.until - schedule.begin
     up = slots if slots is not None else schedule.offered / span if span else 0
     if up:
@@ -103,24 +103,24 @@ def _use(axes: Axes, schedule: Schedule, window: Window, slots: int | None) -> N
     _name(axes)
 
 
-def _wait(axes: Axes, schedule: Schedule, window: Window) -> None:
+def _wait(axes: Axes, schedule: Schedule, excerpt: Excerpt) -> None:
     started = schedule.start != NOT_YET
-    found = _within(schedule.release[started], (schedule.start - schedule.release)[started], window)
-    clock = clock_for(int(found.values.max(initial=0)))
-    _spread(axes, found, window, clock, COLOURS[2])
+    found = _within(schedule.release[started], (schedule.start - schedule.release)[started], excerpt)
+    time_unit = time_unit_for(int(found.values.max(initial=0)))
+    _spread(axes, found, excerpt, time_unit, COLOURS[2])
     axes.set_ylim(bottom=0)
     told = f": median {_time(found, 50)}, longest {_time(found, 100)}" if len(found.values) else ""
-    _entitle(axes, f"Wait of the jobs released then{told}", f"wait ({clock.unit})")
+    _entitle(axes, f"Wait of the jobs released then{told}", f"wait ({time_unit.name})")
 
 
-def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window: Window) -> None:
+def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], excerpt: Excerpt) -> None:
     ended = np.where(schedule.has(JobStatus.SUCCEEDED), schedule.end, schedule.until)
     failed = has_due & schedule.has(JobStatus.FAILED)
     drawn = has_due & ~failed
-    found = _within(schedule.release[drawn], (ended - np.where(drawn, schedule.due, 0))[drawn], window)
-    without = len(_within(schedule.release[failed], schedule.due[failed], window).values)
-    clock = clock_for(int(np.abs(found.values).max(initial=0)))
-    _spread(axes, found, window, clock, COLOURS[4])
+    found = _within(schedule.release[drawn], (ended - np.where(drawn, schedule.due, 0))[drawn], excerpt)
+    without = len(_within(schedule.release[failed], schedule.due[failed], excerpt).values)
+    time_unit = time_unit_for(int(np.abs(found.values).max(initial=0)))
+    _spread(axes, found, excerpt, time_unit, COLOURS[4])
     axes.axhline(0, color=ALARM, linewidth=1, label="the due date")
     low, high = axes.get_ylim()
     # How early jobs end says little, and may be so much that late jobs would be invisible.
@@ -130,7 +130,7 @@ def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window
     share = f": {number(100 * (int((found.values > 0).sum()) + without) / jobs)} % late" if jobs else ""
     failures = f", with {without:,} that failed" if without else ""
     below = "; early ones are cut off" if cut else ""
-    _entitle(axes, f"End minus due date, of the jobs released then{share}{failures}{below}", f"late ({clock.unit})")
+    _entitle(axes, f"End minus due date, of the jobs released then{share}{failures}{below}", f"late ({time_unit.name})")
     _name(axes)
 
 
@@ -141,8 +141,8 @@ class _Found(NamedTuple):
     values: IntArray
 
 
-def _within(release: IntArray, values: IntArray, window: Window) -> _Found:
-    inside = (release >= window.begin) & (release <= window.end)
+def _within(release: IntArray, values: IntArray, excerpt: Excerpt) -> _Found:
+    inside = (release >= excerpt.begin) & (release <= excerpt.end)
     return _Found(release[inside], values[inside])
 
 
@@ -150,28 +150,28 @@ def _time(found: _Found, percentile: float) -> str:
     return time_words(int(np.percentile(found.values, percentile)))
 
 
-def _length(window: Window) -> int:
-    return clock_of(window.begin, window.end).length
+def _length(excerpt: Excerpt) -> int:
+    return time_unit_of(excerpt.begin, excerpt.end).length
 
 
-def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str) -> tuple[float, str]:
+def _course(axes: Axes, changes: Changes, excerpt: Excerpt, colour: str, name: str) -> tuple[float, str]:
     """Draw summed changes as an area. Returns the largest value, and a remark if means are drawn."""
-    edges, exact = edges_of(changes, window)
+    edges, exact = edges_of(changes, excerpt)
     heights = means(changes.at, changes.by, edges)
-    axes.stairs(heights, edges / _length(window), fill=True, color=colour, linewidth=0, label=name)
+    axes.stairs(heights, edges / _length(excerpt), fill=True, color=colour, linewidth=0, label=name)
     levels = np.cumsum(changes.by)
     last = np.append(np.diff(changes.at) > 0, True)  # the sum of all changes of one instant
-    seen = levels[last & (changes.at >= window.begin) & (changes.at <= window.end)]
+    seen = levels[last & (changes.at >= excerpt.begin) & (changes.at <= excerpt.end)]
     axes.set_ylim(0, max(1.0, float(heights.max()) * 1.08))
     whole(axes.yaxis)
     told = "" if exact else f" (means over {time_words(int(edges[1] - edges[0]))})"
     return float(max(seen.max(initial=0), round(heights[0]))), told
 
 
-def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str) -> None:
+def _spread(axes: Axes, found: _Found, excerpt: Excerpt, time_unit: TimeUnit, colour: str) -> None:
     """Draw each job if there are few; else, for each span of the time of release, the median and a band."""
     if _are_few(found):
-        release, values = found.release / _length(window), found.values / clock.length
+        release, values = found.release / _length(excerpt), found.values / time_unit.length
         axes.scatter(
             release, values, s=20, color=colour, linewidth=0, alpha=0.8, clip_on=False, label="a job", zorder=3
         )
@@ -180,13 +180,13 @@ def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str
         _name(axes)
         return
     spans = int(np.clip(len(found.values) // _JOBS, *_SPANS))
-    edges = np.linspace(window.begin, max(window.end, window.begin + SECOND), spans + 1)
+    edges = np.linspace(excerpt.begin, max(excerpt.end, excerpt.begin + SECOND), spans + 1)
     span = np.clip(np.searchsorted(edges, found.release, side="right") - 1, 0, spans - 1)
     order = np.argsort(span, kind="stable")
     low, middle, high = np.full((3, spans), np.nan)
     for at, group in zip(*_groups(span[order], found.values[order]), strict=True):
-        low[at], middle[at], high[at] = np.percentile(group, (_BAND[0], 50, _BAND[1])) / clock.length
-    scaled = edges / _length(window)
+        low[at], middle[at], high[at] = np.percentile(group, (_BAND[0], 50, _BAND[1])) / time_unit.length
+    scaled = edges / _length(excerpt)
     named = f"{_BAND[0]}th to {_BAND[1]}th percentile"
     axes.stairs(high, scaled, baseline=low, fill=True, color=colour, alpha=0.3, linewidth=0, label=named)
     axes.hlines(middle, scaled[:-1], scaled[1:], color=colour, linewidth=2, label="median")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.foresight.chances import REMEMBERED, Record
+from headway.foresight.chances import REMEMBERED, TrackRecord
 from headway.model.instant import SECOND, Instant
 
 HOUR = 3600.0
@@ -15,7 +15,7 @@ def after(hours: float) -> Instant:
     return round(hours * HOUR * SECOND)
 
 
-def told_every(record: Record, seconds: float, *, takes: float, jobs: int) -> np.ndarray:
+def told_every(record: TrackRecord, seconds: float, *, takes: float, jobs: int) -> np.ndarray:
     """One job after the other is expected to take an hour and takes longer; meanwhile somebody asks again and again.
 
     Returns the bounds that are told at the end of a job that is expected to take an hour.
@@ -33,19 +33,19 @@ def told_every(record: Record, seconds: float, *, takes: float, jobs: int) -> np
 
 
 def test_jobs_that_take_longer_than_all_bounds_move_them_until_they_hold() -> None:
-    corrected = told_every(Record(), 2 * HOUR, takes=2.0, jobs=100)
+    corrected = told_every(TrackRecord(), 2 * HOUR, takes=2.0, jobs=100)
     assert np.allclose(corrected, 2 * HOUR, rtol=0.01)
 
 
 def test_who_asks_all_the_time_is_told_about_the_same_as_who_asks_seldom() -> None:
-    seldom = told_every(Record(), 1200, takes=1.2, jobs=40)
-    often = told_every(Record(), 60, takes=1.2, jobs=40)
+    seldom = told_every(TrackRecord(), 1200, takes=1.2, jobs=40)
+    often = told_every(TrackRecord(), 60, takes=1.2, jobs=40)
     assert np.allclose(np.log(often), np.log(seldom), atol=0.35)
 
 
 def test_a_job_that_ends_early_counts_when_its_bounds_have_passed() -> None:
     """Those of its forecast that take long would come later, and until then the short ones would count alone."""
-    record = Record()
+    record = TrackRecord()
     for job in range(40):
         at = after(job)
         record.told(at, (job,), BOUNDS[None, :])
@@ -61,7 +61,7 @@ def test_a_job_that_ends_early_counts_when_its_bounds_have_passed() -> None:
 
 def test_of_bounds_that_nobody_is_told_it_is_not_counted_whether_they_hold() -> None:
     """What comes of them is learnt all the same, when all of it has come."""
-    record = Record()
+    record = TrackRecord()
     for job in range(40):
         record.told(after(job), (job,), BOUNDS[None, :])
         record.learn({job: after(job + 0.6 + 0.02 * job)}, (), after(job + 1.5))
@@ -79,7 +79,7 @@ def test_of_bounds_that_nobody_is_told_it_is_not_counted_whether_they_hold() -> 
 
 
 def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None:
-    record = Record()
+    record = TrackRecord()
     record.told(0, (1, 2), np.tile(BOUNDS, (2, 1)))
     assert record.open_jobs == {1, 2}
     record.learn({}, {1}, after(0.1))
@@ -89,7 +89,7 @@ def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None
 
 
 def test_what_is_never_resolved_is_forgotten() -> None:
-    record = Record()
+    record = TrackRecord()
     for number in range(REMEMBERED + 50):
         record.told(after(number), (number,), BOUNDS[None, :])
     assert len(record.open_jobs) == REMEMBERED

@@ -8,7 +8,7 @@ import numpy as np
 
 from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
-from headway.foresight.coming import Arrivals
+from headway.foresight.coming import DrawnArrivals
 from headway.foresight.futures import Exactly
 from headway.foresight.present import Present, run_times_known
 from headway.foresight.whatif import WhatIf, added, what_if
@@ -111,7 +111,7 @@ def test_jobs_that_come_are_counted_on_both_sides() -> None:
     state = replace(three(), jobs=())
     came = workload_of(release=[0, 1, 2, 3], runtime=[8] * 4, estimate=[8] * 4, due=[9, 10, 11, 12], rate=[2] * 4)
 
-    def every(seconds: int) -> Arrivals:
+    def every(seconds: int) -> DrawnArrivals:
         release = state.now + seconds * SECOND * np.arange(1, 5)
         return lambda rng: replace(came, release=release, due=release + 9 * SECOND)
 

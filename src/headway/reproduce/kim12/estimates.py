@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Final, NamedTuple
 
 from headway import pictures
-from headway.history.bounds import Held
+from headway.history.bounds import MovingBound
 from headway.history.factors import Factors
 from headway.pictures import Mean
 from headway.reproduce.experiment import Progress, Result
@@ -53,7 +53,7 @@ def estimated(seed: int) -> Estimated:
     """One sample, run after run in order of time."""
     runs = draw(seed)
     errors: list[list[float]] = [[] for _ in WAYS]
-    kept, slack, due = [], [], Held(SURE)
+    kept, slack, due = [], [], MovingBound(SURE)
     factors = _factors(runs[:FIRST])
     for number in range(FIRST, len(runs)):
         run = runs[number]
