@@ -51,7 +51,7 @@ _BROKEN_MAX: Final = 1_000
 """So many lines of the log of a web server may be broken."""
 
 
-class Requests(NamedTuple):
+class RequestTrace(NamedTuple):
     """The requests of a service.
 
     Attributes:
@@ -65,7 +65,7 @@ class Requests(NamedTuple):
     note: str = ""
 
 
-class Services(NamedTuple):
+class ServiceTable(NamedTuple):
     """A table of services.
 
     Attributes:
@@ -77,7 +77,7 @@ class Services(NamedTuple):
     notes: list[str]
 
 
-def read_services(path: str | Path) -> Services:
+def read_services(path: str | Path) -> ServiceTable:
     """The services in a CSV file.
 
     Raises:
@@ -101,7 +101,7 @@ def read_services(path: str | Path) -> Services:
             found.append(terms)
     if not found:
         raise InvalidInput("number of services", 0, "1 or more", source=str(path))
-    return Services(found, list(dict.fromkeys(notes)))
+    return ServiceTable(found, list(dict.fromkeys(notes)))
 
 
 def _add(terms: dict[str, Any], cells: Cells, file: Path, notes: list[str]) -> None:
@@ -124,7 +124,7 @@ def _add(terms: dict[str, Any], cells: Cells, file: Path, notes: list[str]) -> N
     notes += [requests.note] if requests.note else []
 
 
-def read_requests(path: str | Path) -> Requests:
+def read_requests(path: str | Path) -> RequestTrace:
     """The requests in a file: the log of a web server, or CSV.
 
     Raises:
@@ -137,7 +137,7 @@ def read_requests(path: str | Path) -> Requests:
     if "[" in first:
         log = read_http_log(path, broken_max=_BROKEN_MAX)
         note = f"{path.name}: broken lines left out: {log.broken}, the first: {log.flaws[0]}" if log.broken else ""
-        return Requests(log.instants / SECOND, None, note)
+        return RequestTrace(log.instants / SECOND, None, note)
     arrivals, processing = list[int](), list[Any]()
     with reading(path, "utf-8-sig") as text:
         for line, cells in rows(path, text, lambda cells: _heading(path, cells, REQUEST_COLUMNS, ("arrival",))):
@@ -154,7 +154,7 @@ def read_requests(path: str | Path) -> Requests:
             processing.append(takes)
     if not arrivals:
         raise InvalidInput("number of requests", 0, "1 or more", source=str(path))
-    return Requests(_seconds(arrivals), None if processing[0] is None else _seconds(processing))
+    return RequestTrace(_seconds(arrivals), None if processing[0] is None else _seconds(processing))
 
 
 def _heading(path: Path, cells: Sequence[str], allowed: Sequence[str], needed: Iterable[str]) -> list[str]:

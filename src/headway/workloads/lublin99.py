@@ -33,7 +33,7 @@ SELDOM: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class JobStream:
     """The constants of one stream of jobs.
 
     Attributes:
@@ -143,7 +143,7 @@ class Stream:
         return np.cumsum(np.floor(np.diff(exact, prepend=0.0)))
 
 
-BATCH: Final = Stream(
+BATCH: Final = JobStream(
     serial=0.2927,
     powers=0.6686,
     low=1.2,
@@ -162,7 +162,7 @@ BATCH: Final = Stream(
     day_shape=6.1271,
     day_scale=5.2740,
 )
-INTERACTIVE: Final = Stream(
+INTERACTIVE: Final = JobStream(
     serial=0.1541,
     powers=0.625,
     low=1,
@@ -181,7 +181,7 @@ INTERACTIVE: Final = Stream(
     day_shape=8.9186,
     day_scale=3.6680,
 )
-TYPELESS: Final = Stream(
+TYPELESS: Final = JobStream(
     serial=0.244,
     powers=0.576,
     low=0.8,
@@ -208,7 +208,7 @@ def lublin99(
     seed: int = 0,
     processors: int = 128,
     *,
-    streams: Sequence[Stream] = (TYPELESS,),
+    streams: Sequence[JobStream] = (TYPELESS,),
     **extras: Unpack[Extras],
 ) -> Workload:
     """A workload as in Lublin and Feitelson; the clock is 0 at midnight.

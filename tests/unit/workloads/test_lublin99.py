@@ -15,7 +15,7 @@ from headway.model.workload import Workload
 from headway.traces import read_swf
 from headway.workloads import lublin99, statistics
 from headway.workloads.distributions import draw_gamma_up_to
-from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS, Stream
+from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS, JobStream
 
 JOBS = 200_000
 
@@ -90,7 +90,7 @@ def test_two_streams_are_as_published(typed: Workload, name: str) -> None:
         (BATCH, {"serial": 0.296, "powers": 0.672, "width": 13.7, "runtime": 9448, "median runtime": 781}),
     ],
 )
-def test_each_type_is_as_published(stream: Stream, published: dict[str, float]) -> None:
+def test_each_type_is_as_published(stream: JobStream, published: dict[str, float]) -> None:
     found = figures(lublin99(JOBS, 2, streams=(stream,), estimates=None))
     assert {name: found[name] for name in published} == pytest.approx(published, rel=0.07)
 
@@ -105,7 +105,7 @@ def test_batch_jobs_come_by_day() -> None:
     assert np.mean(shares, axis=0)[[0, 12, 23]].tolist() == pytest.approx([0.012, 0.068, 0.020], abs=0.006)
 
 
-def walked(stream: Stream, jobs: int, seed: int) -> list[int]:
+def walked(stream: JobStream, jobs: int, seed: int) -> list[int]:
     """Arrivals computed step by step, bucket by bucket, like the program."""
     weight = stream.day().tolist()
     gaps = np.exp(
@@ -129,7 +129,7 @@ def walked(stream: Stream, jobs: int, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [TYPELESS, INTERACTIVE, BATCH])
-def test_arrivals_are_those_of_the_program_step_by_step(stream: Stream) -> None:
+def test_arrivals_are_those_of_the_program_step_by_step(stream: JobStream) -> None:
     slow = np.array(walked(stream, 20_000, 9))
     fast = stream.arrivals(np.random.default_rng(9), 20_000)
     # A step that ends on a full second may be rounded either way.
