@@ -29,7 +29,7 @@ from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.accounts import account_of
 from headway.engines.registry import LOCAL, SiteSpec
-from headway.engines.sites import Sites
+from headway.engines.sites import SiteEngines
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
 from headway.live.alerts import Alerts, AlertSettings
 from headway.live.checker import Checker, period
@@ -203,7 +203,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         token_file = settings.data / TOKEN
         token = token_of(token_file)
         specs = _sites_of(settings, journal)
-        sites = Sites(
+        sites = SiteEngines(
             specs,
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
             settings.data.absolute() / SITES,
@@ -397,7 +397,7 @@ def _nothing() -> None:
     """Where there is nothing to be called off."""
 
 
-def _warm(node: NodeSpec, sites: Sites) -> NodeSpec:
+def _warm(node: NodeSpec, sites: SiteEngines) -> NodeSpec:
     """A node as its engine runs it: that of this machine is given work ahead of its turn."""
     is_here = sites.engines.get(node.site, LOCAL) == LOCAL
     return replace(node, read_ahead=READ_AHEAD) if is_here and node.capabilities.read_ahead else node

@@ -80,11 +80,11 @@ def teller():  # type: ignore[no-untyped-def]
 def forge(ending: bytes) -> str:
     from msgspec import Raw
 
-    from headway.engines.local.shared.frames import Done
+    from headway.engines.local.shared.frames import RunEnded
     from headway.engines.local.shared.seal import sealed
 
     speaker = teller()
-    speaker._channel.sendall(sealed(speaker.seal, Done(False, Raw(ending))))
+    speaker._channel.sendall(sealed(speaker.seal, RunEnded(False, Raw(ending))))
     return "and went on"
 
 
@@ -261,10 +261,10 @@ async def test_an_answer_that_nothing_waits_for_any_more_is_no_error(
 ) -> None:
     """The server ended, or gave up waiting, just before a node answered it."""
     from headway.engines.local.driver.attached import AgentLine
-    from headway.engines.local.shared.frames import VERSION, Taken, Welcome, encode
+    from headway.engines.local.shared.frames import VERSION, HasDriver, Welcome, encode
 
     await trial.start()
-    for answer in (Welcome(VERSION, 1, 1, 2, [], []), Taken()):
+    for answer in (Welcome(VERSION, 1, 1, 2, [], []), HasDriver()):
         line = AgentLine(trial.engine._nodes["n"])  # type: ignore[attr-defined]
         line.transport = transport = Aborted()  # type: ignore[assignment]
         line.welcome.cancel()
@@ -287,7 +287,7 @@ class Aborted:
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
     """It is accepted, or the connection is given up with a reason. Nothing is raised."""
     from headway.engines.local.driver.attached import AgentLine
-    from headway.engines.local.driver.node import LocalNode, Places
+    from headway.engines.local.driver.node import EngineFolders, LocalNode
 
     class Owner:
         def __getattr__(self, name: str) -> Callable[..., None]:
@@ -299,7 +299,7 @@ def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) 
             Owner(),  # type: ignore[arg-type]
             b"",
             LocalSettings(lease=1.0),
-            Places(Path("/nowhere"), Path("/nowhere")),
+            EngineFolders(Path("/nowhere"), Path("/nowhere")),
         )
         node.line = line = AgentLine(node)
         line.transport = transport = Aborted()  # type: ignore[assignment]

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from headway import wire
 from headway.engines import base, registry
-from headway.engines.registry import Kind, Place, SiteSpec
-from headway.engines.sites import Sites
+from headway.engines.registry import EngineKind, EnginePlace, SiteSpec
+from headway.engines.sites import SiteEngines
 from headway.errors import EngineError, InvalidInput, Unavailable
 from headway.live import reports
 from headway.live.delay import LoopDelay
@@ -114,13 +114,13 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     """A driver of these sites. Unless it dies, it is stopped in order at the end; the core's state is checked."""
 
-    def build(place: Place, options: Mapping[str, Any]) -> Farm:
+    def build(place: EnginePlace, options: Mapping[str, Any]) -> Farm:
         return farms[place.site]
 
-    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "farm": Kind("farm", "", build)})
+    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "farm": EngineKind("farm", "", build)})
     here = FakeEngine()
     with closing(Journal(folder)) as journal:
-        sites = Sites(specs, lambda: here, folder / "sites", pauses=(0.0, 0.0))  # type: ignore[arg-type,return-value]
+        sites = SiteEngines(specs, lambda: here, folder / "sites", pauses=(0.0, 0.0))  # type: ignore[arg-type,return-value]
         driver = Driver(
             journal,
             sites.engine,

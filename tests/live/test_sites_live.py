@@ -26,7 +26,7 @@ from msgspec import structs
 
 from headway.engines import base
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.registry import Kind, Option
+from headway.engines.registry import EngineKind, Option
 from headway.errors import EngineError
 from headway.model.node import Capabilities, NodeSpec
 
@@ -64,7 +64,7 @@ class Farm(LocalEngine):
         super().launch(assignment)
 
 
-FARM = Kind("farm", "A farm.", Farm, (Option("list", "a file", required=True, is_folder=True),))
+FARM = EngineKind("farm", "A farm.", Farm, (Option("list", "a file", required=True, is_folder=True),))
 """
 
 CLUSTER = """\

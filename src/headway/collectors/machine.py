@@ -39,7 +39,7 @@ class Rates:
         self._before = {name: kept for name, kept in self._before.items() if name in of}
 
 
-class Machine:
+class MachineUse:
     """The machine: the same for all its nodes. `load` (processes, over a minute), `cpu_share`, memory, disks, network.
 
     `disk_busy_share` is of the busiest disk: the part of the time in which it had something to do.

@@ -7,12 +7,12 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from headway.collectors.base import Collector, CollectorFactory
-from headway.collectors.machine import Machine, NodeProcesses
+from headway.collectors.machine import MachineUse, NodeProcesses
 
 GROUP: Final = "headway.collectors"
 """Entry point under which a package offers collectors: name = a callable that makes one."""
 
-BUILT_IN: Final[dict[str, CollectorFactory]] = {"machine": Machine, "node": NodeProcesses}
+BUILT_IN: Final[dict[str, CollectorFactory]] = {"machine": MachineUse, "node": NodeProcesses}
 
 
 def installed() -> dict[str, CollectorFactory]:

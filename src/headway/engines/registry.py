@@ -1,7 +1,7 @@
 """Kinds of engines by name: Headway's own, and those that packages add under the entry point `headway.engines`.
 
-An entry point names a `Kind`. The names of kinds, and what they are told, are known without loading an engine: what an
-engine needs is imported when it is made.
+An entry point names an `EngineKind`. The names of kinds, and what they are told, are known without loading an engine:
+what an engine needs is imported when it is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headway.engines.local.driver.settings import LocalSettings
 
 GROUP: Final = "headway.engines"
-"""Entry point under which a package offers engines: name = a `Kind`."""
+"""Entry point under which a package offers engines: name = an `EngineKind`."""
 
 LOCAL: Final = "local"
 """The engine of this machine, and the site of nodes that name none."""
@@ -79,7 +79,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EnginePlace:
     """Where an engine is made.
 
     Attributes:
@@ -93,7 +93,7 @@ class Place:
     tasks: LocalSettings | None = None
 
 
-Build = Callable[[Place, Mapping[str, Any]], "Engine"]
+Build = Callable[[EnginePlace, Mapping[str, Any]], "Engine"]
 """Makes an engine of its options."""
 
 
@@ -102,7 +102,7 @@ def _agree(_: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EngineKind:
     """A kind of engine.
 
     Attributes:
@@ -207,7 +207,7 @@ def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> En
     """The engine of a site.
 
     Args:
-        folder, tasks: see `Place`.
+        folder, tasks: see `EnginePlace`.
 
     Raises:
         InvalidInput: as `site`, in its own words.
@@ -221,7 +221,7 @@ def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> En
             hint = "Leave out that site or --run-as-owner."
             said = f"site {spec.name!r} cannot run each task as the account of its user: engine {chosen.name} has one"
             raise HeadwayError(f"{said} for all", hint)
-        return chosen.build(Place(spec.name, folder, tasks), chosen.taken(spec.options, folder))
+        return chosen.build(EnginePlace(spec.name, folder, tasks), chosen.taken(spec.options, folder))
     except InvalidInput as wrong:
         field = f"{wrong.field} of site {spec.name!r}"
         raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
@@ -230,7 +230,7 @@ def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> En
         raise HeadwayError(f"engine {chosen.name} of site {spec.name!r} is not installed: {missing}", hint) from missing
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> EngineKind:
     """The kind of this name.
 
     Raises:
@@ -251,21 +251,21 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
 
 
-def _offered() -> dict[str, Callable[[], Kind]]:
+def _offered() -> dict[str, Callable[[], EngineKind]]:
     from importlib.metadata import entry_points  # seldom wanted, and slow to load
 
     return {entry.name: partial(_load, entry) for entry in entry_points(group=GROUP)}
 
 
-def _load(entry: EntryPoint) -> Kind:
+def _load(entry: EntryPoint) -> EngineKind:
     hint = f"It is {entry.value}. A server that was started before this was installed must be started again."
     try:
         found = entry.load()
     except Exception as raised:
         raise HeadwayError(f"engine {entry.name} cannot be loaded: {raised}", hint) from raised
-    if not isinstance(found, Kind):
+    if not isinstance(found, EngineKind):
         raise HeadwayError(
-            f"engine {entry.name} is {type(found).__name__}, and not headway.engines.registry.Kind", hint
+            f"engine {entry.name} is {type(found).__name__}, and not headway.engines.registry.EngineKind", hint
         )
     return replace(found, name=entry.name)
 
@@ -277,11 +277,11 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def _how_to_install(chosen: Kind) -> str:
+def _how_to_install(chosen: EngineKind) -> str:
     return f"Install it: pip install {chosen.extra!r}." if chosen.extra else ""
 
 
-def _absent(chosen: Kind) -> InvalidInput:
+def _absent(chosen: EngineKind) -> InvalidInput:
     """Why a kind that is known cannot be used here."""
     missing = [module for module in chosen.needs if not _is_there(module)]
     hint = f"It needs {' and '.join(missing)}. {_how_to_install(chosen)}".rstrip()
@@ -291,14 +291,14 @@ def _absent(chosen: Kind) -> InvalidInput:
 # Headway's own
 
 
-def _local(place: Place, _: Mapping[str, Any]) -> Engine:
+def _local(place: EnginePlace, _: Mapping[str, Any]) -> Engine:
     from headway.engines.local.driver.engine import LocalEngine
     from headway.engines.local.driver.settings import LocalSettings
 
     return LocalEngine(place.folder, place.tasks or LocalSettings())
 
 
-def _dask(place: Place, options: Mapping[str, Any]) -> Engine:
+def _dask(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     from headway.engines.dask.engine import DaskEngine
     from headway.engines.dask.settings import DaskSettings
 
@@ -310,7 +310,7 @@ def _dask(place: Place, options: Mapping[str, Any]) -> Engine:
     return DaskEngine(place.folder, DaskSettings(site=place.site, **given))
 
 
-def _slurm(place: Place, options: Mapping[str, Any]) -> Engine:
+def _slurm(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     from headway.engines.slurm.engine import SlurmEngine
     from headway.engines.slurm.settings import SlurmSettings
 
@@ -399,8 +399,8 @@ _SHARED: Final = "a folder that the server and all nodes of the site share, in q
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
 BUILT_IN: Final = {
-    LOCAL: Kind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True),
-    "dask": Kind(
+    LOCAL: EngineKind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True),
+    "dask": EngineKind(
         "dask",
         "Workers of a Dask cluster: each is a node.",
         _dask,
@@ -417,7 +417,7 @@ BUILT_IN: Final = {
         extra="headway[dask]",
         agree=_dask_agrees,
     ),
-    "slurm": Kind(
+    "slurm": EngineKind(
         "slurm",
         "Nodes of a partition of Slurm.",
         _slurm,

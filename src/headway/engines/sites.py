@@ -24,7 +24,7 @@ from headway.model.node import NodeSpec
 NOT_HERE: Final = "This server has no engine of its own machine. `headway up --slots N`, or a cluster file, adds one."
 
 
-class Sites:
+class SiteEngines:
     """The engines of these sites.
 
     Args:

@@ -20,9 +20,9 @@ import pytest
 from headway.engines.base import NodeBack, NodeFound, NodeLost, Noticed
 from headway.engines.dask import started
 from headway.engines.dask.engine import DaskEngine
-from headway.engines.dask.keeper import LOG, Place, Start, class_of
+from headway.engines.dask.keeper import LOG, ClusterPlace, Start, class_of
 from headway.engines.dask.settings import DaskSettings
-from headway.engines.dask.started import Started
+from headway.engines.dask.started import StartedCluster
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import FilesInMemory, Trial
 from headway.errors import EngineError, InvalidInput
@@ -78,7 +78,7 @@ async def found(trial: Trial, count: int) -> list[str]:
     return sorted([(await trial.told(NodeFound)).node.name for _ in range(count)])
 
 
-async def die(server: Started) -> None:
+async def die(server: StartedCluster) -> None:
     """The server dies, and its connection with it. What it started goes on."""
     await server._hang_up()
     assert server._process is not None
@@ -128,11 +128,11 @@ async def test_one_that_dies_is_started_again(tmp_path: Path, make: Any) -> None
 
 
 async def test_one_with_other_terms_replaces_it(tmp_path: Path) -> None:
-    one = Started(tmp_path / "c", Start("local", OPTIONS, 1))
+    one = StartedCluster(tmp_path / "c", Start("local", OPTIONS, 1))
     before = await one.place()
     (keeper,) = keepers(tmp_path)
     await die(one)
-    other = Started(tmp_path / "c", Start("local", OPTIONS, 2))
+    other = StartedCluster(tmp_path / "c", Start("local", OPTIONS, 2))
     after = await other.place()
     assert (after.start.workers, before.start.workers) == (2, 1)
     assert keeper not in keepers(tmp_path)
@@ -141,7 +141,7 @@ async def test_one_with_other_terms_replaces_it(tmp_path: Path) -> None:
 
 
 async def test_without_a_server_it_ends_by_itself(tmp_path: Path) -> None:
-    one = Started(tmp_path / "c", Start("local", OPTIONS, 1, orphaned_after=0.5))
+    one = StartedCluster(tmp_path / "c", Start("local", OPTIONS, 1, orphaned_after=0.5))
     await one.place()
     assert one.is_there
     assert len(keepers(tmp_path)) == 1
@@ -166,7 +166,7 @@ async def test_a_process_that_ends_at_once_is_not_tried_for_ever(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(started, "_AGAIN_SECONDS", 0.01)
     with pytest.raises(EngineError, match="ends with status 1"):
-        await Started(tmp_path, Start("local")).place()
+        await StartedCluster(tmp_path, Start("local")).place()
 
 
 async def test_a_cluster_of_another_class_is_scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ async def test_a_cluster_of_another_class_is_scaled(tmp_path: Path, monkeypatch:
         "        super().__init__(n_workers=0, threads_per_worker=cores, dashboard_address=None)\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    one = Started(tmp_path / "c", Start("clusters_of_ours.Queue", {"cores": 3}, 2))
+    one = StartedCluster(tmp_path / "c", Start("clusters_of_ours.Queue", {"cores": 3}, 2))
     place = await one.place()
     assert place.address.startswith("tcp://127.0.0.1:")
     assert place.tls == ""
@@ -193,7 +193,9 @@ async def test_a_cluster_of_another_class_is_scaled(tmp_path: Path, monkeypatch:
 def test_names_of_classes() -> None:
     assert class_of("local") == ("distributed", "LocalCluster")
     assert class_of("dask_jobqueue.SLURMCluster") == ("dask_jobqueue", "SLURMCluster")
-    assert msgspec.json.decode(msgspec.json.encode(Place(Start("local"))), type=Place).start == Start("local")
+    assert msgspec.json.decode(msgspec.json.encode(ClusterPlace(Start("local"))), type=ClusterPlace).start == Start(
+        "local"
+    )
 
 
 def test_an_address_and_a_start_contradict_each_other() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from headway.collectors import registry
 from headway.collectors.base import NAMES_MAX, Node, usable
-from headway.collectors.machine import Machine, NodeProcesses, Rates
+from headway.collectors.machine import MachineUse, NodeProcesses, Rates
 
 pytestmark = pytest.mark.long
 
@@ -69,7 +69,7 @@ def test_rates_are_of_what_has_grown_since_the_last_look() -> None:
 
 
 def test_the_machine_is_measured_for_the_nodes_that_are_on_it() -> None:
-    machine = Machine()
+    machine = MachineUse()
     first = machine([Node("here", os.getpid()), Node("far", 0)])
     assert set(first) == {"here"}
     assert set(first["here"]) == {"load", "memory_share", "memory_available_bytes"}
@@ -229,6 +229,6 @@ def test_added_collectors_are_had_by_name_and_loaded_when_they_are_made(monkeypa
     assert sorted(found) == ["broken", "machine", "node", "own"]
     assert not loaded
     assert isinstance(found["own"](), Own)
-    assert isinstance(found["machine"](), Machine)
+    assert isinstance(found["machine"](), MachineUse)
     with pytest.raises(ImportError):
         found["broken"]()

@@ -13,7 +13,7 @@ import pytest
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
-from headway.engines.registry import TLS_FILES, Kind, Option, Place, SiteSpec
+from headway.engines.registry import TLS_FILES, EngineKind, EnginePlace, Option, SiteSpec
 from headway.errors import HeadwayError, InvalidInput
 from headway.testing import FakeEngine
 
@@ -21,12 +21,12 @@ from headway.testing import FakeEngine
 class Told(FakeEngine):
     """An engine that remembers what it was made of."""
 
-    def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
+    def __init__(self, place: EnginePlace, options: Mapping[str, Any]) -> None:
         super().__init__()
         self.place, self.options = place, dict(options)
 
 
-FARM = Kind(
+FARM = EngineKind(
     "farm",
     "Machines of a farm.",
     Told,
@@ -38,7 +38,7 @@ FARM = Kind(
 
 
 @pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Kind]:
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, EngineKind]:
     """The kinds that are known: Headway's own, and what a test adds."""
     known = {**registry.BUILT_IN, "farm": FARM}
     monkeypatch.setattr(registry, "BUILT_IN", known)
@@ -71,14 +71,14 @@ def test_the_names_are_known_without_any_engine() -> None:
     assert [kind.extra for kind in registry.BUILT_IN.values()] == ["", "headway[dask]", ""]
 
 
-def test_an_engine_is_made_of_its_options_and_their_defaults(tmp_path: Path, kinds: dict[str, Kind]) -> None:
+def test_an_engine_is_made_of_its_options_and_their_defaults(tmp_path: Path, kinds: dict[str, EngineKind]) -> None:
     made = registry.make(registry.site("field", "farm", {"size": 5}), tmp_path)
     assert isinstance(made, Told)
-    assert (made.place, made.options) == (Place("field", tmp_path), {"size": 5, "where": None})
+    assert (made.place, made.options) == (EnginePlace("field", tmp_path), {"size": 5, "where": None})
     assert isinstance(registry.make(SiteSpec("here"), tmp_path), LocalEngine)
 
 
-def test_a_site_keeps_what_is_not_a_default_with_full_paths(tmp_path: Path, kinds: dict[str, Kind]) -> None:
+def test_a_site_keeps_what_is_not_a_default_with_full_paths(tmp_path: Path, kinds: dict[str, EngineKind]) -> None:
     told = {"size": 3, "where": "shared/place"}
     assert registry.site("field", "farm", told, tmp_path).options == {"where": str(tmp_path / "shared" / "place")}
     assert registry.site("field", "farm", {"where": "/shared"}, tmp_path).options == {"where": "/shared"}
@@ -164,8 +164,10 @@ def test_an_engine_that_is_not_installed_says_how_to_install_it(
         registry.make(SiteSpec("cellar", "dask", told), tmp_path)
 
 
-def test_what_has_gone_since_a_site_was_chosen_is_said_with_its_site(tmp_path: Path, kinds: dict[str, Kind]) -> None:
-    kinds["farm"] = Kind("farm", "", Told, (Option("tls", "a folder", files=TLS_FILES),))
+def test_what_has_gone_since_a_site_was_chosen_is_said_with_its_site(
+    tmp_path: Path, kinds: dict[str, EngineKind]
+) -> None:
+    kinds["farm"] = EngineKind("farm", "", Told, (Option("tls", "a folder", files=TLS_FILES),))
     folder = tls_folder(tmp_path / "tls")
     chosen = registry.site("field", "farm", {"tls": "tls"}, tmp_path)
     folder.joinpath("ca.crt").unlink()
@@ -173,11 +175,11 @@ def test_what_has_gone_since_a_site_was_chosen_is_said_with_its_site(tmp_path: P
         registry.make(chosen, tmp_path)
 
 
-def test_a_part_that_cannot_be_imported_is_an_error_for_people(tmp_path: Path, kinds: dict[str, Kind]) -> None:
-    def broken(place: Place, options: Mapping[str, Any]) -> FakeEngine:
+def test_a_part_that_cannot_be_imported_is_an_error_for_people(tmp_path: Path, kinds: dict[str, EngineKind]) -> None:
+    def broken(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
         raise ModuleNotFoundError("No module named 'distributed.core'")
 
-    kinds["farm"] = Kind("farm", "", broken, extra="headway[farm]")
+    kinds["farm"] = EngineKind("farm", "", broken, extra="headway[farm]")
     with pytest.raises(HeadwayError, match=r"(?s)engine farm of site 'field' is not installed: .*headway\[farm\]"):
         registry.make(SiteSpec("field", "farm"), tmp_path)
 
@@ -214,7 +216,7 @@ def test_a_package_adds_a_kind_by_an_entry_point(tmp_path: Path, monkeypatch: py
     ("found", "says"),
     [
         (ValueError("no"), "engine meadow cannot be loaded: no\nIt is elsewhere:kind"),
-        (FakeEngine, "engine meadow is type, and not headway.engines.registry.Kind"),
+        (FakeEngine, "engine meadow is type, and not headway.engines.registry.EngineKind"),
     ],
 )
 def test_an_entry_point_that_gives_no_kind_is_named(monkeypatch: pytest.MonkeyPatch, found: object, says: str) -> None:
@@ -225,7 +227,7 @@ def test_an_entry_point_that_gives_no_kind_is_named(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("site", [SiteSpec("far", "dask", {"address": "tcp://head:8786"}), SiteSpec("field", "farm")])
 def test_a_site_that_has_one_account_for_all_is_refused_where_tasks_run_as_their_users(
-    tmp_path: Path, kinds: dict[str, Kind], site: SiteSpec
+    tmp_path: Path, kinds: dict[str, EngineKind], site: SiteSpec
 ) -> None:
     with pytest.raises(HeadwayError, match=f"site '{site.name}' cannot run each task as the account of its user"):
         registry.make(site, tmp_path, LocalSettings(run_as_owner=True))

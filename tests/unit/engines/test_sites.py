@@ -10,23 +10,23 @@ import pytest
 
 from headway.engines import registry
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.registry import Kind, Place, SiteSpec
+from headway.engines.registry import EngineKind, EnginePlace, SiteSpec
 from headway.engines.router import Router
-from headway.engines.sites import Sites, folder_of
+from headway.engines.sites import SiteEngines, folder_of
 from headway.errors import InvalidInput
 from headway.testing import FakeEngine, node
 
 made_in: list[Path] = []
 
 
-def made(place: Place, options: Mapping[str, Any]) -> FakeEngine:
+def made(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
     made_in.append(place.folder)
     return FakeEngine()
 
 
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    farms = {"farm": Kind("farm", "", made), "yard": Kind("yard", "", made, finds=False)}
+    farms = {"farm": EngineKind("farm", "", made), "yard": EngineKind("yard", "", made, finds=False)}
     monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, **farms})
     made_in.clear()
 
@@ -34,8 +34,8 @@ def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 HERE, FARM, YARD = SiteSpec("cellar"), SiteSpec("field", "farm"), SiteSpec("corner", "yard")
 
 
-def sites(folder: Path, *specs: SiteSpec) -> Sites:
-    return Sites(specs, lambda: LocalEngine(folder / "engine"), folder / "sites")
+def sites(folder: Path, *specs: SiteSpec) -> SiteEngines:
+    return SiteEngines(specs, lambda: LocalEngine(folder / "engine"), folder / "sites")
 
 
 def test_a_server_of_this_machine_alone_has_no_router(tmp_path: Path) -> None:

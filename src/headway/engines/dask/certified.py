@@ -19,7 +19,7 @@ _REFUSAL_SECONDS: Final = 0.5
 _OTHER_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
-class Seen(NamedTuple):
+class Handshake(NamedTuple):
     """What a handshake tells.
 
     Attributes:
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     other_host: str = ""
 
 
-def look(address: str, tls: Path | None) -> Seen:
+def look(address: str, tls: Path | None) -> Handshake:
     """Connect to a scheduler, and see what is said of the certificates.
 
     Args:
@@ -41,7 +41,7 @@ def look(address: str, tls: Path | None) -> Seen:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or 0
     if tls is None:
-        return Seen(
+        return Handshake(
             "" if not _speaks_tls(host, port) else "it wants TLS: say tls:// and give the folder of certificates"
         )
     authority, certificate, key = (str(tls / name) for name in TLS_FILES)
@@ -49,21 +49,21 @@ def look(address: str, tls: Path | None) -> Seen:
         context = ssl.create_default_context(cafile=authority)
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        return Seen(f"the files in {tls} cannot be used: {error}")
+        return Handshake(f"the files in {tls} cannot be used: {error}")
     try:
-        return Seen(_shaken(context, host, port))
+        return Handshake(_shaken(context, host, port))
     except ssl.SSLCertVerificationError as error:
         if error.verify_code not in _OTHER_HOST:
-            return Seen(f"its certificate is refused here: {error.verify_message}")
+            return Handshake(f"its certificate is refused here: {error.verify_message}")
         context.check_hostname = False
         try:
-            return Seen(_shaken(context, host, port), error.verify_message)
+            return Handshake(_shaken(context, host, port), error.verify_message)
         except (OSError, ssl.SSLError) as again:
-            return Seen(_said(again), error.verify_message)
+            return Handshake(_said(again), error.verify_message)
     except ssl.SSLError as error:
-        return Seen(_said(error))
+        return Handshake(_said(error))
     except OSError:
-        return Seen()
+        return Handshake()
 
 
 def _shaken(context: ssl.SSLContext, host: str, port: int) -> str:

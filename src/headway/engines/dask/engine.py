@@ -31,12 +31,12 @@ from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, No
 from headway.engines.dask.certified import look
 from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
-from headway.engines.dask.started import Started
-from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, Facts, Wanted, install, message
+from headway.engines.dask.started import StartedCluster
+from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
 from headway.engines.remote.engine import RemoteEngine
-from headway.engines.remote.node import ATTACH_SECONDS, Opened, RemoteNode
+from headway.engines.remote.node import ATTACH_SECONDS, AgentAccess, RemoteNode
 from headway.errors import EngineError, HeadwayError, NameTaken
 from headway.model.instant import to_seconds
 from headway.model.node import Capabilities, NodeSpec
@@ -63,10 +63,10 @@ class DaskEngine(RemoteEngine):
         super().__init__(root, settings.agents)
         self._terms = settings
         self._address = settings.address
-        self._started: Started | None = None
+        self._started: StartedCluster | None = None
         if settings.start:
             start = Start(settings.start, dict(settings.options), settings.workers, settings.agents.orphaned_after)
-            self._started = Started(root / "cluster", start)
+            self._started = StartedCluster(root / "cluster", start)
         self._scheduler: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
@@ -321,7 +321,7 @@ class DaskEngine(RemoteEngine):
             said = answer.get("exception_text") or answer.get("exception")
             raise EngineError(f"node {name!r} cannot be used: its worker has no Headway that works: {said}", there)
         try:
-            facts = msgspec.convert(answer["result"], Facts)
+            facts = msgspec.convert(answer["result"], WorkerFacts)
         except msgspec.ValidationError as error:
             said = f"its worker has another version of Headway, here is {__version__}: {error}"
             raise EngineError(f"node {name!r} cannot be used: {said}", there) from error
@@ -353,7 +353,7 @@ class DaskEngine(RemoteEngine):
     def wanted(self, spec: NodeSpec, *, fresh: bool) -> dict[str, Any]:
         """What a station is asked for."""
         settings = self._settings
-        asked = Wanted(
+        asked = StationTerms(
             self._owner,
             spec.name,
             spec.slots,
@@ -390,7 +390,7 @@ class _ToWorker:
         self._spec: NodeSpec | None = None
         self._transport: _CommTransport | None = None
 
-    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> Opened:
+    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> AgentAccess:
         self._spec = spec
         comm = await self._comm(spec.name)
         try:
@@ -410,7 +410,7 @@ class _ToWorker:
             raise EngineError(f"node {spec.name!r} does not start: {answer['error']}")
         self._transport = _CommTransport(comm, line)
         line.connection_made(self._transport)
-        return Opened(answer["secret"], answer["uploads"])
+        return AgentAccess(answer["secret"], answer["uploads"])
 
     async def end(self) -> None:
         if self._spec is None:

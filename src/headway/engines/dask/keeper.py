@@ -59,7 +59,7 @@ class Start(msgspec.Struct, frozen=True):
     orphaned_after: float = 60.0
 
 
-class Place(msgspec.Struct, frozen=True):
+class ClusterPlace(msgspec.Struct, frozen=True):
     """What servers are told.
 
     Attributes:
@@ -81,7 +81,7 @@ def class_of(start: str) -> tuple[str, str]:
     return module, name
 
 
-def made(wanted: Start, folder: Path) -> tuple[Any, Place]:
+def made(wanted: Start, folder: Path) -> tuple[Any, ClusterPlace]:
     """Start the cluster, and say where it is."""
     module, name = class_of(wanted.start)
     options: dict[str, Any] = dict(wanted.options)
@@ -99,7 +99,7 @@ def made(wanted: Start, folder: Path) -> tuple[Any, Place]:
         cluster.scale(wanted.workers)
     address = str(cluster.scheduler_address)
     tls = str(_certificates(cluster.security, folder / "tls")) if address.startswith("tls://") else ""
-    return cluster, Place(wanted, address, tls)
+    return cluster, ClusterPlace(wanted, address, tls)
 
 
 def _certificates(security: Any, folder: Path) -> Path:
@@ -113,7 +113,7 @@ def _certificates(security: Any, folder: Path) -> Path:
     return folder
 
 
-def serve(listener: socket.socket, place: Place, patience: float, there: list[socket.socket]) -> None:
+def serve(listener: socket.socket, place: ClusterPlace, patience: float, there: list[socket.socket]) -> None:
     """Tell servers where the cluster is, until one ends it or none has been there for so many seconds.
 
     Args:
@@ -141,7 +141,7 @@ def serve(listener: socket.socket, place: Place, patience: float, there: list[so
             left = time.monotonic()
 
 
-def _tell_failure(listener: socket.socket, place: Place) -> None:
+def _tell_failure(listener: socket.socket, place: ClusterPlace) -> None:
     """Tell one server, if one comes soon, why there is no cluster."""
     listener.settimeout(_GRACE_SECONDS)
     with suppress(OSError):
@@ -180,7 +180,7 @@ def main() -> None:
             cluster, place = made(wanted, folder)
         except Exception as error:  # whatever a class of clusters raises: the server is told
             log.warning("the cluster does not start", exc_info=error)
-            _tell_failure(listener, Place(wanted, error=f"{type(error).__name__}: {error}"))
+            _tell_failure(listener, ClusterPlace(wanted, error=f"{type(error).__name__}: {error}"))
             sys.exit(1)
         there: list[socket.socket] = []
         try:

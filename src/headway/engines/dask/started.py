@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headway.engines.dask.keeper import CLUSTER, ENDS, LOG, SOCKET, Place, Start
+from headway.engines.dask.keeper import CLUSTER, ENDS, LOG, SOCKET, ClusterPlace, Start
 from headway.errors import EngineError
 from headway.sockets import short
 
@@ -23,7 +23,7 @@ _TRIES: Final = 3
 _LOG_TAIL: Final = 2000
 
 
-class Started:
+class StartedCluster:
     """The cluster of one site.
 
     Args:
@@ -43,7 +43,7 @@ class Started:
         """Whether the process is there that keeps the cluster."""
         return self._reader is not None and not self._reader.at_eof()
 
-    async def place(self) -> Place:
+    async def place(self) -> ClusterPlace:
         """Where the cluster is: the one that an earlier server has started in the same way, or a new one.
 
         Raises:
@@ -90,7 +90,7 @@ class Started:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _told(self) -> Place:
+    async def _told(self) -> ClusterPlace:
         """What the process says that keeps the cluster; if there is none, it is started."""
         await self._hang_up()
         tries = 0
@@ -102,7 +102,7 @@ class Started:
             except OSError:
                 line = b""
             if line:
-                return msgspec.json.decode(line, type=Place)
+                return msgspec.json.decode(line, type=ClusterPlace)
             await self._hang_up()
             if self._process is None or self._process.poll() is not None:
                 if tries == _TRIES:

@@ -48,7 +48,7 @@ _AGAIN_SECONDS: Final = 0.02
 _LETTING_GO_SECONDS: Final = 5.0
 
 
-class Facts(msgspec.Struct, frozen=True):
+class WorkerFacts(msgspec.Struct, frozen=True):
     """What a worker says of itself.
 
     Attributes:
@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True):
     slots: int
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class StationTerms(msgspec.Struct, frozen=True):
     """What the server asks of a station.
 
     Attributes:
@@ -87,12 +87,14 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
-    """Add the handlers to a worker, once; returns `Facts` as a dict."""
+    """Add the handlers to a worker, once; returns `WorkerFacts` as a dict."""
     if ATTACH not in dask_worker.handlers:
         station = Station(dask_worker.scheduler.address)
         dask_worker.handlers[ATTACH] = station.attach
         dask_worker.handlers[END] = station.end
-    facts = Facts(__version__, VERSION, (sys.version_info.major, sys.version_info.minor), dask_worker.state.nthreads)
+    facts = WorkerFacts(
+        __version__, VERSION, (sys.version_info.major, sys.version_info.minor), dask_worker.state.nthreads
+    )
     return cast(dict[str, Any], msgspec.to_builtins(facts))
 
 
@@ -110,7 +112,7 @@ class Station:
 
     async def attach(self, comm: Comm, wanted: dict[str, Any]) -> Status:
         """Start or find the agent, say so, and carry bytes until one of the two sides has had enough."""
-        asked = msgspec.convert(wanted, Wanted)
+        asked = msgspec.convert(wanted, StationTerms)
         ended = asyncio.Event()
         try:
             await self._make_way(asked)
@@ -132,7 +134,7 @@ class Station:
 
     async def end(self, wanted: dict[str, Any]) -> str:
         """End everything on the node, if this server has it."""
-        asked = msgspec.convert(wanted, Wanted)
+        asked = msgspec.convert(wanted, StationTerms)
         try:
             await self._make_way(asked)
             with self._own(asked) as folder:
@@ -141,7 +143,7 @@ class Station:
             return str(error)
         return ""
 
-    async def _make_way(self, asked: Wanted) -> None:
+    async def _make_way(self, asked: StationTerms) -> None:
         """End an earlier line of the same server, which may not know yet that it is closed.
 
         Raises:
@@ -158,7 +160,7 @@ class Station:
                 await ended.wait()
 
     @contextlib.contextmanager
-    def _own(self, asked: Wanted) -> Iterator[Path]:
+    def _own(self, asked: StationTerms) -> Iterator[Path]:
         """Have the node while the body runs; gives the folder of all nodes of this cluster on this machine.
 
         Raises:
@@ -182,21 +184,21 @@ class Station:
         finally:
             os.close(held)
 
-    def _put_down(self, asked: Wanted, folder: Path) -> None:
+    def _put_down(self, asked: StationTerms, folder: Path) -> None:
         host = self._host(asked, folder / _digest(asked.owner))
         host.put_down()
         if host.guard >= 0:
             host.close()
         host.reap()
 
-    def _host(self, asked: Wanted, root: Path) -> AgentHost:
+    def _host(self, asked: StationTerms, root: Path) -> AgentHost:
         found = self._hosts.get(asked.name)
         folder = node_folder(root, asked.name)
         if found is None or found.folder != folder:
             found = self._hosts[asked.name] = AgentHost(folder, asked.pass_env)
         return found
 
-    async def _connected(self, asked: Wanted, folder: Path) -> tuple[socket.socket, Path]:
+    async def _connected(self, asked: StationTerms, folder: Path) -> tuple[socket.socket, Path]:
         """A socket to the agent, and the folder of the server.
 
         Raises:

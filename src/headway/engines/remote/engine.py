@@ -29,11 +29,11 @@ from headway.engines.local.driver.supervising import AgentEngine
 from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared.frames import (
     Discard,
+    FilePiece,
     MemberEnded,
     MemberSaved,
-    Part,
-    Piece,
     Read,
+    ReadPart,
     Standing,
     Welcome,
     decode_ending,
@@ -84,7 +84,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
     def __init__(self, root: Path, settings: LocalSettings) -> None:
         super().__init__(root, settings)
         self._files: Files
-        self._asked: dict[int, tuple[RemoteNode, asyncio.Future[Part]]] = {}
+        self._asked: dict[int, tuple[RemoteNode, asyncio.Future[ReadPart]]] = {}
         self._numbers = count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._packing: dict[str, asyncio.Lock] = {}
@@ -230,7 +230,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         """A run on the node waits for this file."""
         self._do(self._provide(self._remote(node), name))
 
-    def on_part(self, node: AgentNode, part: Part) -> None:
+    def on_part(self, node: AgentNode, part: ReadPart) -> None:
         """The answer to a question."""
         _, answer = self._asked.pop(part.number, (None, None))
         if answer is not None and not answer.done():
@@ -291,7 +291,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         if not node.up:
             raise EngineError(f"node {node.spec.name!r} is gone")
         number = next(self._numbers)
-        answer: asyncio.Future[Part] = self._loop.create_future()
+        answer: asyncio.Future[ReadPart] = self._loop.create_future()
         self._asked[number] = node, answer
         node.send(frame(Read(number, store, name, offset, size)))
         try:
@@ -349,7 +349,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
                 data = await asyncio.to_thread(path.read_bytes)
                 for at in range(0, len(data), PIECE_MAX):
                     piece = data[at : at + PIECE_MAX]
-                    node.send(frame(Piece(name, piece, at + PIECE_MAX >= len(data), store=Store.CHECKPOINT)))
+                    node.send(frame(FilePiece(name, piece, at + PIECE_MAX >= len(data), store=Store.CHECKPOINT)))
                     await node.way.drained()
         except OSError as error:
             log.warning("what was saved of task %d of job %d cannot be read: %s", key[1], key[0], error)
@@ -369,14 +369,14 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         offset = 0
         try:
             while data := await self._files.read(name, offset, PIECE_MAX):
-                node.send(frame(Piece(name, data, False)))
+                node.send(frame(FilePiece(name, data, False)))
                 offset += len(data)
                 await node.way.drained()
                 if not node.up:
                     return
-            node.send(frame(Piece(name, b"", True)))
+            node.send(frame(FilePiece(name, b"", True)))
         except HeadwayError as error:
-            node.send(frame(Piece(name, b"", True, str(error) or type(error).__name__)))
+            node.send(frame(FilePiece(name, b"", True, str(error) or type(error).__name__)))
 
     async def _fetch_first(self, node: RemoteNode, message: MemberEnded) -> None:
         """Bring here what a member wrote, then report its end. If its node is lost meanwhile, so is the attempt."""

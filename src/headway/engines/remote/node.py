@@ -15,7 +15,7 @@ ATTACH_SECONDS = 30.0
 """So long an agent may take to start, or to answer."""
 
 
-class Opened(msgspec.Struct, frozen=True):
+class AgentAccess(msgspec.Struct, frozen=True):
     """What a line to an agent begins with.
 
     Attributes:
@@ -30,7 +30,7 @@ class Opened(msgspec.Struct, frozen=True):
 class Way(Protocol):
     """How the agent of one node is reached."""
 
-    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> Opened:
+    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> AgentAccess:
         """Find or start the agent, and connect the line to it (`line.connection_made`).
 
         Args:

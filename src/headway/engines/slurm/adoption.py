@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from headway.engines.base import AttemptKey
 from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt
-from headway.engines.slurm.commands import Commands
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.commands import SlurmCommands
+from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
 from headway.engines.slurm.parsing import PartKey, Queued, job_name
-from headway.engines.slurm.written import Record
+from headway.engines.slurm.written import WrittenAttempt
 
 
 class AdoptionOwner(Protocol):
@@ -25,7 +25,7 @@ class AdoptionOwner(Protocol):
 
 
 @dataclass(slots=True)
-class Left:
+class Leftovers:
     """What is left.
 
     Attributes:
@@ -40,14 +40,14 @@ class Left:
     strays: list[int] = field(default_factory=list)
 
 
-async def left_behind(folder: Folder, commands: Commands, owner: AdoptionOwner, now: float) -> Left:
+async def left_behind(folder: SlurmFolder, commands: SlurmCommands, owner: AdoptionOwner, now: float) -> Leftovers:
     """Find what is left. What of it was saved, and began, is known to the attempts.
 
     Raises:
         NotNow, OSError: Slurm does not answer, the folder cannot be read.
     """
     identity = folder.identity
-    by_key: dict[AttemptKey, list[Record]] = {}
+    by_key: dict[AttemptKey, list[WrittenAttempt]] = {}
     for place, record in await owner.aside(lambda: list(folder.given())):
         if record is None:
             await owner.aside(partial(shutil.rmtree, place, ignore_errors=True))
@@ -68,7 +68,7 @@ async def left_behind(folder: Folder, commands: Commands, owner: AdoptionOwner, 
     if unclear:
         names = [job_name(identity, *one) for one in unclear]
         queue = {**await commands.named(identity, names), **queue}
-    left = Left()
+    left = Leftovers()
     for key, attempt in attempts.items():
         is_whole = _know_jobs(attempt, queue, now) and len(by_key[key]) == len(attempt.parts)
         (left.whole if is_whole else left.broken).append(attempt)

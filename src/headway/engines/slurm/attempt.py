@@ -20,7 +20,7 @@ from headway.engines.local.shared.frames import (
 )
 from headway.engines.local.shared.terms import Account
 from headway.engines.slurm.parsing import Partition, Queued
-from headway.engines.slurm.written import Record
+from headway.engines.slurm.written import WrittenAttempt
 from headway.model.outcome import Outcome
 
 SETTLE_SECONDS: Final = 2.0
@@ -57,7 +57,7 @@ class Remains(NamedTuple):
     printed: str = ""
 
 
-class Part:
+class NodePart:
     """What of an attempt runs on one node.
 
     Attributes:
@@ -99,10 +99,10 @@ class Attempt:
         account: as which it runs, where there are several, until it is submitted.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: WrittenAttempt) -> None:
         self.record = record
         self.parts = [
-            Part(number, record.seats[ranks[0]].node, ranks) for number, ranks in sorted(record.parts.items())
+            NodePart(number, record.seats[ranks[0]].node, ranks) for number, ranks in sorted(record.parts.items())
         ]
         self.endings: dict[int, Ending] = {}
         self.failed: int | None = None
@@ -129,7 +129,7 @@ class Attempt:
         """The nodes of its parts."""
         return {part.node for part in self.parts}
 
-    def hear(self, part: Part, body: bytes, now: float) -> list[Report]:
+    def hear(self, part: NodePart, body: bytes, now: float) -> list[Report]:
         """Take a record of a part's file `told`; returns what is to be reported of it."""
         message = _decode(body)
         width = len(self.record.seats)
@@ -161,13 +161,13 @@ class Attempt:
                     self.failed = message.rank
         return []
 
-    def is_asked_of(self, part: Part) -> bool:
+    def is_asked_of(self, part: NodePart) -> bool:
         """Whether only Slurm can say what a part's end means: members failed, perhaps because Slurm ended the job."""
         if part.final is not None or part.cancelled or part.left:
             return False
         return any(self.endings[rank].outcome is not Outcome.SUCCEEDED for rank in part.ranks)
 
-    def is_over(self, part: Part, now: float) -> bool:
+    def is_over(self, part: NodePart, now: float) -> bool:
         """Whether everything is known of a part's end."""
         if part.left == 0:
             return not self.is_asked_of(part)
@@ -175,7 +175,7 @@ class Attempt:
             return part.cancelled and not part.job and not part.submitting
         return now - part.final_at >= SETTLE_SECONDS or (part.cancelled and not part.began)
 
-    def is_in_vain(self, part: Part, remains: Remains) -> bool:
+    def is_in_vain(self, part: NodePart, remains: Remains) -> bool:
         """Whether a part that is over and told no end has ended before our program had begun, and not by Slurm.
 
         A job that Slurm has forgotten may never have been started.
@@ -217,7 +217,7 @@ class Attempt:
         return self.ended
 
 
-def meant(told: Ending, part: Part, partition: Partition) -> Ending:
+def meant(told: Ending, part: NodePart, partition: Partition) -> Ending:
     """What a member's end means, by what Slurm says of its job: it may have ended because Slurm ended the job."""
     if told.outcome is Outcome.SUCCEEDED:
         return told
@@ -232,7 +232,7 @@ def meant(told: Ending, part: Part, partition: Partition) -> Ending:
     return msgspec.structs.replace(told, outcome=outcome, detail=detail, result=None, exit_code=None, outside=False)
 
 
-def untold(part: Part, partition: Partition, remains: Remains) -> Ending:
+def untold(part: NodePart, partition: Partition, remains: Remains) -> Ending:
     """The end of a member that told none, by what Slurm says of its job."""
     if part.cancelled:
         return Ending(Outcome.KILLED)

@@ -31,15 +31,15 @@ _PASSING: Final = (
 NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class NotNow(Exception):
+class SlurmUnavailable(Exception):
     """Slurm does not answer, or asks to come again later. The command may have been carried out."""
 
 
-class Refused(Exception):
+class SlurmRefused(Exception):
     """Slurm has refused it; the text is its own."""
 
 
-class Commands:
+class SlurmCommands:
     """Slurm, as its commands show it.
 
     Args:
@@ -70,7 +70,7 @@ class Commands:
             self._found[name] = found
         try:
             printed = await self._run("sinfo", "--version")
-        except (NotNow, Refused) as error:
+        except (SlurmUnavailable, SlurmRefused) as error:
             raise EngineError(f"Slurm cannot be used: {error}") from error
         found_version = parsing.version(printed)
         if found_version is None or found_version < parsing.OLDEST:
@@ -87,7 +87,7 @@ class Commands:
         name = self._settings.partition
         try:
             return parsing.partition(await self._run("scontrol", "show", "partition", name, "--oneliner"))
-        except Refused:
+        except SlurmRefused:
             others = sorted(set((await self._run("sinfo", "--noheader", "--format=%R")).split()))
             known = f"a partition of this Slurm: {', '.join(others) or 'it has none'}"
             raise InvalidInput("partition", name, known, hint=did_you_mean(name, others)) from None
@@ -108,7 +108,7 @@ class Commands:
         asked = ",".join(map(str, numbers))
         try:
             return await self.queue(identity, "--states=all", f"--jobs={asked}")
-        except Refused:  # it knows none of them
+        except SlurmRefused:  # it knows none of them
             return {}
 
     async def named(self, identity: str, names: Iterable[str]) -> dict[parsing.PartKey, list[parsing.Queued]]:
@@ -120,12 +120,12 @@ class Commands:
         printed = await self._run("sbatch", "--parsable", *arguments, environment=environment)
         number = printed.strip().partition(";")[0]
         if not number.isdecimal():
-            raise NotNow(f"sbatch printed {printed.strip()!r}, which is no number of a job")
+            raise SlurmUnavailable(f"sbatch printed {printed.strip()!r}, which is no number of a job")
         return int(number)
 
     async def cancel(self, numbers: Iterable[int]) -> None:
         """End jobs now, those that wait and those that run; it is no error if one has ended."""
-        with suppress(Refused):
+        with suppress(SlurmRefused):
             await self._run("scancel", "--quiet", *map(str, numbers))
 
     async def controller(self) -> str:
@@ -143,12 +143,12 @@ class Commands:
         try:
             done = await called(self._found[name], arguments, {**self._environment, **environment}, limit)
         except NotKilled as error:
-            raise NotNow(f"{name} gave no answer within {limit:g} s: {error}") from None
+            raise SlurmUnavailable(f"{name} gave no answer within {limit:g} s: {error}") from None
         except TimeoutError:
-            raise NotNow(f"{name} gave no answer within {limit:g} s") from None
+            raise SlurmUnavailable(f"{name} gave no answer within {limit:g} s") from None
         except OSError as error:
-            raise NotNow(f"{name} cannot be started: {error}") from error
+            raise SlurmUnavailable(f"{name} cannot be started: {error}") from error
         if done.code:
             words = done.complained.strip() or f"{name} ended with status {done.code}"
-            raise NotNow(words) if any(sign in words.lower() for sign in _PASSING) else Refused(words)
+            raise SlurmUnavailable(words) if any(sign in words.lower() for sign in _PASSING) else SlurmRefused(words)
         return done.printed

@@ -54,15 +54,15 @@ from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.slurm.adoption import left_behind
 from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Remains, untold
-from headway.engines.slurm.commands import Commands, NotNow, Refused
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.commands import SlurmCommands, SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
-from headway.engines.slurm.nodes import Nodes
+from headway.engines.slurm.nodes import NodesInService
 from headway.engines.slurm.parsing import Queued
-from headway.engines.slurm.places import Places
+from headway.engines.slurm.places import SlotQueues
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.submission import AGAIN_SECONDS, Submission
-from headway.engines.slurm.written import Record, Seat
+from headway.engines.slurm.submission import AGAIN_SECONDS, SlurmSubmission
+from headway.engines.slurm.written import Seat, WrittenAttempt
 from headway.errors import EngineError, HeadwayError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -109,12 +109,12 @@ class SlurmEngine(OutputsInFiles):
     def __init__(self, folder: Path, settings: SlurmSettings) -> None:
         if settings.run_as_owner:
             check_root()
-        self._folder = Folder(folder.absolute(), owners=settings.run_as_owner)
+        self._folder = SlurmFolder(folder.absolute(), owners=settings.run_as_owner)
         self._settings = settings
-        self._commands = Commands(settings)
+        self._commands = SlurmCommands(settings)
         super().__init__(Written(self._folder.output))
-        self._nodes = Nodes(settings, self)
-        self._places = Places()
+        self._nodes = NodesInService(settings, self)
+        self._places = SlotQueues()
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._assignments: dict[AttemptKey, Assignment] = {}
         self._saving: set[JobId] = set()
@@ -122,7 +122,7 @@ class SlurmEngine(OutputsInFiles):
         self._to_cancel: set[int] = set()
         self._cancelling: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._submission = Submission(self._folder, settings, self._commands, self)
+        self._submission = SlurmSubmission(self._folder, settings, self._commands, self)
         self._reading = asyncio.Lock()
         self._soon = asyncio.Event()
         self._pause = settings.poll
@@ -159,7 +159,7 @@ class SlurmEngine(OutputsInFiles):
             self._nodes.begin(nodes)
             await self._open_door()
             found = await self._adopt()
-        except NotNow as error:
+        except SlurmUnavailable as error:
             await self._close()
             raise _unanswered(error) from error
         except OSError as error:
@@ -187,7 +187,7 @@ class SlurmEngine(OutputsInFiles):
         while True:
             try:
                 self._nodes.seen = await self._commands.nodes()
-            except NotNow as error:
+            except SlurmUnavailable as error:
                 raise _unanswered(error) from error
             if self._loop.time() >= until or not self._nodes.may_open(node.name):
                 break
@@ -225,7 +225,7 @@ class SlurmEngine(OutputsInFiles):
         seats = tuple(Seat(member.node, member.slots, numbers[member.node]) for member in members)
         nodes = [self._nodes.by_name.get(name) for name in numbers]
         starts = assignment.fetches or any(node is not None and node.spec.reports_start for node in nodes)
-        attempt = self._attempts[key] = Attempt(Record(*key, seats, starts))
+        attempt = self._attempts[key] = Attempt(WrittenAttempt(*key, seats, starts))
         if not all(node is not None and node.up for node in nodes):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node was lost before it started"))
         elif any(slot >= self._nodes.by_name[node].spec.slots for node, slot in attempt.places):
@@ -383,7 +383,7 @@ class SlurmEngine(OutputsInFiles):
             self._refuse(attempt, f"{self._folder.root} cannot be written to: {error}", outside=True)
         except EngineError as error:
             self._refuse(attempt, str(error), outside=True)
-        except Refused as error:
+        except SlurmRefused as error:
             self._refuse(attempt, f"Slurm refuses it: {error}")
         if attempt.key not in self._attempts:  # dropped meanwhile, and its jobs may have come later
             self._cancel(attempt)
@@ -489,7 +489,7 @@ class SlurmEngine(OutputsInFiles):
             try:
                 await self._commands.cancel(now)
                 self._look_soon()
-            except NotNow as error:
+            except SlurmUnavailable as error:
                 log.warning("jobs %s of Slurm are not cancelled yet: %s", sorted(now), error)
                 self._to_cancel |= now
                 await asyncio.sleep(pause)
@@ -534,7 +534,7 @@ class SlurmEngine(OutputsInFiles):
                 if self._silence:
                     log.info("Slurm answers again")
                 self._silence = ""
-            except (NotNow, Refused) as error:
+            except (SlurmUnavailable, SlurmRefused) as error:
                 if not self._silence:
                     log.warning("Slurm does not answer; what runs goes on: %s", error)
                 self._silence = f"Slurm does not answer; what runs goes on: {error}"
@@ -644,7 +644,7 @@ class SlurmEngine(OutputsInFiles):
             self._door, _ = await self._loop.create_datagram_endpoint(lambda: _News(self), ("0.0.0.0", 0))
             port = self._door.get_extra_info("sockname")[1]
             await self.aside(self._folder.hang_up_plate, host, port)
-        except (OSError, Refused) as error:
+        except (OSError, SlurmRefused) as error:
             log.warning("there are no news of attempts, so their ends are seen later: %s", error)
 
     def on_news(self, words: list[str]) -> None:
@@ -716,7 +716,7 @@ class SlurmEngine(OutputsInFiles):
                     return
                 if jobs := [queued.job for queued in left if queued.state != "COMPLETING"]:
                     await self._commands.cancel(jobs)
-            except (NotNow, Refused) as error:
+            except (SlurmUnavailable, SlurmRefused) as error:
                 log.warning("jobs are not cancelled; their runners see that nobody wants them any more: %s", error)
                 return
             await asyncio.sleep(_PAUSES[0])
@@ -731,7 +731,7 @@ class SlurmEngine(OutputsInFiles):
         self._nodes.clear()
         self._graves.clear()
         self._assignments.clear()
-        self._places = Places()
+        self._places = SlotQueues()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside everything else."""
@@ -758,7 +758,7 @@ class _News(asyncio.DatagramProtocol):
         self._engine.on_news(data.decode("ascii", "replace").split())
 
 
-def _unanswered(error: NotNow) -> EngineError:
+def _unanswered(error: SlurmUnavailable) -> EngineError:
     return EngineError(f"Slurm does not answer: {error}", "Is its controller running? `sinfo` shows it.")
 
 

@@ -33,7 +33,7 @@ from headway.engines.base import AttemptKey
 from headway.engines.local.shared.accounts import hand_over, prepare_ground
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.terms import Account
-from headway.engines.slurm.written import DoorPlate, Order, Record, Torn, end_of_text, read, write
+from headway.engines.slurm.written import DoorPlate, Order, Torn, WrittenAttempt, end_of_text, read, write
 from headway.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ BUNDLE: Final = "bundle"
 SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 
 
-class Folder:
+class SlurmFolder:
     """The folder of an engine.
 
     Args:
@@ -189,7 +189,7 @@ class Folder:
             for path in (told, part, folder):  # the folder last: from then on the account can change what is in it
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
-    def given(self) -> Iterator[tuple[Path, Record | None]]:
+    def given(self) -> Iterator[tuple[Path, WrittenAttempt | None]]:
         """The folders of all parts, and the attempt that each belongs to; None if it cannot be read."""
         for folder in sorted(self.attempts.iterdir()):
             try:

@@ -9,17 +9,17 @@ from contextlib import suppress
 import msgspec
 
 from headway.engines.base import Report
-from headway.engines.slurm.attempt import Attempt, Part
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.attempt import Attempt, NodePart
+from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.written import records
 
 log = logging.getLogger(__name__)
 
-Told = list[tuple[Part, list[bytes], int]]
+Told = list[tuple[NodePart, list[bytes], int]]
 """The new records of an attempt by part, and where the next ones begin."""
 
 
-def fresh(folder: Folder, attempt: Attempt) -> Told:
+def fresh(folder: SlurmFolder, attempt: Attempt) -> Told:
     """Read the new records of an attempt; this may wait for a network file system."""
     found = []
     for part in attempt.parts:

@@ -15,9 +15,9 @@ from headway.engines.base import Assignment, Call
 from headway.engines.local.shared.frames import encode, launch_of
 from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm import bundle
-from headway.engines.slurm.attempt import Attempt, Part
+from headway.engines.slurm.attempt import Attempt, NodePart
 from headway.engines.slurm.bundle import HASH_SIZE
-from headway.engines.slurm.folder import BUNDLE, Folder
+from headway.engines.slurm.folder import BUNDLE, SlurmFolder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.start import COMMANDS
@@ -84,7 +84,7 @@ def slots_of(node: SlurmNode, settings: SlurmSettings) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """A part of an attempt, as a job.
 
     Attributes:
@@ -93,13 +93,13 @@ class Job:
         after: the job after whose end it may begin; 0: at once.
     """
 
-    folder: Folder
+    folder: SlurmFolder
     settings: SlurmSettings
     partition: Partition
     node: SlurmNode | None
     uploads: Path | None
     attempt: Attempt
-    part: Part
+    part: NodePart
     assignment: Assignment
     after: int = 0
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from headway.engines.base import BEHIND_SECONDS, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Report
 from headway.engines.slurm.jobs import slots_of
-from headway.engines.slurm.parsing import SlurmNode, Standing
+from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
 from headway.errors import EngineError, InvalidInput
 from headway.model.instant import from_seconds, to_seconds
@@ -34,7 +34,7 @@ FOUND_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True)
-class Node:
+class NodeInService:
     """A node in service.
 
     Attributes:
@@ -62,7 +62,7 @@ class NodesOwner(Protocol):
         """Forget every attempt that has a part on a node."""
 
 
-class Nodes:
+class NodesInService:
     """The nodes in service.
 
     Attributes:
@@ -71,7 +71,7 @@ class Nodes:
     """
 
     def __init__(self, settings: SlurmSettings, owner: NodesOwner) -> None:
-        self.by_name: dict[str, Node] = {}
+        self.by_name: dict[str, NodeInService] = {}
         self.seen: dict[str, SlurmNode] = {}
         self._left: set[str] = set()
         self._settings = settings
@@ -97,7 +97,9 @@ class Nodes:
         for spec in named:
             self.check_fit(spec)
             seen = self.seen.get(spec.name)
-            node = self.by_name[spec.name] = Node(spec, seen is not None and seen.standing is Standing.READY)
+            node = self.by_name[spec.name] = NodeInService(
+                spec, seen is not None and seen.standing is NodeStanding.READY
+            )
             if node.up and seen is not None:
                 self._shrinks(node, seen)
 
@@ -116,7 +118,7 @@ class Nodes:
     def may_open(self, name: str) -> bool:
         """Whether a node takes nothing new, but perhaps soon."""
         seen = self.seen.get(name)
-        return seen is not None and seen.standing in (Standing.CLOSED, Standing.UNKNOWN)
+        return seen is not None and seen.standing in (NodeStanding.CLOSED, NodeStanding.UNKNOWN)
 
     def add(self, node: NodeSpec) -> None:
         """Take one more into service.
@@ -131,11 +133,11 @@ class Nodes:
             said = f"partition {self._settings.partition!r} has no node {node.name!r}; it has: {known}"
             raise EngineError(said, "`sinfo` lists the nodes of each partition.")
         self.check_fit(node)
-        if seen.standing is not Standing.READY:
+        if seen.standing is not NodeStanding.READY:
             why = f" ({seen.why})" if seen.why else ""
             raise EngineError(f"node {node.name!r} is {seen.state} in Slurm{why}", "`scontrol show node` says more.")
         self._left.discard(node.name)
-        self.by_name[node.name] = Node(node, up=True)
+        self.by_name[node.name] = NodeInService(node, up=True)
 
     def remove(self, name: str) -> bool:
         """Take one out of service, so that it is not found again; returns whether it was there."""
@@ -162,7 +164,7 @@ class Nodes:
         found = 0
         for node in self.seen.values() if self._settings.find else ():
             wanted = node.name not in self.by_name and node.name not in self._left
-            if not wanted or node.standing is not Standing.READY:
+            if not wanted or node.standing is not NodeStanding.READY:
                 continue
             slots = self._settings.slots or slots_of(node, self._settings)
             if slots > slots_of(node, self._settings):
@@ -177,7 +179,7 @@ class Nodes:
                 capabilities=CAPABLE,
                 short=SHORT,
             )
-            self.by_name[node.name] = Node(replace(spec, found=True), up=True)
+            self.by_name[node.name] = NodeInService(replace(spec, found=True), up=True)
             self._owner.tell(NodeFound(spec))
             found += 1
             if found == FOUND_AT_ONCE:
@@ -220,17 +222,17 @@ class Nodes:
                 if now is None:
                     self._lose(node, f"it has left partition {self._settings.partition!r}", gone=node.spec.found)
                     continue
-                if now.standing is Standing.UNKNOWN:
+                if now.standing is NodeStanding.UNKNOWN:
                     continue
-                node.closed = now.standing is Standing.CLOSED
-                if now.standing is Standing.DOWN or (node.closed and name not in working):
+                node.closed = now.standing is NodeStanding.CLOSED
+                if now.standing is NodeStanding.DOWN or (node.closed and name not in working):
                     self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
-            elif now is not None and now.standing is Standing.READY and name not in haunted and at >= node.until:
+            elif now is not None and now.standing is NodeStanding.READY and name not in haunted and at >= node.until:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):
                     self._owner.tell(NodeBack(name))
 
-    def _shrinks(self, node: Node, now: SlurmNode) -> bool:
+    def _shrinks(self, node: NodeInService, now: SlurmNode) -> bool:
         """Report a node that was found before if it has fewer slots now; returns whether it has."""
         most = slots_of(now, self._settings)
         if not node.spec.found or node.spec.slots <= most:
@@ -239,7 +241,7 @@ class Nodes:
         self._owner.tell(NodeFound(node.spec))
         return True
 
-    def _lose(self, node: Node, detail: str, *, gone: bool = False) -> None:
+    def _lose(self, node: NodeInService, detail: str, *, gone: bool = False) -> None:
         """A node is lost, and with it every attempt that has a part there."""
         name = node.spec.name
         log.warning("node %s is lost: %s", name, detail)

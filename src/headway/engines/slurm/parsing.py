@@ -16,7 +16,7 @@ OLDEST: Final = (22, 5)
 """The oldest version of Slurm whose commands are known to print this."""
 
 
-class Standing(Enum):
+class NodeStanding(Enum):
     """What a node of Slurm can be used for."""
 
     READY = "ready"
@@ -44,7 +44,7 @@ class SlurmNode(NamedTuple):
     """
 
     name: str
-    standing: Standing
+    standing: NodeStanding
     state: str
     cpus: int
     cores: int
@@ -52,17 +52,17 @@ class SlurmNode(NamedTuple):
     why: str
 
 
-def standing_of(state: str, availability: str) -> Standing:
+def standing_of(state: str, availability: str) -> NodeStanding:
     """What a node can be used for, by its state and by that of the partition (`up`, `down`, `drain`, `inact`)."""
     word = re.match("[a-z_]*", state.lower())
     base = word.group() if word else ""
     if base == "unknown":
-        return Standing.UNKNOWN
+        return NodeStanding.UNKNOWN
     if base in _CLOSED:
-        return Standing.CLOSED
+        return NodeStanding.CLOSED
     if base not in _READY:
-        return Standing.DOWN
-    return Standing.CLOSED if set(state) & set(_SHUT_BY) or availability != "up" else Standing.READY
+        return NodeStanding.DOWN
+    return NodeStanding.CLOSED if set(state) & set(_SHUT_BY) or availability != "up" else NodeStanding.READY
 
 
 def nodes(printed: str) -> dict[str, SlurmNode]:

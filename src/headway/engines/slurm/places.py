@@ -7,21 +7,21 @@ from itertools import count
 
 from headway.engines.base import AttemptKey
 
-Place = tuple[str, int]
+NodeSlot = tuple[str, int]
 """Node and slot."""
 
 
-class Places:
+class SlotQueues:
     """Slots of nodes: each belongs to one attempt at a time; those that wait get theirs in the order they came."""
 
     def __init__(self) -> None:
-        self._held: dict[Place, AttemptKey] = {}
-        self._of: dict[AttemptKey, frozenset[Place]] = {}
+        self._held: dict[NodeSlot, AttemptKey] = {}
+        self._of: dict[AttemptKey, frozenset[NodeSlot]] = {}
         self._came: dict[AttemptKey, int] = {}
         self._numbers = count()
-        self._lines: dict[Place, dict[AttemptKey, None]] = {}
+        self._lines: dict[NodeSlot, dict[AttemptKey, None]] = {}
 
-    def ask(self, key: AttemptKey, places: Iterable[Place]) -> bool:
+    def ask(self, key: AttemptKey, places: Iterable[NodeSlot]) -> bool:
         """Take places, or wait for them; returns whether it has them. None is taken that an earlier one waits for."""
         wanted = self._of[key] = frozenset(places)
         if any(place in self._held or place in self._lines for place in wanted):
@@ -53,7 +53,7 @@ class Places:
                     self._held[place] = waiting
         return lucky
 
-    def _leave_line(self, place: Place, key: AttemptKey) -> None:
+    def _leave_line(self, place: NodeSlot, key: AttemptKey) -> None:
         line = self._lines[place]
         del line[key]
         if not line:
@@ -63,11 +63,11 @@ class Places:
         """Whether it waits for its places."""
         return key in self._came
 
-    def holder(self, place: Place) -> AttemptKey | None:
+    def holder(self, place: NodeSlot) -> AttemptKey | None:
         """Who has a place."""
         return self._held.get(place)
 
-    def next_after(self, key: AttemptKey) -> Iterator[tuple[AttemptKey, Place]]:
+    def next_after(self, key: AttemptKey) -> Iterator[tuple[AttemptKey, NodeSlot]]:
         """Those that wait for nothing but a place that this one has, and are the next to get it."""
         for place in sorted(self._of.get(key, ())):
             if self._held.get(place) == key and place in self._lines:

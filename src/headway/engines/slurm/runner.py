@@ -1,8 +1,8 @@
 """Runs on a node of Slurm what a job was made for: a part of an attempt, by the same agent as on one machine.
 
-As on one machine, the first process is a guard (`start`), which
-outlives the agent until nothing of it remains. The agent has no driver here: a `Desk` stands in for it. It hands over
-what is in the file `part`, and writes down what the agent reports in the file `told`.
+As on one machine, the first process is a guard (`start`), which outlives the agent until nothing of it remains. The
+agent has no driver here: a `DirectLine` stands in for it. It hands over what is in the file `part`, and writes down
+what the agent reports in the file `told`.
 
 When Slurm ends the job, it sends SIGTERM to every process of it. The guard ignores that. The agent kills what runs,
 tells the ends, and exits; Slurm's SIGKILL comes seconds later, and finds nothing.
@@ -100,7 +100,7 @@ def knock(root: str, key: AttemptKey, number: int) -> None:
         sender.close()
 
 
-class Desk:
+class DirectLine:
     """Stands in for the driver: the line to an agent, without a connection.
 
     Attributes:
@@ -148,25 +148,25 @@ class Desk:
         """It stays as long as the agent."""
 
 
-class DeskDoor:
-    """Where the only driver of a runner connects, once: its desk."""
+class DirectDoor:
+    """Where the only driver of a runner connects, once: its line."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, line: DirectLine) -> None:
+        self._line = line
         self._bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
-        """Readable until the desk has connected."""
+        """Readable until the line has connected."""
         return self._bell
 
-    def accept(self, epoll: select.epoll) -> Desk | None:
-        """The desk, the first time."""
+    def accept(self, epoll: select.epoll) -> DirectLine | None:
+        """The line, the first time."""
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
             return None
-        epoll.register(self._desk.fileno(), select.EPOLLIN)
-        return self._desk
+        epoll.register(self._line.fileno(), select.EPOLLIN)
+        return self._line
 
     def close(self) -> None:
         """Close it."""
@@ -192,10 +192,10 @@ class Runner(Agent):
         self.look_at = 0.0
         self.pause = _MEET_SECONDS[0]
         self.told = os.open(os.path.join(folder, "told"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self.desk = Desk(self.take)
-        super().__init__(order.terms, DeskDoor(self.desk), claim, os.urandom(16))
-        self.desk.put(encode(Hello(self.secret, VERSION, True)))
-        self.desk.put(*order.launches, encode(Show(*order.record.key)))
+        self.line = DirectLine(self.take)
+        super().__init__(order.terms, DirectDoor(self.line), claim, os.urandom(16))
+        self.line.put(encode(Hello(self.secret, VERSION, True)))
+        self.line.put(*order.launches, encode(Show(*order.record.key)))
 
     def let_go(self) -> None:
         """In a process that was just forked: close what belongs to the agent alone."""
@@ -274,4 +274,4 @@ class Runner(Agent):
     def begin_together(self) -> None:
         """All members of the gang are ready: begin."""
         key = self.order.record.key
-        self.desk.put(encode(Go(*key)), encode(Show(*key)))
+        self.line.put(encode(Go(*key)), encode(Show(*key)))

@@ -15,9 +15,9 @@ from headway.engines.local.driver.environment import of_this_process
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
 from headway.engines.slurm.attempt import Attempt
 from headway.engines.slurm.calling import called
-from headway.engines.slurm.commands import NO_MORE, Commands, NotNow, Refused
-from headway.engines.slurm.folder import Folder
-from headway.engines.slurm.jobs import BUNDLING, Job
+from headway.engines.slurm.commands import NO_MORE, SlurmCommands, SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.folder import SlurmFolder
+from headway.engines.slurm.jobs import BUNDLING, SlurmJob
 from headway.engines.slurm.parsing import Partition, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
 
@@ -41,7 +41,7 @@ class SubmissionOwner(Protocol):
         """Do something in a thread that may wait for a network file system."""
 
 
-class Submission:
+class SlurmSubmission:
     """Gives attempts to Slurm, some at once. What has to be tried again keeps nothing else waiting.
 
     Attributes:
@@ -49,7 +49,9 @@ class Submission:
         uploads: folder of the files that the server keeps; None: no node can open them.
     """
 
-    def __init__(self, folder: Folder, settings: SlurmSettings, commands: Commands, owner: SubmissionOwner) -> None:
+    def __init__(
+        self, folder: SlurmFolder, settings: SlurmSettings, commands: SlurmCommands, owner: SubmissionOwner
+    ) -> None:
         self.partition = Partition(settings.partition, None)
         self.uploads: Path | None = None
         self._folder = folder
@@ -87,7 +89,7 @@ class Submission:
             Refused: Slurm does not want it.
         """
         jobs = [
-            Job(
+            SlurmJob(
                 self._folder,
                 self._settings,
                 self.partition,
@@ -111,7 +113,7 @@ class Submission:
             for part in attempt.parts:
                 part.submitting = False
 
-    async def _give(self, job: Job) -> None:
+    async def _give(self, job: SlurmJob) -> None:
         """Write what the runner of a part is told; while the disk of the folder is full, wait for room.
 
         Raises:
@@ -134,7 +136,7 @@ class Submission:
         if told and not part.cancelled:
             self._owner.tell(Stalled(*attempt.key))
 
-    async def _submit(self, job: Job) -> None:
+    async def _submit(self, job: SlurmJob) -> None:
         """Give a job to Slurm; while that does not answer, try again.
 
         Raises:
@@ -149,11 +151,11 @@ class Submission:
                     if not part.cancelled:
                         part.job = await self._commands.submit(*words, environment=variables)
                 return
-            except NotNow as error:
+            except SlurmUnavailable as error:
                 log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_SECONDS[1])
-            with suppress(NotNow, Refused):  # perhaps it was accepted, and only the answer was lost
+            with suppress(SlurmUnavailable, SlurmRefused):  # perhaps it was accepted, and only the answer was lost
                 queue = await self._commands.queue(self._folder.identity)
                 if mine := queue.get((attempt.key, part.number)):
                     part.job = mine[0].job

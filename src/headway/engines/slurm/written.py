@@ -45,7 +45,7 @@ class Seat(msgspec.Struct, frozen=True):
     part: int
 
 
-class Record(msgspec.Struct, frozen=True):
+class WrittenAttempt(msgspec.Struct, frozen=True):
     """An attempt, as a later server has to know it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Order(msgspec.Struct, frozen=True):
         launches: bodies of frames `Launch`, one a member.
     """
 
-    record: Record
+    record: WrittenAttempt
     number: int
     terms: Terms
     launches: tuple[bytes, ...]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.dask.certified import Seen, look
+from headway.engines.dask.certified import Handshake, look
 
 from ....certified import Pair, pair
 
@@ -62,9 +62,9 @@ def made(tmp_path: Path, authority: Pair, host: str = "127.0.0.1", days: tuple[f
 @pytest.mark.parametrize(
     ("server", "ours", "said"),
     [
-        ({}, {}, Seen()),
-        ({"days": (-9, -1)}, {}, Seen("its certificate is refused here: certificate has expired")),
-        ({}, {"days": (-9, -1)}, Seen("it refuses sslv3 alert certificate expired")),
+        ({}, {}, Handshake()),
+        ({"days": (-9, -1)}, {}, Handshake("its certificate is refused here: certificate has expired")),
+        ({}, {"days": (-9, -1)}, Handshake("it refuses sslv3 alert certificate expired")),
     ],
 )
 def test_what_has_expired_is_said(
@@ -72,7 +72,7 @@ def test_what_has_expired_is_said(
     authority: Pair,
     server: dict[str, tuple[float, float]],
     ours: dict[str, tuple[float, float]],
-    said: Seen,
+    said: Handshake,
 ) -> None:
     with serving(made(tmp_path, authority, **server), authority) as address:
         assert look(address, folder(tmp_path / "tls", made(tmp_path, authority, **ours), authority)) == said
@@ -91,6 +91,6 @@ def test_another_authority_and_a_missing_tls_are_said(tmp_path: Path, authority:
         seen = look(address, folder(tmp_path / "tls", pair(tmp_path / "stranger", "127.0.0.1", issuer=other), other))
         assert seen.trouble.startswith("its certificate is refused here: ")
         assert "wants TLS" in look(address.replace("tls", "tcp"), None).trouble
-    assert look(address, tmp_path / "tls") == Seen(), "nobody answers: that is no matter of certificates"
-    assert look(address.replace("tls", "tcp"), None) == Seen()
+    assert look(address, tmp_path / "tls") == Handshake(), "nobody answers: that is no matter of certificates"
+    assert look(address.replace("tls", "tcp"), None) == Handshake()
     assert "cannot be used" in look(address, tmp_path / "nothing").trouble

@@ -25,6 +25,7 @@ from headway.engines.local.shared.frames import (
     Acknowledge,
     CommandFrame,
     Frame,
+    HasDriver,
     Hello,
     Kill,
     Launch,
@@ -34,7 +35,6 @@ from headway.engines.local.shared.frames import (
     Resize,
     Standing,
     Stop,
-    Taken,
     Welcome,
     encode,
     ending_of,
@@ -252,7 +252,7 @@ def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:
         driver = rig.connect()
         second = rig.connect()
         assert second.closed
-        assert [type(message) for message in second.told] == [Taken]
+        assert [type(message) for message in second.told] == [HasDriver]
         driver.say(Ping())
         rig.heard(driver, Pong)
 

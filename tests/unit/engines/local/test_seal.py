@@ -17,9 +17,9 @@ from headway.engines.local.shared.frames import (
     Body,
     CallFrame,
     CommandFrame,
-    Done,
     Fetched,
     Launch,
+    RunEnded,
     Saved,
     encode,
     framed,
@@ -42,7 +42,7 @@ from headway.model.events import Outcome
 CALL = Launch(7, 3, 2, 0, 1, (0,), None, None, "f", None, Raw(encode(CallFrame(1000))))
 COMMAND = Launch(7, 3, 2, 0, 1, (0,), None, None, "", None, Raw(encode(CommandFrame(("true",), "", {}, "", "", ""))))
 
-DONE = Done(False, Raw(encode(Ending(Outcome.SUCCEEDED))), True, memoryview(b"x" * 50))
+DONE = RunEnded(False, Raw(encode(Ending(Outcome.SUCCEEDED))), True, memoryview(b"x" * 50))
 
 
 def reader_of(seal: bytes) -> Reader:
@@ -156,7 +156,7 @@ def test_whatever_a_frame_holds_it_is_read_or_said_to_be_forged(body: bytes) -> 
         said, ending = read(body)
     except Forged:
         return
-    assert (ending is None) != isinstance(said, Done)
+    assert (ending is None) != isinstance(said, RunEnded)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_whatever_a_frame_holds_it_is_read_or_said_to_be_forged(body: bytes) -> 
     [
         b"",
         b"\xc1",
-        encode(Done(False, Raw(b"\xc1"))),
-        encode(Done(False, Raw(encode(["no outcome"])))),
-        encode(Done(False, Raw(b"\x91" * 100_000))),
-        encode(Done(False, Raw(encode(["succeeded", None, 3])))),
+        encode(RunEnded(False, Raw(b"\xc1"))),
+        encode(RunEnded(False, Raw(encode(["no outcome"])))),
+        encode(RunEnded(False, Raw(b"\x91" * 100_000))),
+        encode(RunEnded(False, Raw(encode(["succeeded", None, 3])))),
         encode([22, False, ["succeeded", None, ""]])[:-1] + b"\xa1\xff",  # text that is not UTF-8
     ],
 )

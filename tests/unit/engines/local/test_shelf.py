@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headway.engines.local.agent.shelf import Arrived, NodeShelf
-from headway.engines.local.shared.frames import Piece
+from headway.engines.local.shared.frames import FilePiece
 from headway.engines.local.shared.terms import Terms
 
 BODY = b"x" * 1000
@@ -26,7 +26,7 @@ def shelf(tmp_path: Path) -> NodeShelf:
 def taken(shelf: NodeShelf, body: bytes = BODY, name: str = NAME) -> list[Arrived | None]:
     """In three pieces."""
     parts = [body[:300], body[300:600], body[600:]]
-    return [shelf.take(Piece(name, part, number == 2)) for number, part in enumerate(parts)]
+    return [shelf.take(FilePiece(name, part, number == 2)) for number, part in enumerate(parts)]
 
 
 def test_a_file_is_there_with_its_last_piece(shelf: NodeShelf, tmp_path: Path) -> None:
@@ -67,4 +67,4 @@ def test_a_log_on_a_full_disk_ends_nothing(shelf: NodeShelf, monkeypatch: pytest
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("builtins.print", full)
-    assert shelf.take(Piece("../x", BODY, True)) is Arrived.NOT
+    assert shelf.take(FilePiece("../x", BODY, True)) is Arrived.NOT

@@ -15,8 +15,8 @@ from msgspec import Raw
 from headway.engines.base import Ending
 from headway.engines.local.shared.frames import (
     CommandFrame,
-    Done,
     Launch,
+    RunEnded,
     Stalled,
     Suspend,
     decode_ending,
@@ -152,11 +152,11 @@ def ran(tmp_path: Path, status: int, *, suspended: bool = False) -> tuple[Ending
         theirs.close()
         reader, said = Reader(), list[Any]()
         reader.begin(seal, size_max(launch))
-        while not any(isinstance(one, Done) for one in said):
+        while not any(isinstance(one, RunEnded) for one in said):
             chunk = ours.recv(10_000)
             assert chunk, "the slot's process went on"
             said += [decode_from_slot(body) for _, body in reader.feed(chunk)]
     os.waitpid(slot, 0)
     *before, done = said
-    assert isinstance(done, Done)
+    assert isinstance(done, RunEnded)
     return decode_ending(done.ending), before

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Output
-from headway.engines.local.agent.streams import Stream
+from headway.engines.local.agent.streams import OutputStream
 from headway.engines.local.shared.frames import Launch
 
 BOUND = 64 << 10
@@ -25,7 +25,7 @@ class Pipe:
         reading, self.writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(self.writing, False)
-        self.stream = Stream(reading, 1, str(kept), bound)
+        self.stream = OutputStream(reading, 1, str(kept), bound)
 
     def write(self, written: bytes) -> None:
         """Write like a process that waits while the pipe is full."""

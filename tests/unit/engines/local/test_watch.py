@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec import Raw
 
-from headway.engines.local.agent.run import Run
+from headway.engines.local.agent.run import MemberRun
 from headway.engines.local.agent.watch import Watch
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.shared.terms import ROOM_SECONDS
@@ -19,7 +19,7 @@ def test_waiting_for_room_does_not_count_as_run_time(monkeypatch: pytest.MonkeyP
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     watch = Watch()
-    run = Run(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
+    run = MemberRun(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
     run.since, run.started = now, True
     watch.begin(run)
     now += 8.0
@@ -36,7 +36,7 @@ def test_waiting_for_room_does_not_count_as_run_time(monkeypatch: pytest.MonkeyP
 def test_a_run_that_says_it_waits_and_never_goes_on_has_a_minute_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     watch = Watch()
-    run = Run(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
+    run = MemberRun(Launch(1, 0, 1, 0, 1, (0,), 10.0, None, "f", None, Raw(b"")), b"", None)
     run.since, run.started, run.stalled = 1000.0, True, True
     watch.begin(run)
     watch.stall(run)

@@ -15,18 +15,18 @@ from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.frames import (
     Discard,
+    FilePiece,
     MemberEnded,
     MemberSaved,
-    Part,
-    Piece,
     Read,
+    ReadPart,
     ToAgent,
     encode,
     to_agent_decoder,
 )
 from headway.engines.local.shared.stores import Store
 from headway.engines.remote.engine import RemoteEngine
-from headway.engines.remote.node import Opened, RemoteNode
+from headway.engines.remote.node import AgentAccess, RemoteNode
 from headway.engines.trial import FilesInMemory
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -37,7 +37,7 @@ KEY = (1, 0, 1)
 class NoWay:
     """A node that is played needs none."""
 
-    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> Opened:
+    async def open(self, line: AgentLine, spec: NodeSpec, *, fresh: bool) -> AgentAccess:
         raise AssertionError
 
     async def end(self) -> None:
@@ -70,7 +70,7 @@ class Played(RemoteNode):
         content = self.files.get(message.name)
         told = "there is none" if content is None else ""
         data = (content or b"")[message.offset : message.offset + min(message.size, 1000)]
-        asyncio.get_running_loop().call_soon(self.engine.on_part, self, Part(message.number, data, told))
+        asyncio.get_running_loop().call_soon(self.engine.on_part, self, ReadPart(message.number, data, told))
 
     def give_up(self, why: str) -> None:
         self._why = why
@@ -173,14 +173,14 @@ def test_a_file_of_the_server_goes_there_in_pieces_or_it_is_said_why_not(tmp_pat
         name = files.add(bytes(2_500_000))
         engine.on_wanted(node, name)
         await settled(engine)
-        pieces = [one for one in node.heard if isinstance(one, Piece)]
+        pieces = [one for one in node.heard if isinstance(one, FilePiece)]
         assert sum(len(one.data) for one in pieces) == 2_500_000
         assert [one.last for one in pieces] == [False, False, False, True]
         node.heard.clear()
         engine.on_wanted(node, "0" * 64)
         await settled(engine)
         (last,) = node.heard
-        assert isinstance(last, Piece)
+        assert isinstance(last, FilePiece)
         assert (last.last, bool(last.detail)) == (True, True)
 
     asyncio.run(scenario())
@@ -204,5 +204,5 @@ def test_nothing_is_asked_of_nodes_about_jobs_that_saved_nothing(tmp_path: Path)
 
 
 def test_frames_of_files_are_read_as_they_were_written() -> None:
-    for message in (Read(1, Store.KEPT, "a", 0, 9), Discard(Store.OUTPUT, ["b"]), Piece("c", b"d", True)):
+    for message in (Read(1, Store.KEPT, "a", 0, 9), Discard(Store.OUTPUT, ["b"]), FilePiece("c", b"d", True)):
         assert to_agent_decoder().decode(msgspec.msgpack.encode(message)) == message

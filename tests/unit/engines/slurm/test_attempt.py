@@ -16,9 +16,9 @@ from headway.engines.local.shared.frames import (
     Ready,
     encode,
 )
-from headway.engines.slurm.attempt import SETTLE_SECONDS, Attempt, Part, Remains
+from headway.engines.slurm.attempt import SETTLE_SECONDS, Attempt, NodePart, Remains
 from headway.engines.slurm.parsing import Partition, Queued
-from headway.engines.slurm.written import Record, Seat
+from headway.engines.slurm.written import Seat, WrittenAttempt
 from headway.model.outcome import Outcome
 
 MAIN = Partition("main", 3600.0)
@@ -32,13 +32,13 @@ BY_TERM = Ending(Outcome.SIGNALLED, None, "signal 15 (SIGTERM)", -15, outside=Tr
 def attempt(*nodes: str) -> Attempt:
     """An attempt with a member on slot 0 of each of these nodes, whose jobs are 100, 101, ..."""
     numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
-    made = Attempt(Record(*KEY, tuple(Seat(node, (0,), numbers[node]) for node in nodes), starts=True))
+    made = Attempt(WrittenAttempt(*KEY, tuple(Seat(node, (0,), numbers[node]) for node in nodes), starts=True))
     for part in made.parts:
         part.job = 100 + part.number
     return made
 
 
-def tells(attempt: Attempt, rank: int, ending: Ending) -> Part:
+def tells(attempt: Attempt, rank: int, ending: Ending) -> NodePart:
     """The runner of a member tells its end."""
     part = next(part for part in attempt.parts if rank in part.ranks)
     body = encode(MemberEnded(*KEY, rank, len(attempt.record.seats), Raw(encode(ending))))
@@ -46,7 +46,7 @@ def tells(attempt: Attempt, rank: int, ending: Ending) -> Part:
     return part
 
 
-def finishes(part: Part, state: str, at: float = 0.0) -> None:
+def finishes(part: NodePart, state: str, at: float = 0.0) -> None:
     """Slurm says how the job of a part ended."""
     part.final, part.final_at = Queued(part.job, state, "None"), at
 

@@ -18,10 +18,10 @@ import pytest
 
 import headway
 from headway.engines.slurm.bundle import HASH_SIZE
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.jobs import BUNDLING, RUNNING
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.submission import Submission
+from headway.engines.slurm.submission import SlurmSubmission
 
 ORIGINS = """start.import_runner(functions=False)
 for name, module in sys.modules.items():
@@ -166,10 +166,10 @@ def test_a_runner_from_the_file_can_import_what_is_not_in_it(site: Site) -> None
     assert done.stdout.strip() == str(HERE / "engines/local/slot/calls.py"), done.stderr
 
 
-def submission(root: Path, **settings: Any) -> Submission:
-    folder: Any = Folder(root)
+def submission(root: Path, **settings: Any) -> SlurmSubmission:
+    folder: Any = SlurmFolder(root)
     nobody: Any = None
-    return Submission(folder, SlurmSettings("main", **settings), nobody, nobody)
+    return SlurmSubmission(folder, SlurmSettings("main", **settings), nobody, nobody)
 
 
 def test_a_server_writes_the_file_for_every_account(tmp_path: Path) -> None:

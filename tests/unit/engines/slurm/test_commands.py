@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.slurm.commands import NAMES, Commands, NotNow, Refused
+from headway.engines.slurm.commands import NAMES, SlurmCommands, SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput
 
@@ -32,9 +32,9 @@ class Scripts:
         path.write_text(f"#!/bin/sh\n{does}\n")
         path.chmod(0o755)
 
-    async def commands(self, limit: float = 60.0) -> Commands:
+    async def commands(self, limit: float = 60.0) -> SlurmCommands:
         """Commands that were checked."""
-        found = Commands(SlurmSettings("main", commands=self.folder, command_limit=limit))
+        found = SlurmCommands(SlurmSettings("main", commands=self.folder, command_limit=limit))
         await found.check()
         return found
 
@@ -73,7 +73,7 @@ async def test_slurm_that_is_not_configured_says_so(scripts: Scripts) -> None:
 async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None:
     commands = await scripts.commands(limit=1.0)
     scripts.put("squeue", f"echo $$ > {scripts.folder}/pid; exec sleep 600")
-    with pytest.raises(NotNow, match="squeue gave no answer within 1 s"):
+    with pytest.raises(SlurmUnavailable, match="squeue gave no answer within 1 s"):
         await commands.queue("abc")
     assert not Path(f"/proc/{(scripts.folder / 'pid').read_text().strip()}").exists()
 
@@ -92,7 +92,7 @@ async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None
 async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
     commands = await scripts.commands()
     scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
-    with pytest.raises(NotNow, match=r"^sbatch: error: "):
+    with pytest.raises(SlurmUnavailable, match=r"^sbatch: error: "):
         await commands.submit("--hold")
 
 
@@ -107,7 +107,7 @@ async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
 async def test_what_would_be_refused_again(scripts: Scripts, said: str) -> None:
     commands = await scripts.commands()
     scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
-    with pytest.raises(Refused, match=r"^sbatch: error: "):
+    with pytest.raises(SlurmRefused, match=r"^sbatch: error: "):
         await commands.submit("--hold")
 
 
@@ -116,7 +116,7 @@ async def test_numbers_of_jobs(scripts: Scripts) -> None:
     scripts.put("sbatch", "echo '17;cluster'")
     assert await commands.submit("--hold") == 17
     scripts.put("sbatch", "echo hello")
-    with pytest.raises(NotNow, match="'hello', which is no number of a job"):
+    with pytest.raises(SlurmUnavailable, match="'hello', which is no number of a job"):
         await commands.submit("--hold")
 
 

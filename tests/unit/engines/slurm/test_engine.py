@@ -28,9 +28,9 @@ from headway.engines.base import (
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
 from headway.engines.slurm import attempt, nodes, submission
 from headway.engines.slurm import engine as module
-from headway.engines.slurm.commands import NotNow, Refused
+from headway.engines.slurm.commands import SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.slurm.parsing import Partition, PartKey, Queued, SlurmNode, Standing
+from headway.engines.slurm.parsing import NodeStanding, Partition, PartKey, Queued, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.written import append
 from headway.engines.trial import Trial
@@ -42,7 +42,7 @@ from ....waiting import becomes
 
 pytestmark = pytest.mark.anyio
 
-READY, CLOSED, DOWN = Standing.READY, Standing.CLOSED, Standing.DOWN
+READY, CLOSED, DOWN = NodeStanding.READY, NodeStanding.CLOSED, NodeStanding.DOWN
 
 WELL, FAILED = Ending(Outcome.SUCCEEDED), Ending(Outcome.EXITED, None, "exit status 3", 3)
 
@@ -75,7 +75,7 @@ class PlayedSlurm:
 
     def _answers(self) -> None:
         if self.silent:
-            raise NotNow("it is silent")
+            raise SlurmUnavailable("it is silent")
 
     async def check(self) -> None:
         pass
@@ -114,13 +114,13 @@ class PlayedSlurm:
     async def submit(self, *words: str, environment: Mapping[str, str]) -> int:
         self._answers()
         if self.refuses:
-            raise Refused(self.refuses)
+            raise SlurmRefused(self.refuses)
         self.submitted.append(words)
         job, task, tried, number = map(int, words[0].rpartition("-")[2].split("."))
         self.jobs[len(self.submitted)] = (((job, task, tried), number), "PENDING")
         if self.swallows:
             self.swallows -= 1
-            raise NotNow("the answer was lost")
+            raise SlurmUnavailable("the answer was lost")
         return len(self.submitted)
 
     async def cancel(self, numbers: Iterable[int]) -> None:
@@ -183,7 +183,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Played]:
     slurm = PlayedSlurm()
-    monkeypatch.setattr(module, "Commands", lambda _: slurm)
+    monkeypatch.setattr(module, "SlurmCommands", lambda _: slurm)
     for where in (module, submission):
         monkeypatch.setattr(where, "AGAIN_SECONDS", (0.01, 0.02))
     monkeypatch.setattr(attempt, "SETTLE_SECONDS", 0.1)

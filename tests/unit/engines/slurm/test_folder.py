@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.engines.slurm import written
-from headway.engines.slurm.folder import Folder
+from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.written import DoorPlate, Torn, append, read, records, write
 from headway.errors import EngineError
 
@@ -84,7 +84,7 @@ def test_a_record_waits_for_room_on_the_disk(told: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match=r"the folder .*/file/shared cannot be used: .*Not a directory") as error:
-        Folder(tmp_path / "file" / "shared").open()
+        SlurmFolder(tmp_path / "file" / "shared").open()
     assert (
         error.value.hint
         == "Name a folder that you may write to, on a file system that all nodes of the partition share."
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_keeps_its_identity(tmp_path: Path) -> None:
-    one, other = Folder(tmp_path), Folder(tmp_path)
+    one, other = SlurmFolder(tmp_path), SlurmFolder(tmp_path)
     one.open()
     with pytest.raises(EngineError, match="is used by another server"):
         other.open()

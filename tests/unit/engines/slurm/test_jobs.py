@@ -15,28 +15,28 @@ import pytest
 from headway.engines.base import Assignment, Call, Command, Function, Member
 from headway.engines.local.shared.frames import Launch
 from headway.engines.slurm.attempt import Attempt
-from headway.engines.slurm.folder import Folder
-from headway.engines.slurm.jobs import Job
-from headway.engines.slurm.parsing import Partition, SlurmNode, Standing
+from headway.engines.slurm.folder import SlurmFolder
+from headway.engines.slurm.jobs import SlurmJob
+from headway.engines.slurm.parsing import NodeStanding, Partition, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.written import Record, Seat
+from headway.engines.slurm.written import Seat, WrittenAttempt
 from headway.model.instant import from_seconds
 from headway.model.tier import Tier
 
 COMMAND = Command(("true",))
-NODE = SlurmNode("n", Standing.READY, "idle", 16, 8, 64000, "")
+NODE = SlurmNode("n", NodeStanding.READY, "idle", 16, 8, 64000, "")
 
 
-def job(*slots: tuple[int, ...], **terms: Any) -> Job:
+def job(*slots: tuple[int, ...], **terms: Any) -> SlurmJob:
     """A job for a member on each of these slots of the same node."""
     settings = terms.pop("settings", SlurmSettings("main", python="/opt/python"))
     partition, node = terms.pop("partition", Partition("main", None)), terms.pop("node", NODE)
     members = tuple(Member("n", some, COMMAND) for some in slots)
-    attempt = Attempt(Record(1, 2, 3, tuple(Seat("n", some, 0) for some in slots), starts=False))
-    folder = Folder(Path("/shared/hea%way"))
+    attempt = Attempt(WrittenAttempt(1, 2, 3, tuple(Seat("n", some, 0) for some in slots), starts=False))
+    folder = SlurmFolder(Path("/shared/hea%way"))
     folder.identity = "abc"
     assignment = Assignment(1, 2, 3, members, **terms)
-    return Job(folder, settings, partition, node, None, attempt, attempt.parts[0], assignment)
+    return SlurmJob(folder, settings, partition, node, None, attempt, attempt.parts[0], assignment)
 
 
 def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
@@ -101,14 +101,14 @@ def test_a_job_may_wait_for_the_end_of_another_one() -> None:
         (job((0,), partition=Partition("main", 30.0)), "--time=1"),
     ],
 )
-def test_what_is_asked_for(made: Job, word: str) -> None:
+def test_what_is_asked_for(made: SlurmJob, word: str) -> None:
     assert word in made.words()
 
 
 @pytest.mark.parametrize(
     "made", [job((0,), settings=SlurmSettings("main", memory=0)), job((0,), node=NODE._replace(memory=1))]
 )
-def test_of_memory_nothing_is_said_where_nothing_is_known(made: Job) -> None:
+def test_of_memory_nothing_is_said_where_nothing_is_known(made: SlurmJob) -> None:
     assert not [word for word in made.words() if word.startswith("--mem")]
 
 

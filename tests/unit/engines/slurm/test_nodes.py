@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headway.engines.base import NodeFound, Report
-from headway.engines.slurm.nodes import FOUND_AT_ONCE, Nodes
-from headway.engines.slurm.parsing import SlurmNode, Standing
+from headway.engines.slurm.nodes import FOUND_AT_ONCE, NodesInService
+from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
 
 
@@ -23,9 +23,9 @@ class Owner:
 
 def test_many_nodes_are_found_one_lot_after_the_other() -> None:
     owner = Owner()
-    nodes = Nodes(SlurmSettings("main"), owner)
+    nodes = NodesInService(SlurmSettings("main"), owner)
     names = [f"e{number}" for number in range(2 * FOUND_AT_ONCE + 1)]
-    nodes.seen = {name: SlurmNode(name, Standing.READY, "idle", 4, 4, 8000, "") for name in names}
+    nodes.seen = {name: SlurmNode(name, NodeStanding.READY, "idle", 4, 4, 8000, "") for name in names}
     assert nodes.find()
     assert len(owner.told) == FOUND_AT_ONCE
     assert nodes.find()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headway.engines.slurm.parsing import (
+    NodeStanding,
     Partition,
     Queued,
     SlurmNode,
-    Standing,
     controller,
     job_name,
     jobs,
@@ -19,7 +19,7 @@ from headway.engines.slurm.parsing import (
     version,
 )
 
-READY, CLOSED, DOWN = Standing.READY, Standing.CLOSED, Standing.DOWN
+READY, CLOSED, DOWN = NodeStanding.READY, NodeStanding.CLOSED, NodeStanding.DOWN
 
 SINFO = """\
 n|up|mixed|4|4|1|8000|none
@@ -69,13 +69,13 @@ def test_nodes_of_a_partition() -> None:
         ("error", DOWN),
         ("fail", DOWN),
         ("failing", DOWN),
-        ("unknown", Standing.UNKNOWN),
-        ("unknown*", Standing.UNKNOWN),
+        ("unknown", NodeStanding.UNKNOWN),
+        ("unknown*", NodeStanding.UNKNOWN),
         ("inval", DOWN),
         ("", DOWN),
     ],
 )
-def test_what_a_node_can_be_used_for(state: str, standing: Standing) -> None:
+def test_what_a_node_can_be_used_for(state: str, standing: NodeStanding) -> None:
     assert standing_of(state, "up") is standing
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headway.engines.slurm.places import Places
+from headway.engines.slurm.places import SlotQueues
 
 A, B, C, D = ((1, task, 1) for task in range(4))
 
 
 def test_what_is_free_is_taken_and_what_is_held_is_waited_for() -> None:
-    places = Places()
+    places = SlotQueues()
     assert places.ask(A, [("n", 0), ("n", 1)])
     assert places.ask(B, [("m", 0)])
     assert not places.ask(C, [("n", 1)])
@@ -21,7 +21,7 @@ def test_what_is_free_is_taken_and_what_is_held_is_waited_for() -> None:
 
 
 def test_none_is_taken_that_an_earlier_one_waits_for() -> None:
-    places = Places()
+    places = SlotQueues()
     assert places.ask(A, [("n", 0)])
     assert not places.ask(B, [("n", 0), ("n", 1)])
     assert not places.ask(C, [("n", 1)])
@@ -33,7 +33,7 @@ def test_none_is_taken_that_an_earlier_one_waits_for() -> None:
 
 
 def test_what_waits_may_leave() -> None:
-    places = Places()
+    places = SlotQueues()
     assert places.ask(A, [("n", 0)])
     assert not places.ask(B, [("n", 0), ("n", 1)])
     assert not places.ask(C, [("n", 1)])
@@ -42,7 +42,7 @@ def test_what_waits_may_leave() -> None:
 
 
 def test_the_next_of_several_that_wait_for_a_place_is_the_one_that_came_first() -> None:
-    places = Places()
+    places = SlotQueues()
     assert places.ask(A, [("n", 0)])
     assert not places.ask(B, [("n", 0)])
     assert not places.ask(C, [("n", 0)])

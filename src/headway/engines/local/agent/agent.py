@@ -30,7 +30,7 @@ from msgspec import Raw
 
 from headway.engines.base import BEHIND_SECONDS, Ending
 from headway.engines.local.agent import priorities, warm
-from headway.engines.local.agent.run import Place, Run
+from headway.engines.local.agent.run import MemberRun, SlotPlace
 from headway.engines.local.agent.said import say
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
@@ -44,8 +44,11 @@ from headway.engines.local.shared.frames import (
     Change,
     Discard,
     Fetched,
-    Given,
+    FileGiven,
+    FilePiece,
+    FileWanted,
     Go,
+    HasDriver,
     Hello,
     Kill,
     Launch,
@@ -56,7 +59,6 @@ from headway.engines.local.shared.frames import (
     MemberStalled,
     MemberStarted,
     MemberUnreadable,
-    Piece,
     Ping,
     Pong,
     Read,
@@ -69,11 +71,9 @@ from headway.engines.local.shared.frames import (
     Standing,
     Stop,
     Suspend,
-    Taken,
     ToAgent,
     Unreadable,
     Want,
-    Wanted,
     Welcome,
     encode,
     encoded,
@@ -178,14 +178,14 @@ class Agent:
         self.functions: Shelf[bytes] = Shelf()
         self.outbox: list[Body] = []
 
-        self.waiting: deque[Run] = deque()
+        self.waiting: deque[MemberRun] = deque()
         self.look_behind_at = math.inf
-        self.runs: dict[Key, list[Run]] = {}
+        self.runs: dict[Key, list[MemberRun]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch()
         self.staff = Staff(self, self.epoll, self.handlers, terms)
         self.shelf = _shelf_of(terms) if terms.apart else None
-        self.missing: dict[str, list[Run]] = {}
+        self.missing: dict[str, list[MemberRun]] = {}
         self.prepared: dict[int, Account] = {}
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -277,7 +277,7 @@ class Agent:
         if self.driver:
             self.on_driver(0)  # it may have died unnoticed
         if self.driver:
-            stranger.send(frame(Taken()))
+            stranger.send(frame(HasDriver()))
             self.dismiss(stranger)
         else:
             self.strangers.remove(stranger)
@@ -303,7 +303,7 @@ class Agent:
         self.limits_told = False
         if self.shelf is not None:
             self.shelf.forget()
-            self.outbox.extend(frame(Wanted(name)) for name in self.missing)
+            self.outbox.extend(frame(FileWanted(name)) for name in self.missing)
         standing = [
             Standing(
                 *run.key,
@@ -358,7 +358,7 @@ class Agent:
                 self.show(message)
             case Ping():
                 self.outbox.append(frame(Pong()))
-            case Piece():
+            case FilePiece():
                 self.on_piece(message)
             case Read():
                 if self.shelf is not None:
@@ -388,7 +388,7 @@ class Agent:
                 pickled = launch.pickled
                 self.functions.put(launch.function, len(pickled), pickled)
         account, refused = self.account_of(launch)
-        run = Run(launch, body, pickled, account)
+        run = MemberRun(launch, body, pickled, account)
         self.runs.setdefault(run.key, []).append(run)
         if refused:
             self.finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=refused))))
@@ -420,7 +420,7 @@ class Agent:
         except HeadwayError as error:
             return None, f"node {self.terms.name!r} cannot run it: {error}"
 
-    def places(self, run: Run) -> list[Place]:
+    def places(self, run: MemberRun) -> list[SlotPlace]:
         """The places that a run has, or waits for."""
         return run.places or [self.staff.slots[number][run.tier] for number in run.launch.slots]
 
@@ -449,7 +449,7 @@ class Agent:
                     self.kill(run, Outcome.KILLED, "it had not begun: what runs before it takes long")
         self.look_behind_at = now + BEHIND_SECONDS if self.waiting else math.inf
 
-    def hold(self, run: Run) -> None:
+    def hold(self, run: MemberRun) -> None:
         """Give the run its places. A gang starts when all its members have theirs."""
         run.places = self.places(run)
         for place in run.places:
@@ -460,7 +460,7 @@ class Agent:
         else:
             self.begin(run)
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: MemberRun) -> None:
         """Hand a run to the process of its place."""
         place, launch = run.places[0], run.launch
         if place.dying or place.clears:
@@ -499,7 +499,7 @@ class Agent:
             if self.starts:
                 self.outbox.append(frame(MemberStarted(*run.key, launch.rank)))
 
-    def fits(self, place: Place, run: Run) -> bool:
+    def fits(self, place: SlotPlace, run: MemberRun) -> bool:
         """Put the process of a place into the tier of its run; False: it cannot get there, but a new one can."""
         if run.launch.processors != place.processors:
             place.processors = run.launch.processors
@@ -569,18 +569,18 @@ class Agent:
                 for stream in run.places[0].streams:
                     stream.show()
 
-    def waits_for(self, place: Place) -> bool:
+    def waits_for(self, place: SlotPlace) -> bool:
         """Whether a run waits for this place."""
         return any(place in self.places(run) for run in self.waiting)
 
-    def on_staffed(self, place: Place) -> None:
+    def on_staffed(self, place: SlotPlace) -> None:
         """A place has a new process: runs that waited for it continue."""
         run = place.run
         if run is not None and run.places[0] is place and run.since is None and not run.ready:
             self.begin(run)
         self.advance()
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
+    def on_said(self, run: MemberRun, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
         """A run has its inputs, so its time counts from now; or it wants one, or room; or it reports a checkpoint."""
         match said:
             case Want():
@@ -605,7 +605,7 @@ class Agent:
                 if run.unreadable <= _UNREADABLE_MAX:
                     self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_DETAIL_MAX])))
 
-    def give(self, run: Run, name: str) -> None:
+    def give(self, run: MemberRun, name: str) -> None:
         """Open a file of the server for a run that cannot: its name, a digest of its bytes, is what allows it."""
         run.wanted += 1
         if (not self.terms.keeps_apart and self.shelf is None) or run.wanted > _WANTED_MAX:
@@ -621,7 +621,7 @@ class Agent:
                 file = found
             else:
                 if name not in self.missing:
-                    self.outbox.append(frame(Wanted(name)))
+                    self.outbox.append(frame(FileWanted(name)))
                 self.missing.setdefault(name, []).append(run)
                 return
         except OSError as error:
@@ -630,18 +630,18 @@ class Agent:
         self.hand(run, file)
         os.close(file)
 
-    def hand(self, run: Run, file: int | None, *, no_room: bool = False) -> None:
+    def hand(self, run: MemberRun, file: int | None, *, no_room: bool = False) -> None:
         """Answer a run that waits for a file."""
         place = run.places[0]
         if place.channel is None or place.run is not run or run.verdict is not None:
             return
-        (given,) = to_slot(place.reader.seal, encode(Given(no_room)))
+        (given,) = to_slot(place.reader.seal, encode(FileGiven(no_room)))
         if file is None:
             place.channel.send(given)
         else:
             place.channel.send_file(given, file)
 
-    def on_piece(self, piece: Piece) -> None:
+    def on_piece(self, piece: FilePiece) -> None:
         """A part of a file has come; with the last one, those that wait for it get it."""
         if self.shelf is None or (arrived := self.shelf.take(piece)) is None:
             return
@@ -651,7 +651,7 @@ class Agent:
             if file is not None:
                 os.close(file)
 
-    def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
+    def kill(self, run: MemberRun, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is reported when its process has been reaped."""
         if run.verdict is not None:
             return
@@ -663,7 +663,7 @@ class Agent:
             self.waiting.remove(run)
         self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
 
-    def finish(self, run: Run, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
+    def finish(self, run: MemberRun, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
         """A run is over: tell the driver, and keep the end until it is acknowledged."""
         launch = run.launch
         runs = self.runs[run.key]

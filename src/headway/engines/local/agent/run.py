@@ -13,7 +13,7 @@ from itertools import islice
 
 from msgspec import Raw, structs
 
-from headway.engines.local.agent.streams import Stream
+from headway.engines.local.agent.streams import OutputStream
 from headway.engines.local.shared import descriptors
 from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
@@ -128,7 +128,7 @@ class Channel:
         self.socket.close()
 
 
-class Place:
+class SlotPlace:
     """One of the two places of a slot, and its process.
 
     Attributes:
@@ -174,7 +174,7 @@ class Place:
         self.tier = tier
         self.word = word
         self.account, self.terms = "", terms
-        self.run: Run | None = None
+        self.run: MemberRun | None = None
         self.renew(0, None, None, ())
 
     @property
@@ -193,7 +193,7 @@ class Place:
         return next(iter(children(self.pid)), self.pid) if self.keeps else self.pid
 
     def renew(
-        self, pid: int, channel: Channel | None, keeping: _socket.socket | None, streams: tuple[Stream, ...]
+        self, pid: int, channel: Channel | None, keeping: _socket.socket | None, streams: tuple[OutputStream, ...]
     ) -> None:
         """Use another process, or none (0)."""
         self.pid = pid
@@ -214,7 +214,7 @@ class Place:
         self.functions: Shelf[bool] = Shelf()
 
 
-class Run:
+class MemberRun:
     """A member of an attempt on this node.
 
     Attributes:
@@ -260,7 +260,7 @@ class Run:
         self.account = account
         self.tier = launch.tier
         self.body = body
-        self.places: list[Place] = []
+        self.places: list[SlotPlace] = []
         self.pickled = pickled
         self.ready = False
         self.since: float | None = None

@@ -15,7 +15,7 @@ from typing import Final
 
 from headway.engines.local.agent.said import say
 from headway.engines.local.shared.archives import pack, unpack
-from headway.engines.local.shared.frames import Part, Piece, Read
+from headway.engines.local.shared.frames import FilePiece, Read, ReadPart
 from headway.engines.local.shared.stores import PIECE_MAX, Arrived, Store, path_of
 from headway.engines.local.shared.terms import NO_ROOM, Terms
 
@@ -93,7 +93,7 @@ class NodeShelf:
             os.utime(path)
         return file
 
-    def take(self, piece: Piece) -> Arrived | None:
+    def take(self, piece: FilePiece) -> Arrived | None:
         """Take a piece of a file; returns what became of it with the last one, None if more comes.
 
         A checkpoint is nobody's to wait for: the launch that needs it comes after it.
@@ -117,7 +117,7 @@ class NodeShelf:
             return Arrived.NOT
         return Arrived.HERE if coming.complete() else Arrived.NOT
 
-    def _taken(self, coming: Coming | None, piece: Piece) -> Coming | OSError:
+    def _taken(self, coming: Coming | None, piece: FilePiece) -> Coming | OSError:
         """What has come of a file with a piece of it; or why it cannot be taken: then nothing of it stays."""
         try:
             if coming is None:
@@ -140,21 +140,21 @@ class NodeShelf:
         self._unpacked.clear()
         self._packed = ("", b"")
 
-    def read(self, read: Read) -> Part:
+    def read(self, read: Read) -> ReadPart:
         """Read a part of a file; an archive is made when its first part is read."""
         try:
             path = path_of(self._terms, read.store, read.name)
             if read.store is Store.CHECKPOINT:
-                return Part(read.number, self._archived(read, path))
+                return ReadPart(read.number, self._archived(read, path))
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                return Part(read.number, os.pread(file, min(read.size, PIECE_MAX), read.offset))
+                return ReadPart(read.number, os.pread(file, min(read.size, PIECE_MAX), read.offset))
             finally:
                 os.close(file)
         except FileNotFoundError:
-            return Part(read.number, b"", f"there is no file {read.name}")
+            return ReadPart(read.number, b"", f"there is no file {read.name}")
         except OSError as error:
-            return Part(read.number, b"", f"{read.name} cannot be read: {error.strerror or error}")
+            return ReadPart(read.number, b"", f"{read.name} cannot be read: {error.strerror or error}")
 
     def _archived(self, read: Read, path: str) -> bytes:
         if read.offset == 0:
@@ -167,7 +167,7 @@ class NodeShelf:
             self._packed = ("", b"")
         return piece
 
-    def _take_checkpoint(self, piece: Piece) -> None:
+    def _take_checkpoint(self, piece: FilePiece) -> None:
         packed = self._unpacked.setdefault(piece.name, bytearray())
         packed += piece.data
         if not piece.last:

@@ -18,15 +18,15 @@ from msgspec import Raw
 from headway.engines.base import OUTSIDE, Ending, Output
 from headway.engines.local.agent import priorities
 from headway.engines.local.agent.porter import bring_in, named
-from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.run import Channel, MemberRun, SlotPlace
 from headway.engines.local.agent.said import say
-from headway.engines.local.agent.streams import DROP_SECONDS, Stream
+from headway.engines.local.agent.streams import DROP_SECONDS, OutputStream
 from headway.engines.local.shared import descriptors, output
 from headway.engines.local.shared.frames import (
     Body,
-    Done,
     Fetched,
     Launch,
+    RunEnded,
     Saved,
     Stalled,
     Unreadable,
@@ -63,19 +63,19 @@ class StaffOwner(Protocol):
     def let_go(self) -> None:
         """In a process that was just forked: close what belongs to the agent."""
 
-    def waits_for(self, place: Place) -> bool:
+    def waits_for(self, place: SlotPlace) -> bool:
         """Whether a run waits for this place."""
 
-    def on_staffed(self, place: Place) -> None:
+    def on_staffed(self, place: SlotPlace) -> None:
         """A place has a new process."""
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
+    def on_said(self, run: MemberRun, said: Fetched | Saved | Unreadable | Want | Stalled) -> None:
         """The process of a run has reported something about it."""
 
-    def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
+    def kill(self, run: MemberRun, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing."""
 
-    def finish(self, run: Run, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
+    def finish(self, run: MemberRun, ending: Raw, *, wrote: bool = True, result: memoryview | None = None) -> None:
         """A run is over; `wrote`: it may have written something that is still unread."""
 
 
@@ -95,19 +95,19 @@ class Staff:
     """
 
     def __init__(self, owner: StaffOwner, epoll: select.epoll, handlers: Handlers, terms: Terms) -> None:
-        self.slots: list[list[Place]] = []
+        self.slots: list[list[SlotPlace]] = []
         self.count = 0
         self.fork_again: float | None = None
-        self.dropping: set[Stream] = set()
+        self.dropping: set[OutputStream] = set()
         self._owner = owner
         self._epoll = epoll
         self._handlers = handlers
         self._terms = terms
         self._drop_at = 0.0
         self._pid = os.getpid()
-        self._by_pid: dict[int, Place] = {}
-        self._porters: dict[int, tuple[Run, Done]] = {}
-        self._to_bring: list[tuple[Run, list[str], Done]] = []
+        self._by_pid: dict[int, SlotPlace] = {}
+        self._porters: dict[int, tuple[MemberRun, RunEnded]] = {}
+        self._to_bring: list[tuple[MemberRun, list[str], RunEnded]] = []
         self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
@@ -116,18 +116,18 @@ class Staff:
         while len(self.slots) < count:
             number = len(self.slots)
             words = ((Tier.FOREGROUND, f"slot-{number}"), (Tier.BACKGROUND, f"slot-{number}-behind"))
-            self.slots.append([Place(number, tier, word, self._terms) for tier, word in words])
+            self.slots.append([SlotPlace(number, tier, word, self._terms) for tier, word in words])
         for places in self.slots[:count]:
             self.fill(places)
         self.retire()
 
-    def _is_wanted(self, place: Place) -> bool:
+    def _is_wanted(self, place: SlotPlace) -> bool:
         """Whether a place needs a process; in the background only from its first use on."""
         if place.run is not None or (place.tier is Tier.FOREGROUND and place.number < self.count):
             return True
         return self._owner.waits_for(place)
 
-    def fill(self, places: Iterable[Place]) -> None:
+    def fill(self, places: Iterable[SlotPlace]) -> None:
         """Give processes to those of some places that need one and have none."""
         for place in places:
             if place.pid == 0 and self.fork_again is None and self._is_wanted(place):
@@ -140,7 +140,7 @@ class Staff:
                 if place.pid and not place.dying and not self._is_wanted(place):
                     self.replace(place)
 
-    def _fork(self, place: Place) -> None:
+    def _fork(self, place: SlotPlace) -> None:
         """Give a place a new process, warm at once: it is a copy of this one. Runs that waited continue."""
         self._entitle(place)
         ours, theirs = _socket.socketpair()
@@ -169,7 +169,7 @@ class Staff:
         self._epoll.register(keeping, select.EPOLLIN)
         self._handlers[keeping.fileno()] = lambda _: self._on_kept(place, keeping)
         terms = self._terms
-        streams = tuple(Stream(fd, number, terms.kept, terms.output_max) for number, fd in enumerate(reading, 1))
+        streams = tuple(OutputStream(fd, number, terms.kept, terms.output_max) for number, fd in enumerate(reading, 1))
         for stream in streams:
             os.set_blocking(stream.fd, False)
             self._listen(stream)
@@ -177,7 +177,7 @@ class Staff:
         place.renew(pid, self._channel(place, ours), keeping, streams)
         self._owner.on_staffed(place)
 
-    def _entitle(self, place: Place) -> None:
+    def _entitle(self, place: SlotPlace) -> None:
         """Choose as which account the next process of a place runs: that of the run that waits for it.
 
         Without one it is the agent's own, and nothing will run in it.
@@ -187,14 +187,14 @@ class Staff:
         if self._terms.owners and run is not None and run.places[0] is place and run.account is not None:
             place.account, place.terms = run.launch.account, self._terms.of(run.account)
 
-    def _channel(self, place: Place, ours: _socket.socket) -> Channel:
+    def _channel(self, place: SlotPlace, ours: _socket.socket) -> Channel:
         """A channel to the process of a place, which is listened to from now on."""
         channel = Channel(ours, self._epoll)
         self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
         return channel
 
     def _be(
-        self, place: Place, theirs: tuple[_socket.socket, _socket.socket], writing: tuple[int, int], blocked: Any
+        self, place: SlotPlace, theirs: tuple[_socket.socket, _socket.socket], writing: tuple[int, int], blocked: Any
     ) -> NoReturn:
         """In the forked process: close what belongs to the agent, then be the slot's process."""
         try:
@@ -213,7 +213,7 @@ class Staff:
             sys.stderr.flush()
             os._exit(70)
 
-    def _listen(self, stream: Stream) -> None:
+    def _listen(self, stream: OutputStream) -> None:
         """Read a stream when there is something to read."""
         self._epoll.register(stream.fd, select.EPOLLIN)
         self._handlers[stream.fd] = lambda _: self._on_stream(stream)
@@ -223,7 +223,7 @@ class Staff:
         if self._handlers.pop(fd, None):
             self._epoll.unregister(fd)
 
-    def _on_stream(self, stream: Stream) -> None:
+    def _on_stream(self, stream: OutputStream) -> None:
         """A process has written something, or has ended."""
         stream.pump()
         if stream.closed:
@@ -240,7 +240,7 @@ class Staff:
             for stream in self.dropping:
                 stream.drop()
 
-    def taken(self, place: Place, *, wrote: bool) -> list[Output | None]:
+    def taken(self, place: SlotPlace, *, wrote: bool) -> list[Output | None]:
         """What a run has written to the streams of its place; `wrote`: there may be more in the pipes."""
         found = [stream.end(wrote=wrote) for stream in place.streams]
         if self.dropping:
@@ -249,7 +249,7 @@ class Staff:
                 self._listen(stream)
         return found
 
-    def _on_slot(self, place: Place, channel: Channel, mask: int) -> None:
+    def _on_slot(self, place: SlotPlace, channel: Channel, mask: int) -> None:
         """A slot's process reports that it is done. If it has died instead, a signal says so."""
         if mask & select.EPOLLOUT:
             channel.resume()
@@ -264,7 +264,7 @@ class Staff:
         if channel.closed and self._hang_up(channel) and place.pid:
             self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
 
-    def _hear(self, place: Place, is_now: bool, body: Body) -> None:
+    def _hear(self, place: SlotPlace, is_now: bool, body: Body) -> None:
         """Handle what a slot's process says; `is_now`: about its current run.
 
         Raises:
@@ -275,7 +275,7 @@ class Staff:
         if run is None or not is_now:
             if ending is not None:  # it reported an end before: what runs in that process now is unknown
                 self.replace(place)
-        elif not isinstance(said, Done):
+        elif not isinstance(said, RunEnded):
             self._owner.on_said(run, said)
         else:
             assert ending is not None
@@ -288,14 +288,14 @@ class Staff:
             else:
                 self._finish(run, said)
 
-    def _await_next(self, place: Place) -> None:
+    def _await_next(self, place: SlotPlace) -> None:
         """The child of a place's process that had a call ends now, and another one follows."""
         place.clears = True
         self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
         if place.priority is Tier.BACKGROUND and not priorities.move((place.pid,), Tier.FOREGROUND):
             place.priority = Tier.FOREGROUND  # else it may take seconds
 
-    def _on_kept(self, place: Place, keeping: _socket.socket) -> None:
+    def _on_kept(self, place: SlotPlace, keeping: _socket.socket) -> None:
         """A place's process has another clean child ready: the one before has ended with status 0."""
         try:
             said, file = descriptors.receive(keeping, 1)
@@ -324,7 +324,7 @@ class Staff:
             place.exited = self._run_in(place) is not None  # the run itself has ended its process
             self.replace(place)
 
-    def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
+    def _bring_in(self, run: MemberRun, names: list[str], said: RunEnded) -> None:
         """Let a process bring in outputs that the server keeps; the run ends with it."""
         launch = run.launch
         if run.places[0].run is not run or run.verdict is not None:  # it was killed while it waited
@@ -365,32 +365,32 @@ class Staff:
             sys.stderr.flush()
             os._exit(1)
 
-    def _brought(self, run: Run, said: Done, status: int) -> None:
+    def _brought(self, run: MemberRun, said: RunEnded, status: int) -> None:
         """Outputs were brought in, or could not be."""
         if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and ends
             return
         if os.waitstatus_to_exitcode(status) == _NO_ROOM_STATUS:
             why = f"outputs cannot be kept: there was no room on the disk for {ROOM_SECONDS:g} s"
-            said = Done(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=True))), said.wrote)
+            said = RunEnded(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why, outside=True))), said.wrote)
         elif status != 0:
             why = (
                 "outputs cannot be kept: they were changed while they were put, or are not readable; see the node's log"
             )
-            said = Done(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why))), said.wrote)
+            said = RunEnded(said.spent, Raw(encode(Ending(Outcome.REFUSED, detail=why))), said.wrote)
         self._finish(run, said)
 
-    def _finish(self, run: Run, said: Done) -> None:
+    def _finish(self, run: MemberRun, said: RunEnded) -> None:
         """A run is over, and with it its process if something of the run remains there."""
         if said.spent:
             self.replace(run.places[0])
         self._owner.finish(run, said.ending, wrote=said.wrote, result=said.result)
 
-    def _run_in(self, place: Place) -> Run | None:
+    def _run_in(self, place: SlotPlace) -> MemberRun | None:
         """The run that the process of a place has."""
         run = place.run
         return run if run is not None and run.since is not None and run.places[0] is place else None
 
-    def _end(self, place: Place, detail: str) -> None:
+    def _end(self, place: SlotPlace, detail: str) -> None:
         """End a process that breaks the rules, and its run."""
         run = self._run_in(place)
         if run is not None:
@@ -405,7 +405,7 @@ class Staff:
         channel.close()
         return True
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, place: SlotPlace) -> None:
         """Forget the process of a place."""
         assert place.channel is not None
         assert place.keeping is not None
@@ -418,13 +418,13 @@ class Staff:
             stream.close()
         place.renew(0, None, None, ())
 
-    def replace(self, place: Place) -> None:
+    def replace(self, place: SlotPlace) -> None:
         """Kill a slot's process with all below it; a new one follows when its end is seen."""
         place.dying = True
         if place.pid:
             _kill(place.pid, place.priority)
 
-    def exchange(self, place: Place) -> None:
+    def exchange(self, place: SlotPlace) -> None:
         """Give a place with an idle process a clean one at once; the old one is killed, and reaped later."""
         del self._by_pid[place.pid]
         self._deaf.pop(place.pid, None)
@@ -477,7 +477,7 @@ class Staff:
             for places in self.slots:
                 self.fill(places)
 
-    def _bury(self, place: Place, status: int) -> None:
+    def _bury(self, place: SlotPlace, status: int) -> None:
         """A slot's process has died: report what became of its run, and give the place a new process."""
         channel = place.channel
         assert channel is not None
@@ -487,7 +487,7 @@ class Staff:
                 run = self._run_in(place)
                 with contextlib.suppress(Forged):  # the run itself wrote that; the end of its process counts
                     said, ending = read(body)
-                    if run is None or not is_now or not isinstance(said, Done) or ending is None:
+                    if run is None or not is_now or not isinstance(said, RunEnded) or ending is None:
                         continue
                     if not flaw(ending, said.result, run.launch, asked=run.asked):
                         self._owner.finish(run, said.ending, result=said.result)
@@ -514,7 +514,7 @@ def _kill(pid: int, priority: Tier) -> None:
     kill_trees([pid])
 
 
-def _ending(run: Run, code: int, account: Account | None) -> Ending:
+def _ending(run: MemberRun, code: int, account: Account | None) -> Ending:
     """The ending of a run whose process died, killed by us or otherwise."""
     place, launch, since = run.places[0], run.launch, run.since
     assert since is not None

@@ -31,7 +31,7 @@ _MARK_MAX: Final = 256
 _PLACE: Final = "its node"
 
 
-class Stream:
+class OutputStream:
     """One stream of the process of a place.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headway.engines.local.agent import priorities
-from headway.engines.local.agent.run import Run
+from headway.engines.local.agent.run import MemberRun
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.processes import memory
 from headway.engines.local.shared.terms import ROOM_SECONDS
@@ -28,15 +28,15 @@ class Watch:
 
     def __init__(self) -> None:
         self.is_wanted = False
-        self._timed: set[Run] = set()
-        self._limited: set[Run] = set()
-        self._programs: set[Run] = set()
-        self._put: dict[Run, float] = {}
-        self._asked: dict[Run, tuple[float, float]] = {}
-        self._stalled: dict[Run, float] = {}
+        self._timed: set[MemberRun] = set()
+        self._limited: set[MemberRun] = set()
+        self._programs: set[MemberRun] = set()
+        self._put: dict[MemberRun, float] = {}
+        self._asked: dict[MemberRun, tuple[float, float]] = {}
+        self._stalled: dict[MemberRun, float] = {}
         self._look_at = 0.0
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: MemberRun) -> None:
         """A run was handed to its slot's process."""
         assert run.since is not None
         launch = run.launch
@@ -54,7 +54,7 @@ class Watch:
             self._look_soon()
             self._programs.add(run)
 
-    def put(self, run: Run) -> None:
+    def put(self, run: MemberRun) -> None:
         """A run was put into a tier.
 
         It is checked again that all of it is there: a process that was just being forked has the tier that its parent
@@ -69,12 +69,12 @@ class Watch:
         if not (self._programs or self._put):
             self._look_at = time.monotonic() + checkpoints.LOOK_SECONDS
 
-    def fetched(self, run: Run) -> None:
+    def fetched(self, run: MemberRun) -> None:
         """A run has its inputs; its time counts from now."""
         if run.launch.time_limit is not None:
             run.until = time.monotonic() + run.launch.time_limit
 
-    def stall(self, run: Run) -> None:
+    def stall(self, run: MemberRun) -> None:
         """A run waits for room on the disk, or goes on: the time between does not count."""
         now = time.monotonic()
         if run in self._timed and run.until is not None:
@@ -84,12 +84,12 @@ class Watch:
             elif (since := self._stalled.pop(run, None)) is not None:
                 run.until -= max(0.0, since + ROOM_SECONDS - now)
 
-    def ask(self, run: Run, grace: float) -> None:
+    def ask(self, run: MemberRun, grace: float) -> None:
         """A run was asked to save and end, within this many seconds."""
         self.is_wanted = True
         self._asked[run] = (time.monotonic() + grace, grace)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: MemberRun) -> None:
         """A run is over."""
         if self.is_wanted:
             self._timed.discard(run)
@@ -112,7 +112,7 @@ class Watch:
             until.append(self._look_at)
         return min(until)
 
-    def exceeded(self, now: float) -> Iterator[tuple[Run, Outcome, str]]:
+    def exceeded(self, now: float) -> Iterator[tuple[MemberRun, Outcome, str]]:
         """Runs that exceed a limit, each reported once."""
         for run in [run for run in self._timed if run.until is not None and run.until <= now]:
             self._timed.discard(run)
@@ -130,7 +130,7 @@ class Watch:
                 self._limited.discard(run)
                 yield run, Outcome.OUT_OF_MEMORY, f"used {used >> 20} MiB of memory; allowed: {limit >> 20} MiB"
 
-    def saved(self, now: float) -> Iterator[Run]:
+    def saved(self, now: float) -> Iterator[MemberRun]:
         """Programs that have changed something in their folders; checked at intervals."""
         if (self._programs or self._put) and self._look_at <= now:
             self._look_at = now + checkpoints.LOOK_SECONDS
@@ -143,7 +143,7 @@ class Watch:
                 if self.has_saved(run):
                     yield run
 
-    def has_saved(self, run: Run) -> bool:
+    def has_saved(self, run: MemberRun) -> bool:
         """Whether a program has changed something in its folder since the last call."""
         place = checkpoints.place(run.places[0].terms.checkpoints, run.launch)
         latest = checkpoints.latest(f"{place}.{run.launch.attempt}")

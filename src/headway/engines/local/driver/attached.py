@@ -13,6 +13,8 @@ from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     Body,
+    FileWanted,
+    HasDriver,
     Hello,
     Limited,
     MemberEnded,
@@ -21,15 +23,13 @@ from headway.engines.local.shared.frames import (
     MemberStalled,
     MemberStarted,
     MemberUnreadable,
-    Part,
     Pong,
+    ReadPart,
     Ready,
     Resize,
     Shelf,
     Splitter,
-    Taken,
     ToDriver,
-    Wanted,
     Welcome,
     decode_ending,
     frame,
@@ -75,7 +75,7 @@ class NodeOwner(Protocol):
     def on_wanted(self, node: AgentNode, name: str) -> None:
         """The node needs a file that the server keeps."""
 
-    def on_part(self, node: AgentNode, part: Part) -> None:
+    def on_part(self, node: AgentNode, part: ReadPart) -> None:
         """A piece of a file of the node that was asked for."""
 
 
@@ -245,9 +245,9 @@ class AgentLine(asyncio.Protocol):
                 self._owner.on_limited(node, message)
             case Ready() as message:
                 self._owner.on_ready(node, message)
-            case Wanted():
+            case FileWanted():
                 self._owner.on_wanted(node, message.name)
-            case Part() as message:
+            case ReadPart() as message:
                 self._owner.on_part(node, message)
             case Pong():
                 node.missed = 0
@@ -256,7 +256,7 @@ class AgentLine(asyncio.Protocol):
                 for ended in message.ended:
                     decode_ending(ended.ending)  # the code that handles them can then rely on it
                 self.welcome.set_result(message)
-            case Taken():
+            case HasDriver():
                 self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
 
     def connection_lost(self, exc: Exception | None) -> None:

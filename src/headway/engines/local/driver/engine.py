@@ -37,7 +37,7 @@ from headway.engines.base import (
 )
 from headway.engines.local.driver.account import attempt, ground_of
 from headway.engines.local.driver.host import node_folder, put_down, secret_in
-from headway.engines.local.driver.node import LocalNode, Places
+from headway.engines.local.driver.node import EngineFolders, LocalNode
 from headway.engines.local.driver.pins import Pins
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
@@ -219,7 +219,7 @@ class LocalEngine(AgentEngine[LocalNode]):
 
     def _node(self, spec: NodeSpec) -> LocalNode:
         self.check_fit(spec)
-        places = Places(self._root, self._ground, self._uploads)
+        places = EngineFolders(self._root, self._ground, self._uploads)
         return LocalNode(spec, self, self._secret, self._settings, places, self._account)
 
     def _prepare(self) -> None:

@@ -25,7 +25,7 @@ _BURIAL_SECONDS = 5.0
 _AGAIN_SECONDS = 0.02
 
 
-class Places(NamedTuple):
+class EngineFolders(NamedTuple):
     """Folders of an engine: its own; that of what tasks are given and save; that of the files that the server keeps."""
 
     root: Path
@@ -42,7 +42,7 @@ class LocalNode(AgentNode):
         owner: NodeOwner,
         secret: bytes,
         settings: LocalSettings,
-        places: Places,
+        places: EngineFolders,
         account: Account | None = None,
     ) -> None:
         lease = settings.lease if spec.lease is None else to_seconds(spec.lease)

@@ -44,8 +44,8 @@ from headway.engines.local.shared.frames import (
     MemberStalled,
     MemberStarted,
     MemberUnreadable,
-    Part,
     Ping,
+    ReadPart,
     Ready,
     Show,
     Standing,
@@ -260,7 +260,7 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
     def on_wanted(self, node: AgentNode, name: str) -> None:
         """A node of this machine opens the server's files itself."""
 
-    def on_part(self, node: AgentNode, part: Part) -> None:
+    def on_part(self, node: AgentNode, part: ReadPart) -> None:
         """Nothing is asked of a node of this machine: its files can be opened."""
 
     # Internal

@@ -185,7 +185,7 @@ class Show(Frame, frozen=True, tag=11):
     attempt: int
 
 
-class Piece(Frame, frozen=True, tag=30):
+class FilePiece(Frame, frozen=True, tag=30):
     """Driver to agent: a part of a file of the server that it wanted, or of a checkpoint that its next launch needs.
 
     Attributes:
@@ -203,7 +203,7 @@ class Piece(Frame, frozen=True, tag=30):
 
 
 class Read(Frame, frozen=True, tag=31):
-    """Driver to agent: send a part of a file. Answered by `Part`.
+    """Driver to agent: send a part of a file. Answered by `ReadPart`.
 
     Attributes:
         number: of the question.
@@ -225,7 +225,20 @@ class Discard(Frame, frozen=True, tag=32):
 
 
 ToAgent = (
-    Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend | Show | Piece | Read | Discard
+    Hello
+    | Launch
+    | Go
+    | Kill
+    | Acknowledge
+    | Ping
+    | Stop
+    | Resize
+    | Change
+    | Suspend
+    | Show
+    | FilePiece
+    | Read
+    | Discard
 )
 
 
@@ -309,7 +322,7 @@ class Pong(Frame, frozen=True, tag=15):
     """Agent to driver: I live."""
 
 
-class Taken(Frame, frozen=True, tag=16):
+class HasDriver(Frame, frozen=True, tag=16):
     """Agent to driver, in answer to `Hello`: I have a driver. Nothing follows."""
 
 
@@ -355,13 +368,13 @@ class MemberStalled(Frame, frozen=True, tag=27):
     detail: str
 
 
-class Wanted(Frame, frozen=True, tag=33):
-    """Agent to driver: a run needs a file that the server keeps. Answered by `Piece`, one after the other."""
+class FileWanted(Frame, frozen=True, tag=33):
+    """Agent to driver: a run needs a file that the server keeps. Answered by `FilePiece`, one after the other."""
 
     name: str
 
 
-class Part(Frame, frozen=True, tag=34):
+class ReadPart(Frame, frozen=True, tag=34):
     """Agent to driver, in answer to `Read`.
 
     Attributes:
@@ -376,7 +389,7 @@ class Part(Frame, frozen=True, tag=34):
 
 ToDriver = (
     Welcome
-    | Taken
+    | HasDriver
     | Ready
     | MemberStarted
     | MemberEnded
@@ -386,8 +399,8 @@ ToDriver = (
     | MembersRefused
     | Limited
     | MemberStalled
-    | Wanted
-    | Part
+    | FileWanted
+    | ReadPart
 )
 
 
@@ -395,7 +408,7 @@ class Fetched(Frame, frozen=True, tag=21):
     """Slot to agent: the inputs are here, now it runs."""
 
 
-class Done(Frame, frozen=True, tag=22):
+class RunEnded(Frame, frozen=True, tag=22):
     """Slot to agent: my run has ended.
 
     Attributes:
@@ -432,12 +445,12 @@ class Stalled(Frame, frozen=True, tag=28):
 
 
 class Want(Frame, frozen=True, tag=25):
-    """Slot to agent: open this file of the server for me, I may not. Answered by `Given`."""
+    """Slot to agent: open this file of the server for me, I may not. Answered by `FileGiven`."""
 
     name: str
 
 
-class Given(Frame, frozen=True, tag=26):
+class FileGiven(Frame, frozen=True, tag=26):
     """Agent to slot: the descriptor of the file comes with this, if the file exists.
 
     Attributes:
@@ -447,11 +460,11 @@ class Given(Frame, frozen=True, tag=26):
     no_room: bool = False
 
 
-FromSlot = Fetched | Done | Saved | Unreadable | Want | Stalled
+FromSlot = Fetched | RunEnded | Saved | Unreadable | Want | Stalled
 
 encode = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
-decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend | Given).decode
+decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend | FileGiven).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
 decode_from_slot = msgspec.msgpack.Decoder(FromSlot).decode
@@ -477,7 +490,7 @@ def ending_of(ended: MemberEnded) -> Ending:
     return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr, result=result)
 
 
-def encoded(message: Launch | Done | MemberEnded) -> tuple[Body, ...]:
+def encoded(message: Launch | RunEnded | MemberEnded) -> tuple[Body, ...]:
     """The body of the frame of a message, in one part, or in two if its last field is large: that is not copied."""
     name, last = ("arguments", message.arguments) if isinstance(message, Launch) else ("result", message.result)
     if last is None or len(last) <= LARGE:

@@ -20,9 +20,9 @@ from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
     LARGE,
     Body,
-    Done,
     FromSlot,
     Launch,
+    RunEnded,
     decode_call,
     decode_ending,
     decode_from_slot,
@@ -91,7 +91,7 @@ def sealed(seal: bytes, message: Any) -> bytes:
     return b"".join((seal, len(body).to_bytes(4, "little"), body))
 
 
-def sealed_end(seal: bytes, done: Done) -> tuple[Body, ...]:
+def sealed_end(seal: bytes, done: RunEnded) -> tuple[Body, ...]:
     """The end of a run as it is sent, in parts: a large result is not copied."""
     body = encoded(done)
     return joined((seal, sum(map(len, body)).to_bytes(4, "little"), *body))
@@ -181,7 +181,7 @@ def read(body: Body) -> tuple[FromSlot, Ending | None]:
     """
     try:
         said = decode_from_slot(body)
-        return said, decode_ending(said.ending) if isinstance(said, Done) else None
+        return said, decode_ending(said.ending) if isinstance(said, RunEnded) else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Forged(FOREIGN) from error
 

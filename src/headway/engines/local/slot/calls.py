@@ -29,7 +29,7 @@ _NOTHING_GIVEN: Final = contextlib.nullcontext()
 _NONE: Final = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 
 
-class Function:
+class ReceivedFunction:
     """A function as it came, and as it is once it was unpickled."""
 
     __slots__ = ("call", "pickled")
@@ -67,7 +67,7 @@ def reset(variables: dict[str, str | None]) -> None:
 
 
 def loaded(
-    function: Function, arguments: memoryview, call: CallFrame, files: AttemptFiles | None
+    function: ReceivedFunction, arguments: memoryview, call: CallFrame, files: AttemptFiles | None
 ) -> tuple[Any, Any, Any] | str | NoRoomForFiles:
     """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
     try:

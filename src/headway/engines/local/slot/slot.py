@@ -34,10 +34,10 @@ from headway.engines.local.shared.frames import (
     SEND_BUFFER,
     CallFrame,
     CommandFrame,
-    Done,
     Fetched,
-    Given,
+    FileGiven,
     Launch,
+    RunEnded,
     Shelf,
     Splitter,
     Stalled,
@@ -61,7 +61,7 @@ from headway.errors import FileTrouble
 from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
-    from headway.engines.local.slot.calls import Function
+    from headway.engines.local.slot.calls import ReceivedFunction
     from headway.engines.local.slot.files import AttemptFiles
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class _Slot:
         self.teller = places.Teller(channel)
         self.splitter = Splitter()
         self.pid = os.getpid()
-        self.functions: Shelf[Function] = Shelf()
+        self.functions: Shelf[ReceivedFunction] = Shelf()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
@@ -334,7 +334,7 @@ class _Slot:
             file = received if file is None else file
             self.teller.ahead.extend(self.splitter.feed(chunk))
             for body in tuple(self.teller.ahead):
-                if isinstance(given := decode_to_slot(opened(body)[1]), Given):
+                if isinstance(given := decode_to_slot(opened(body)[1]), FileGiven):
                     self.teller.ahead.remove(body)
                     if given.no_room:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
@@ -379,7 +379,7 @@ class _Slot:
         function = self.functions.get(launch.function)
         if function is None:
             assert launch.pickled is not None, "the agent knows what this process holds"
-            function = calls.Function(launch.pickled)
+            function = calls.ReceivedFunction(launch.pickled)
             self.functions.put(launch.function, len(launch.pickled), function)
         if call.paths != self.paths:  # they may differ within a family that several jobs share
             self.import_from(call.paths)
@@ -511,10 +511,10 @@ class _Slot:
         return _put(files, ending) if files else ending
 
 
-def _done(ending: Ending, spent: bool, wrote: bool) -> Done:
+def _done(ending: Ending, spent: bool, wrote: bool) -> RunEnded:
     """What is reported of a run that has ended so."""
     result = None if ending.result is None else memoryview(ending.result)
-    return Done(spent, Raw(encode(msgspec.structs.replace(ending, result=None))), wrote, result)
+    return RunEnded(spent, Raw(encode(msgspec.structs.replace(ending, result=None))), wrote, result)
 
 
 def _free(folder: str) -> int:
