@@ -77,7 +77,7 @@ def demo(what: str | None, out: str, seed: int, as_json: bool) -> None:
         return
     if as_json:
         raise HeadwayError("--json is for `headway demo papers`", "The other demo writes tables to its folder.")
-    tell = Teller()
+    tell = Narrator()
     tell.chapter("Real work with due dates")
     live(tell)
     tell.chapter("The same core on a log")
@@ -90,7 +90,7 @@ def all_papers(out: Path, seed: int, as_json: bool) -> None:
     from headway.cli.demo_papers import papers
     from headway.reproduce.tables import Table
 
-    tell = Teller(err=as_json)
+    tell = Narrator(err=as_json)
 
     def show(table: Table) -> None:
         if not as_json:
@@ -102,7 +102,7 @@ def all_papers(out: Path, seed: int, as_json: bool) -> None:
         print_json(told)
 
 
-class Teller:
+class Narrator:
     """Prints sentences with the seconds since the beginning.
 
     Args:
@@ -125,7 +125,7 @@ class Teller:
             self._echo(f"{'':10}{line}")
 
 
-def live(tell: Teller) -> None:
+def live(tell: Narrator) -> None:
     """A bag with a due date, an urgent job, a node that dies; every result is compared with the right one.
 
     Raises:
@@ -156,7 +156,7 @@ def live(tell: Teller) -> None:
         tell("The server ends cleanly.")
 
 
-def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
+def submit_work(tell: Narrator, client: Any, total: int) -> tuple[Any, Any]:
     """A bag that takes all slots, and an urgent job that comes when it runs."""
     from headway.client.job import Job, Task
 
@@ -226,7 +226,7 @@ def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: An
     tell(f"Node {name} is back:\n{slots_text(client)}")
 
 
-def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
+def check(tell: Narrator, client: Any, bag: Any, urgent: Any) -> None:
     """Compare every result with the right one."""
     found = bag.result(END_SECONDS), urgent.result(END_SECONDS)
     report = client.job(bag.job).job
@@ -248,7 +248,7 @@ def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
     )
 
 
-def compare(tell: Teller, out: Path, seed: int) -> None:
+def compare(tell: Narrator, out: Path, seed: int) -> None:
     """One log, as bags with due dates and as rigid jobs, under the policies made for each.
 
     Raises:

@@ -9,7 +9,7 @@ import click
 
 from headway.cli.show import begun, clock, counted
 from headway.cli.simulate import print_metrics, renting_told
-from headway.cli.written import Files, names_files
+from headway.cli.written import FilesWanted, names_files
 from headway.errors import InvalidInput
 from headway.metrics import summarise, to_json
 from headway.model.instant import to_seconds
@@ -23,7 +23,7 @@ _NAMED: Final = 8
 @names_files
 @click.option("--job", type=int, metavar="ID", help="Write only this workflow with --wfformat, under the name given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")
-def history(files: Files, data: str | None, job: int | None, as_json: bool) -> None:
+def history(files: FilesWanted, data: str | None, job: int | None, as_json: bool) -> None:
     """Measure what the server of the data directory DATA has run, and write it to files.
 
     The journal keeps events for a while (`headway up --keep-events`). A server may run meanwhile. Jobs are called by

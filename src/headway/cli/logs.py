@@ -44,7 +44,7 @@ def logs(reach: Reach, number: int, follow: bool, named: str | None, stream: str
         detail = client.job(number)
         job = detail.job
         task = None if named is None else task_in(client, number, named)
-        reading = Reading(client, job, task, (stream,) if stream else STREAMS)
+        reading = LogReader(client, job, task, (stream,) if stream else STREAMS)
         try:
             reading.read_ended()
             reading.read_running()
@@ -86,7 +86,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Reading:
+class LogReader:
     """Reads what tasks write, each byte once.
 
     Attributes:

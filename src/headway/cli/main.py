@@ -117,7 +117,7 @@ def _load(module: str) -> ModuleType:
             gc.enable()
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The commands by name; a command's module is loaded when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -148,7 +148,7 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(f"{__version__}{build_text()}", prog_name="headway")
 def headway() -> None:
     """Schedule jobs on machines so that they meet their due dates.

@@ -40,7 +40,7 @@ PART_ATTEMPTS_MAX: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class PictureFolder:
     """A folder, and which pictures of schedules go there.
 
     Attributes:
@@ -171,7 +171,7 @@ class Output:
 
 def output_to(
     folder: str, subject: str, slots: int, workload: Workload, start: str | None = None, end: str | None = None
-) -> Output:
+) -> PictureFolder:
     """The output of runs of a workload, checked before they begin.
 
     Raises:
@@ -179,7 +179,7 @@ def output_to(
         HeadwayError: the folder cannot be made, or there is too much to draw a part.
     """
     times = [None if text is None else log_time_in(text, f"--{name}") for name, text in (("from", start), ("to", end))]
-    found = Output(Path(folder), subject, slots, len(workload), int(workload.tasks.sum()), *times)
+    found = PictureFolder(Path(folder), subject, slots, len(workload), int(workload.tasks.sum()), *times)
     first = int(workload.release[0]) / 1e6
     if found.end is not None and found.end <= max(first, found.start or 0.0):
         if found.start is not None and found.start >= first:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headway.cli.simulate import RunProgress, print_metrics
-from headway.cli.written import Files, names_files
+from headway.cli.written import FilesWanted, names_files
 from headway.metrics import summarise, to_json
 from headway.model.schedule import Schedule
 
@@ -25,7 +25,7 @@ RECORDED = "recorded"
 )
 @names_files
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each; times in seconds.")
-def rerun(files: Files, data: str | None, texts: tuple[str, ...], as_json: bool) -> None:
+def rerun(files: FilesWanted, data: str | None, texts: tuple[str, ...], as_json: bool) -> None:
     """Let other policies decide about what the server of the data directory DATA was given.
 
     Jobs come when they came, run as long as they ran, and nodes are down when they were. A server may run meanwhile;

@@ -16,7 +16,7 @@ from headway.cli.comparing import undecided, unserved, without_due_dates
 from headway.cli.output import output_to, subject
 from headway.cli.show import energy_text, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
-from headway.cli.written import Files, names_files
+from headway.cli.written import FilesWanted, names_files
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import penalty_by_service, penalty_by_user, service_measures, summarise, to_json
 from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
@@ -128,7 +128,7 @@ QUIET_SECONDS: Final = 0.5
 )
 def simulate(
     trace: Trace,
-    files: Files,
+    files: FilesWanted,
     texts: tuple[str, ...],
     decider: str | None,
     slots: int | None,

@@ -23,7 +23,7 @@ from headway.cli.outlook import AUTO, SURE, Wish, advice_lines, counter_offer, g
 from headway.cli.progress import progress
 from headway.cli.reach import Command, Reach, asks_server
 from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, plain, print_json, seconds_in
-from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
+from headway.cli.tasks import TaskProgram, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.job import Job, variables
 from headway.client.waiters import Waiter
@@ -249,7 +249,7 @@ def job_of(options: dict[str, Any]) -> Iterator[Callable[[Client], Job]]:
         raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == "command"))
     places = {name: options.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
     inputs, outputs = (pairs(options.pop(f"{kind}s"), f"--{kind}") for kind in ("input", "output"))
-    program = Program(command, places, inputs, outputs, env)
+    program = TaskProgram(command, places, inputs, outputs, env)
     tasks, each, width = of_program.values()
     job = Job(options.pop("name") or command[0], program.tasks(tasks, each, width), width=width, **options)
     for said in filter(None, (shell.hint(command), misplaced(command, context), absent(places["cwd"]))):

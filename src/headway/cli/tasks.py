@@ -39,7 +39,7 @@ class WithFiles(click.Command):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TaskProgram:
     """What each task runs, in the words of the command line; {file} and {stem} in them stand for its file.
 
     Attributes:

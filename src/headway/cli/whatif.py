@@ -36,7 +36,7 @@ ROWS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Supposition:
     """What would be otherwise.
 
     Attributes:
@@ -111,7 +111,7 @@ def whatif(
     from headway.policies.registry import by_priority_instead, ignores_priorities
     from headway.policy_files import find
 
-    wanted = Asked(**asked)
+    wanted = Supposition(**asked)
     words = wanted.in_words()
     if not words:
         raise click.UsageError("Say what would be otherwise, by --policy, --add-node or --first for example")
@@ -168,7 +168,7 @@ def whatif(
         _apply(data, wanted, now.state, quiet=as_json)
 
 
-def _events(wanted: Asked, now: Present) -> tuple[list[Event], dict[int, int]]:
+def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, int]]:
     """What happens if the answer is yes; and the run times of jobs that come by it, in microseconds.
 
     Raises:
@@ -430,7 +430,7 @@ def _draw(found: WhatIf, words: list[str], out: str) -> None:
     ends(rows, ("now", ", ".join(words)), out, title="When jobs end")
 
 
-def _apply(data: str | None, wanted: Asked, state: StateRecord, *, quiet: bool) -> None:
+def _apply(data: str | None, wanted: Supposition, state: StateRecord, *, quiet: bool) -> None:
     """Do on the server what was asked about."""
     done = []
     with reached(None, data) as client:

@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FilesWanted:
     """Which files are wanted of each run; None: not that one.
 
     Attributes:
@@ -117,6 +117,6 @@ def names_files(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_options(schedule: str | None, schedule_tasks: str | None, wfformat: str | None, **rest: Any) -> Any:
-        return command(files=Files(schedule, schedule_tasks, wfformat), **rest)
+        return command(files=FilesWanted(schedule, schedule_tasks, wfformat), **rest)
 
     return with_options

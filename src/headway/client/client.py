@@ -21,7 +21,7 @@ from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, described, duration, instant, job_id, number, shape_of, whole
 from headway.client.operation import Operation
-from headway.client.service import Asking, Service
+from headway.client.service import Asker, Service
 from headway.client.service import described as described_service
 from headway.client.waiters import Sink, Waiter, Waiters, still_open
 from headway.client.workflow import Flow, Workflow
@@ -128,7 +128,7 @@ class Client(Operation):
     ) -> None:
         find = partial(find_server, url, token, data, tls_ca)
         super().__init__(Server(find, patience))
-        self._asking = Asking(find, patience)
+        self._asking = Asker(find, patience)
         first = self._server.connection()
         try:
             first.ask(POLICY)

@@ -27,7 +27,7 @@ _FIRST: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9])(?: [^\r\n]*)?")
 _BODILESS: Final = (204, 304)
 
 
-class Answer(NamedTuple):
+class HTTPAnswer(NamedTuple):
     """What came back.
 
     Attributes:
@@ -53,7 +53,7 @@ def lines_of(headers: Mapping[str, str]) -> bytes:
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items())
 
 
-def exchange(sock: socket, method: str, target: str, lines: bytes, body: bytes | None) -> Answer:
+def exchange(sock: socket, method: str, target: str, lines: bytes, body: bytes | None) -> HTTPAnswer:
     """Send a request and receive the whole answer.
 
     Args:
@@ -79,7 +79,7 @@ def exchange(sock: socket, method: str, target: str, lines: bytes, body: bytes |
     return _answer(sock, method)
 
 
-def _answer(sock: socket, method: str) -> Answer:
+def _answer(sock: socket, method: str) -> HTTPAnswer:
     came = sock.recv(_CHUNK)
     if not came:
         raise RemoteDisconnected("the connection was closed without an answer")
@@ -103,7 +103,7 @@ def _answer(sock: socket, method: str) -> Answer:
     size, begun = int(length), came[end + 4 :]
     if len(begun) > size:
         raise BadStatusLine("more came than the answer was to have")
-    return Answer(int(status[1]), headers, begun if len(begun) == size else _rest(sock, begun, size), True)
+    return HTTPAnswer(int(status[1]), headers, begun if len(begun) == size else _rest(sock, begun, size), True)
 
 
 def _rest(sock: socket, begun: bytes, size: int) -> bytearray:
@@ -143,13 +143,13 @@ class _Begun(io.RawIOBase):
         return len(some)
 
 
-def _in_full(sock: socket, came: bytes, method: str) -> Answer:
+def _in_full(sock: socket, came: bytes, method: str) -> HTTPAnswer:
     """Read an answer by all the rules of HTTP, of which some bytes have come."""
     response = HTTPResponse(cast(socket, _Begun(sock, came)), method=method)
     try:
         response.begin()
         body = response.read()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, body, not response.will_close)
+        return HTTPAnswer(response.status, headers, body, not response.will_close)
     finally:
         response.close()

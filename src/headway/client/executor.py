@@ -14,7 +14,7 @@ from uuid import uuid4
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.client.pickling import pickled_arguments
-from headway.client.sender import Call, CallFuture, Preparation, Sender
+from headway.client.sender import CallFuture, Preparation, Sender, UnsentCall
 from headway.errors import HeadwayError, did_you_mean
 from headway.files import naming
 from headway.pool import Chunk
@@ -115,7 +115,7 @@ class HeadwayExecutor(Executor):
         future = CallFuture()
         try:
             with naming() as files:
-                call = Call(fn, pickled_arguments(args, kwargs, "a call"), future, files)
+                call = UnsentCall(fn, pickled_arguments(args, kwargs, "a call"), future, files)
         except HeadwayError as error:
             self._sender.check_open()
             future.settle((None, error))

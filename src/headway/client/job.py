@@ -258,7 +258,7 @@ SHARED: Final = "shared"
 COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
 
 
-class Submitted(Protocol):
+class SubmittedJob(Protocol):
     """What has been submitted: a `Waiter`."""
 
     @property
@@ -344,7 +344,7 @@ class Job:
         user: str = "",
         together: bool = False,
         width: int | None = None,
-        after: int | Submitted | Iterable[int | Submitted] = (),
+        after: int | SubmittedJob | Iterable[int | SubmittedJob] = (),
         features: Mapping[str, float] | None = None,
     ) -> None:
         self.name = name

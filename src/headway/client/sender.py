@@ -40,7 +40,7 @@ class CallFuture(Future[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._batch: tuple[Batch, int] | None = None
+        self._batch: tuple[CallBatch, int] | None = None
         self._ending = RLock()  # callbacks may ask again
 
     def cancel(self) -> bool:
@@ -59,7 +59,7 @@ class CallFuture(Future[Any]):
                         batch[0].unwanted(batch[1])
         return True
 
-    def join(self, batch: Batch, task: int) -> bool:
+    def join(self, batch: CallBatch, task: int) -> bool:
         """Send the call as this task of the batch, which gets a later cancel. Returns whether it was cancelled
         before.
         """
@@ -96,7 +96,7 @@ class CallFuture(Future[Any]):
         orphan(self, error)
 
 
-class Call(NamedTuple):
+class UnsentCall(NamedTuple):
     """A call that is not sent yet; its arguments are pickled, its function is not."""
 
     function: Callable[..., Any]
@@ -113,7 +113,7 @@ class Preparation(NamedTuple):
     initargs: tuple[Any, ...]
 
 
-class Batch:
+class CallBatch:
     """Calls that went to the server as one job (`Sink`).
 
     Attributes:
@@ -229,9 +229,9 @@ class Sender:
     def _begin(self) -> None:
         self._changed = Condition()
         # Guarded by `_changed`.
-        self._calls: deque[Call] = deque()
+        self._calls: deque[UnsentCall] = deque()
         self._sending: list[CallFuture] = []  # taken from `_calls`, not yet in a batch
-        self._open: set[Batch] = set()
+        self._open: set[CallBatch] = set()
         self._under_way = 0
         self._dropped: dict[JobId, list[int]] = {}
         self._ended: list[JobId] = []
@@ -239,7 +239,7 @@ class Sender:
         self.broken: BaseException | None = None
         self._thread: Thread | None = None
 
-    def take(self, call: Call) -> None:
+    def take(self, call: UnsentCall) -> None:
         """Send a call.
 
         Raises:
@@ -308,7 +308,7 @@ class Sender:
                 self._under_way -= 1
                 self._changed.notify_all()
 
-    def batch_ended(self, batch: Batch, left: int) -> None:
+    def batch_ended(self, batch: CallBatch, left: int) -> None:
         """A batch has ended; for this many of its calls no end was reported."""
         with self._changed:
             self._open.discard(batch)
@@ -393,7 +393,7 @@ class Sender:
             or self._is_done()
         )
 
-    def _send(self, calls: Sequence[Call]) -> None:
+    def _send(self, calls: Sequence[UnsentCall]) -> None:
         """Send calls as one job; those that cannot be sent get the reason as their exception."""
         blobs: dict[str, bytes] = {}
         places: dict[int, int | BaseException] = {}
@@ -409,7 +409,7 @@ class Sender:
             sent.append(call)
         if not sent:
             return
-        batch = Batch([call.future for call in sent], self)
+        batch = CallBatch([call.future for call in sent], self)
         with self._changed:
             self._open.add(batch)
             self._under_way += len(sent)

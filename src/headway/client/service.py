@@ -214,7 +214,7 @@ def _given(span: Span, field: str) -> float:
     return found
 
 
-class Asking:
+class Asker:
     """Sends requests to services. Each is sent once: whether it may be repeated is for its caller to know.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from headway.cli.logs import STREAMS, Reading
+from headway.cli.logs import STREAMS, LogReader
 from headway.client.client import Client
 from headway.wire import JobReport
 
@@ -21,7 +21,7 @@ class Silent:
 
 
 def test_a_task_that_begins_again_is_said_once_for_all_its_streams(capsys: pytest.CaptureFixture[str]) -> None:
-    reading = Reading(cast(Client, Silent()), cast(JobReport, Silent()), None, STREAMS)
+    reading = LogReader(cast(Client, Silent()), cast(JobReport, Silent()), None, STREAMS)
     for attempt in (1, 2, 2, 3):
         for source in reading._sources(0):
             reading._read(source, attempt)

@@ -16,7 +16,7 @@ import pytest
 
 from headway import HeadwayError, __version__
 from headway.cli import main as module
-from headway.cli.main import BLAS_THREADS, COMMANDS, INTERRUPTED, Commands
+from headway.cli.main import BLAS_THREADS, COMMANDS, INTERRUPTED, CommandGroup
 from headway.core import scheduler
 from headway.live.driver import FIRST_POLICY
 
@@ -78,7 +78,7 @@ def test_what_holds_while_a_command_is_loaded_does_not_hold_later(
     monkeypatch.delenv(BLAS_THREADS, raising=False)
     if own is not None:
         monkeypatch.setenv(BLAS_THREADS, own)
-    command = Commands().get_command(click.Context(module.headway), "simulate")
+    command = CommandGroup().get_command(click.Context(module.headway), "simulate")
     assert command is not None
     assert os.environ.get(BLAS_THREADS) == own
     assert gc.isenabled()

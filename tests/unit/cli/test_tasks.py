@@ -9,7 +9,7 @@ import pytest
 
 from headway import HeadwayError, InvalidInput
 from headway.cli.submit import submit
-from headway.cli.tasks import Program, files_of, replaced, spread, variables_in
+from headway.cli.tasks import TaskProgram, files_of, replaced, spread, variables_in
 from headway.model.job import VARIABLE_NAME
 
 PLACES = {"cwd": "", "stdin": "", "stdout": "", "stderr": ""}
@@ -29,8 +29,8 @@ def touch(*names: str) -> None:
         path.touch()
 
 
-def program(*command: str, inputs: dict[str, str] | None = None, **places: str) -> Program:
-    return Program(command, PLACES | places, inputs or {}, {}, {})
+def program(*command: str, inputs: dict[str, str] | None = None, **places: str) -> TaskProgram:
+    return TaskProgram(command, PLACES | places, inputs or {}, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from headway.client.address import Address
 from headway.client.connection import Connection
-from headway.client.exchange import JOINED_MAX, Answer, exchange, lines_of
+from headway.client.exchange import JOINED_MAX, HTTPAnswer, exchange, lines_of
 from headway.errors import InvalidInput
 from headway.wire import Command, Commands, Done, JobsNamed, NewJob, Submission
 from headway.wire.routes import CANCEL, DRAIN_NODE, JOBS, SUBMIT
@@ -61,7 +61,7 @@ class Line:
         if closed:
             self.theirs.shutdown(socket.SHUT_WR)
 
-    def ask(self, method: str = "GET", target: str = "/jobs?user=me", body: bytes | None = None) -> Answer:
+    def ask(self, method: str = "GET", target: str = "/jobs?user=me", body: bytes | None = None) -> HTTPAnswer:
         return exchange(self.ours, method, target, lines_of({"Host": "there", "Accept": "x"}), body)
 
     def heard(self) -> bytes:
@@ -188,7 +188,7 @@ def test_after_an_interruption_the_next_request_gets_its_own_answer(monkeypatch:
         host, port = listener.getsockname()
         connection = Connection(lambda: Address(f"http://{host}:{port}", "token"))
 
-        def interrupted(sock: socket.socket, *given: object) -> Answer:
+        def interrupted(sock: socket.socket, *given: object) -> HTTPAnswer:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
             raise KeyboardInterrupt
 
