@@ -27,7 +27,7 @@ import measure
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.live.clock import SystemClock
-from headway.live.forecasts import ForecastProcess, Question
+from headway.live.forecasts import ForecastProcess, ForecastQuestion
 from headway.model.instant import SECOND
 
 OPEN = 100
@@ -68,7 +68,7 @@ def foresee(data: Path, job: int) -> Iterator[Callable[[], float | None]]:
     """Have the same forecasts made without the server, by a process that follows its journal."""
     forecasts = ForecastProcess((str(measure.COMPILED / "python"), "-m", "headway.forecaster", str(data)))
     try:
-        yield lambda: forecasts(Question(0, SystemClock().now()), lambda _: None).forecast.made / SECOND
+        yield lambda: forecasts(ForecastQuestion(0, SystemClock().now()), lambda _: None).forecast.made / SECOND
     finally:
         forecasts.stop()
 

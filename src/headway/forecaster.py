@@ -23,7 +23,7 @@ from headway.errors import HeadwayError
 from headway.foresight.advice import Adviser
 from headway.foresight.follower import Follower
 from headway.foresight.pace import Pace, nobody_waits
-from headway.live.forecasts import HURRY, AdviceQuestion, Question, message_of, read_frame, write_frame
+from headway.live.forecasts import HURRY, AdviceQuestion, ForecastQuestion, message_of, read_frame, write_frame
 from headway.model.forecast import CANNOT, Advice, Forecast
 from headway.policies.registry import find
 from headway.wire.reading import any_form
@@ -39,7 +39,7 @@ ARRIVALS = "--arrivals"
 IDLE_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the time of a start."""
 
-_question = msgspec.msgpack.Decoder(Question | AdviceQuestion, dec_hook=any_form)
+_question = msgspec.msgpack.Decoder(ForecastQuestion | AdviceQuestion, dec_hook=any_form)
 _encode = msgspec.msgpack.encode
 
 
@@ -58,7 +58,7 @@ class Forecaster:
         with self._pace.question(awaited=isinstance(question, AdviceQuestion) or question.awaited):
             yield from self._answers(question)
 
-    def _answers(self, question: Question | AdviceQuestion) -> Iterator[bytes]:
+    def _answers(self, question: ForecastQuestion | AdviceQuestion) -> Iterator[bytes]:
         if isinstance(question, AdviceQuestion):
             yield _encode(self._advice(question))
             return
@@ -66,14 +66,14 @@ class Forecaster:
         yield message_of(expected)
         yield message_of(self._with_chances(question, expected))
 
-    def _expected(self, question: Question) -> Forecast:
+    def _expected(self, question: ForecastQuestion) -> Forecast:
         try:
             follower = self._caught_up(question.event)
             return follower.expected(follower.state(question.at))
         except Exception as error:  # noqa: BLE001  # the journal is damaged, or a policy, maybe a third party's, raises
             return Forecast(question.at, question.at, 0, (), self._failed(error))
 
-    def _with_chances(self, question: Question, expected: Forecast) -> Forecast:
+    def _with_chances(self, question: ForecastQuestion, expected: Forecast) -> Forecast:
         if self._follower is None or expected.failure:
             return expected
         try:

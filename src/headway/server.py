@@ -39,7 +39,7 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
 from headway.live.meter import EnergyMeter
-from headway.live.services import Door
+from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
@@ -137,7 +137,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """A server that answers: where, which file has the token it demands, how many nodes and slots it began with.
 
     Attributes:
@@ -154,7 +154,7 @@ class Running:
     certificate: Path | None = None
 
 
-Say = Callable[[Running], None]
+Say = Callable[[RunningServer], None]
 
 
 def run(settings: Settings, say: Say = lambda running: None) -> None:
@@ -300,7 +300,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             no_more_files = inspect_files(settings.data.absolute(), driver.incident)
             certificate = None if secure is None else settings.data / CERTIFICATE
             slots = sum(node.spec.slots for node in nodes)
-            say(Running(url, token_file, os.getpid(), len(nodes), slots, dict(sites.gone), certificate))
+            say(RunningServer(url, token_file, os.getpid(), len(nodes), slots, dict(sites.gone), certificate))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
             log.info("ending in order")
             end.set()
@@ -438,8 +438,8 @@ def _text_of(sites: Iterable[SiteSpec]) -> str:
     return msgspec.json.encode([(site.name, site.engine, site.options) for site in sites]).decode()
 
 
-def _door(engine: LocalEngine, token: str) -> Door:
+def _door(engine: LocalEngine, token: str) -> BrokerDoor:
     """Where instances of services, which run on this machine, find the server."""
-    return Door(
+    return BrokerDoor(
         engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner, engine.has_owners
     )

@@ -20,7 +20,7 @@ from headway.engines import base
 from headway.errors import EngineError, InvalidInput, NoSuchOutput
 from headway.live.clock import Step
 from headway.live.driver import Driver
-from headway.live.listeners import Wanted
+from headway.live.listeners import MessagesWanted
 from headway.live.store.messages import MessageRow
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Bag, JobId, JobSpec, Rigid, Workflow
@@ -70,9 +70,9 @@ def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
 
 
 async def hear(driver: Driver, after: int, limit: int, **terms: Any) -> tuple[list[MessageRow], int]:
-    """The answer to a caller that wants messages (`Wanted`), and the cursor behind it."""
+    """The answer to a caller that wants messages (`MessagesWanted`), and the cursor behind it."""
     caller = _Caller()
-    listener = driver.listen(Wanted(after, limit, **terms), caller)
+    listener = driver.listen(MessagesWanted(after, limit, **terms), caller)
     try:
         await caller.answered.wait()
     finally:

@@ -17,7 +17,7 @@ from headway.errors import NoSuchUpload
 from headway.live.room import Free
 from headway.live.store.disk import Disk
 from headway.live.store.mark import Mark, Reached
-from headway.live.store.opening import Opened
+from headway.live.store.opening import OpenJournal
 from headway.live.store.schema import make_tables
 from headway.live.store.verification import check_whole_in
 from headway.live.store.vouching import Vouching, define
@@ -119,7 +119,7 @@ class SimDisk(Disk):
 
     # What the journal asks
 
-    def open(self, *, accept_loss: bool) -> Opened:
+    def open(self, *, accept_loss: bool) -> OpenJournal:
         """Open what the last process has left, after the same check as that of a data directory."""
         assert self._db is None, "two processes use the disk"
         db = sqlite3.connect(":memory:", isolation_level=None, factory=_Connection, check_same_thread=True)
@@ -135,7 +135,7 @@ class SimDisk(Disk):
             define(db)
             check_whole_in(db, self._mark, self._name)
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-        return Opened(-1, db, Vouching(epoch, db), SimMark(self), epoch)
+        return OpenJournal(-1, db, Vouching(epoch, db), SimMark(self), epoch)
 
     def unlock(self, lock: int) -> None:
         """The process has closed its connection."""

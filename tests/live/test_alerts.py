@@ -21,7 +21,7 @@ from headway.errors import InvalidInput
 from headway.live import alerts
 from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings
 from headway.live.driver import Driver
-from headway.live.forecasts import AdviceQuestion, Question, Tell, Told
+from headway.live.forecasts import AdviceQuestion, ForecastQuestion, Tell, ToldForecast
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.forecast import Advice, Bounds, Chance, Expected, Forecast
@@ -42,14 +42,14 @@ class Foretold:
         self.chances = {int(name[1:]): chance for name, chance in chances.items()}
         self.asked = 0
 
-    def __call__(self, question: Question, told: Tell) -> Told:
+    def __call__(self, question: ForecastQuestion, told: Tell) -> ToldForecast:
         self.asked += 1
         end = Bounds(*[40 * SECOND] * 5)
         made = tuple(
             Expected(job, None, 40 * SECOND, chance=None if on_time is None else Chance(None, end, on_time, 40))
             for job, on_time in self.chances.items()
         )
-        return Told.of(Forecast(question.at, None, 0, made, event=question.event))
+        return ToldForecast.of(Forecast(question.at, None, 0, made, event=question.event))
 
     def advise(self, question: AdviceQuestion) -> Advice:
         return Advice(question.sure, 50 * SECOND, None, 3)

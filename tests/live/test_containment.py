@@ -21,7 +21,7 @@ from headway.live.driver import BUSY_MAX, Driver
 from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
 from headway.live.performing import AGAIN, TRIES
-from headway.live.room import Bounds
+from headway.live.room import DiskBounds
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Batch, Journal, JournalBusy
 from headway.model.actions import JobStatus
@@ -220,7 +220,7 @@ def test_a_submission_sent_again_is_answered_although_the_first_sender_has_left(
 
 def test_ends_of_one_turn_keep_no_more_output_together_than_the_bound_allows(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with rig(tmp_path, bounds=Bounds(reserve=0, outputs=1000)) as live:
+        async with rig(tmp_path, bounds=DiskBounds(reserve=0, outputs=1000)) as live:
             await live.submit(new_job(tasks=2))
             for task in range(2):
                 live.engine.end(1, task, stdout=base.Output(f"/out/1/{task}.1.out", 700, b"last"))

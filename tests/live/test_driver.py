@@ -24,8 +24,8 @@ from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.ledger import WAKE_IDLE
 from headway.live.listeners import GATHER_SECONDS
-from headway.live.room import Bounds
-from headway.live.services import Door
+from headway.live.room import DiskBounds
+from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
@@ -247,7 +247,7 @@ def test_launches_and_answers_come_before_what_nobody_waits_for(tmp_path: Path) 
             follow = live.driver.room.follow
             live.driver.room.follow = lambda: (order.append("rest"), follow())[1]  # type: ignore[method-assign]
             await live.submit(client="c")
-            live.driver.listen(listeners.Wanted(client="c", wait_seconds=60), Listening())
+            live.driver.listen(listeners.MessagesWanted(client="c", wait_seconds=60), Listening())
             order.clear()
             await live.end(1)
             assert order == ["answer", "rest"]
@@ -750,7 +750,7 @@ def test_a_function_counts_as_used_only_by_submissions_that_were_accepted(tmp_pa
 
 def test_statistics_say_that_there_is_no_room_for_files(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
+        async with rig(tmp_path, bounds=DiskBounds(0, 40)) as live:
             assert (await reports.statistics(live.driver)).short == ""
             live.journal.retained.stored = 40
             live.driver.room.look()
@@ -763,7 +763,7 @@ def test_where_files_have_no_room_one_job_that_gives_some_is_enough_to_refuse_al
     gives = wire.Command(("true",), outputs={"out": f"{files.KEPT_SCHEME}out"})
 
     async def scenario() -> None:
-        async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
+        async with rig(tmp_path, bounds=DiskBounds(0, 40)) as live:
             live.journal.retained.stored = 40
             with pytest.raises(NoRoom, match="whose tasks give files to be kept"):
                 await live.submit(new_job(), wire.NewJob(work=wire.Commands((gives,))))
@@ -1462,7 +1462,7 @@ def test_the_objects_of_a_few_events_are_looked_at_together(tmp_path: Path) -> N
 
 
 def test_a_service_is_reported_at_any_moment_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = Door(tmp_path / "door", b"secret")
+    door = BrokerDoor(tmp_path / "door", b"secret")
     reported: list[int] = []
 
     async def scenario() -> None:

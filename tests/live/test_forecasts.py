@@ -32,9 +32,9 @@ from headway.live.forecasts import (
     Advise,
     Ask,
     ForecastProcess,
-    Question,
+    ForecastQuestion,
     Tell,
-    Told,
+    ToldForecast,
     read_frame,
     write_frame,
 )
@@ -50,14 +50,14 @@ from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
 from ..waiting import LIMIT, becomes, until
 
-QUESTION = Question(0, 0)
+QUESTION = ForecastQuestion(0, 0)
 COMMAND = (sys.executable, "-m", "headway.forecaster")
 HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
 HURRIED = """
 import msgspec
-from headway.live.forecasts import HURRY, Question, message_of, read_frame, write_frame
+from headway.live.forecasts import HURRY, ForecastQuestion, message_of, read_frame, write_frame
 from headway.model.forecast import Forecast
-question = msgspec.msgpack.decode(read_frame(0), type=Question)
+question = msgspec.msgpack.decode(read_frame(0), type=ForecastQuestion)
 assert read_frame(0) == HURRY
 for _ in range(2):
     write_frame(1, message_of(Forecast(question.at, question.at, 0, ())))
@@ -68,7 +68,7 @@ assert read_frame(0) is None
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
 
 
-def ignored(made: Told) -> None:
+def ignored(made: ToldForecast) -> None:
     """What is told early is not looked at."""
 
 
@@ -91,7 +91,7 @@ class Counted:
         self.sure.set()
         self._folder = folder
 
-    def __call__(self, question: Question, told: Tell) -> Told:
+    def __call__(self, question: ForecastQuestion, told: Tell) -> ToldForecast:
         self.awaited.append(question.awaited)
         self.gate.wait()
         self.made += 1
@@ -99,9 +99,9 @@ class Counted:
             follower.catch_up(question.event)
             state = follower.state(question.at)
             expected = follower.expected(state)
-            told(Told.of(expected))
+            told(ToldForecast.of(expected))
             self.sure.wait()
-            return Told.of(follower.with_chances(state, expected))
+            return ToldForecast.of(follower.with_chances(state, expected))
 
 
 @asynccontextmanager
@@ -273,9 +273,9 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", [NoForecast, ValueError])
 def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind: type[Exception]) -> None:
-    tries: list[Question] = []
+    tries: list[ForecastQuestion] = []
 
-    def fails(question: Question, told: Tell) -> Told:
+    def fails(question: ForecastQuestion, told: Tell) -> ToldForecast:
         tries.append(question)
         raise kind("the process is gone")
 
@@ -436,7 +436,7 @@ class TestProcess:
 
     def test_it_follows_the_journal_and_lives_on(self, journal: Path) -> None:
         process = ForecastProcess((*COMMAND, str(journal)))
-        early: list[Told] = []
+        early: list[ToldForecast] = []
         try:
             made = process(QUESTION, early.append)
             (job,) = made.jobs.values()
@@ -479,7 +479,7 @@ class TestProcess:
     ) -> None:
         monkeypatch.setattr(forecasts, "LOOK", 0.02)
         process = ForecastProcess((sys.executable, "-c", HURRIED))
-        told: list[Told] = []
+        told: list[ToldForecast] = []
         asking = threading.Thread(target=lambda: told.append(process(QUESTION, ignored)))
         asking.start()
         until(lambda: process._process is not None)
@@ -607,10 +607,10 @@ def test_jobs_that_will_come_delay_those_that_wait_if_they_are_counted_on(tmp_pa
 
 def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
-        made: list[Told] = []
+        made: list[ToldForecast] = []
         counted, is_free, asked = Counted(tmp_path), False, 0
 
-        def ask(question: Question, told: Tell) -> Told:
+        def ask(question: ForecastQuestion, told: Tell) -> ToldForecast:
             """The same forecast again until its process can read on."""
             nonlocal asked
             if not made or is_free:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headway.live.driver import Driver
 from headway.live.leases import LOOKS, PART, Leases
-from headway.live.listeners import Listener, Wanted
+from headway.live.listeners import Listener, MessagesWanted
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.live.store.messages import MessageRow
@@ -60,7 +60,7 @@ class Rig:
         return list(answer.jobs)
 
     def listen(self, client: str | None = "c", job: int | None = None) -> Listener:
-        wanted = Wanted(1 << 40, client=client, jobs=() if job is None else (job,), wait_seconds=3600.0)
+        wanted = MessagesWanted(1 << 40, client=client, jobs=() if job is None else (job,), wait_seconds=3600.0)
         return self.driver.listen(wanted, Poll())
 
     def open(self) -> list[int]:

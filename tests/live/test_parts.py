@@ -20,7 +20,7 @@ from headway.errors import Conflict, HeadwayError, Unavailable
 from headway.live import driver, intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
 from headway.live.leases import PART
-from headway.live.parts import Parts
+from headway.live.parts import WorkInParts
 from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
 from headway.live.store.verification import check_whole, flaws
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
@@ -187,7 +187,7 @@ def test_many_commands_are_looked_at_beside_the_loop_whatever_job_they_are_of(tm
 
 def test_the_digest_of_a_large_job_is_that_of_its_encoded_form_and_is_computed_part_by_part() -> None:
     sent = submission(workflow(intake.TASKS_ASIDE + 1), new_job(), key="once")
-    digesting = Parts(intake.digest(sent))
+    digesting = WorkInParts(intake.digest(sent))
     parts = 0
     while not digesting.step():
         parts += 1

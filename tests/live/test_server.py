@@ -26,7 +26,7 @@ from headway.client.job import Job, Task
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE
-from headway.server import Running, Settings, run
+from headway.server import RunningServer, Settings, run
 from headway.testing import node
 
 from ..waiting import LIMIT, free_port, until
@@ -259,7 +259,7 @@ def moved(data: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], error: str) -> None:
-    said: list[Running] = []
+    said: list[RunningServer] = []
     with pytest.raises(HeadwayError, match=re.escape(error)):
         run(Settings(tmp_path / "data", NODES, **settings), said.append)
     assert said == []

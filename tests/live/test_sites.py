@@ -19,7 +19,7 @@ from headway.errors import EngineError, InvalidInput, Unavailable
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.services import Door
+from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import Incident, NodeDown, NodeJoined, NodeLeft, NodeUp, Outcome
@@ -127,7 +127,7 @@ async def rig(
             ManualClock(),
             find,
             DriverSettings(policy=policy),
-            door=NO_SERVICES if sites.own is None else Door(folder / "door", b"secret"),
+            door=NO_SERVICES if sites.own is None else BrokerDoor(folder / "door", b"secret"),
             sites=sites,
         )
         await driver.start(nodes, facts={"sites": ",".join(spec.name for spec in specs)})

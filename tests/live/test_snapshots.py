@@ -16,7 +16,7 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
-from headway.live.forecasts import Question, write_frame
+from headway.live.forecasts import ForecastQuestion, write_frame
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
@@ -208,7 +208,7 @@ def test_a_process_whose_server_was_killed_ends_without_a_word(tmp_path: Path, m
         journal.store_snapshot(0, core.dump(), ())
     state = state_body(core.dump())
     words = [str(tmp_path), "0"] if module == "restate" else [str(tmp_path)]
-    said = state if module == "restate" else msgspec.msgpack.encode(Question(0, 0))
+    said = state if module == "restate" else msgspec.msgpack.encode(ForecastQuestion(0, 0))
     given, asked = os.pipe()
     unread, answers = os.pipe()
     os.close(unread)

@@ -110,7 +110,7 @@ STORE = {
 }
 
 KNOWN_TO_THE_STORE = {
-    "headway.live.parts.Parts",
+    "headway.live.parts.WorkInParts",
     *(f"headway.live.{name}" for name in ("room.Free", "room.free_on", "uploads.Uploads")),
 }
 """What the package with the journal's file knows of the rest of the live system: a data directory also has files."""

@@ -10,7 +10,7 @@ import pytest
 
 from headway import wire
 from headway.errors import InvalidInput
-from headway.live.parts import Parts
+from headway.live.parts import WorkInParts
 from headway.model.events import JobSubmitted
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, Service, TaskSpec, Workflow, flaw
@@ -234,8 +234,8 @@ def of_many_tasks(tasks: int) -> wire.NewJob:
 def test_what_is_encoded_part_by_part_has_the_same_bytes(tasks: int) -> None:
     new = of_many_tasks(tasks)
     spec = new.spec(7, 5, "me")
-    assert Parts(by_parts(new)).whole() == wire.encode(new)
-    assert Parts(by_parts(spec)).whole() == wire.encode(spec)
+    assert WorkInParts(by_parts(new)).whole() == wire.encode(new)
+    assert WorkInParts(by_parts(spec)).whole() == wire.encode(spec)
     parts = sum(1 for _ in by_parts(spec))
     assert parts == (tasks - 1) // ENCODED_AT_ONCE, "one pause between two parts of the only long field"
 

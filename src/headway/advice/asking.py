@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from headway.advice.language import PLAN, read_plan, write_question
-from headway.advice.posting import NoReply, Place, place_in, post
+from headway.advice.posting import Endpoint, NoReply, place_in, post
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import PlanRecord
@@ -21,7 +21,7 @@ TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DeciderAddress:
     """The parts of a decider's URL.
 
     Attributes:
@@ -29,11 +29,11 @@ class Address:
         policy: the policy to ask for; empty: the one that the snapshot names.
     """
 
-    place: Place
+    place: Endpoint
     policy: str
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> DeciderAddress:
     """The parts of `http://HOST[:PORT][/PATH][?policy=NAME:KEY=VALUE,...]`.
 
     Raises:
@@ -51,7 +51,7 @@ def address_of(url: str) -> Address:
     if query.keys() - {"policy"}:
         raise InvalidInput("decider", url, allowed)
     asked = replace(place, path=place.path.rstrip("/") + PLAN.path, query="")
-    return Address(asked, query.get("policy", [""])[-1])
+    return DeciderAddress(asked, query.get("policy", [""])[-1])
 
 
 class Asking:

@@ -33,7 +33,7 @@ class NoReply(HeadwayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where something is posted: the parts of a URL.
 
     Attributes:
@@ -53,14 +53,14 @@ class Place:
         return (self.path or "/") + (f"?{self.query}" if self.query else "")
 
 
-def place_in(url: str, field: str, allowed: str) -> Place:
+def place_in(url: str, field: str, allowed: str) -> Endpoint:
     """The parts of `http://HOST[:PORT][/PATH][?QUERY]`.
 
     Raises:
         InvalidInput: it is not such a URL.
 
     >>> place_in("https://there/hook?x=1", "url", "a URL")
-    Place(secure=True, host='there', port=443, path='/hook', query='x=1')
+    Endpoint(secure=True, host='there', port=443, path='/hook', query='x=1')
     """
     try:
         parts = urlsplit(url)
@@ -71,18 +71,18 @@ def place_in(url: str, field: str, allowed: str) -> Place:
     if not known or not url.isascii() or not url.isprintable() or " " in url:
         raise InvalidInput(field, url, allowed)
     secure = parts.scheme == "https"
-    return Place(secure, parts.hostname or "", port or (443 if secure else 80), parts.path, parts.query)
+    return Endpoint(secure, parts.hostname or "", port or (443 if secure else 80), parts.path, parts.query)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostAnswer:
     """An answer."""
 
     status: int
     content: bytes
 
 
-async def post(place: Place, body: bytes, headers: Mapping[str, str]) -> Answer:
+async def post(place: Endpoint, body: bytes, headers: Mapping[str, str]) -> PostAnswer:
     """Post JSON, and return the answer. A redirection is an answer like others.
 
     Args:
@@ -97,7 +97,7 @@ async def post(place: Place, body: bytes, headers: Mapping[str, str]) -> Answer:
         raise NoReply(f"it does not answer: {str(error) or type(error).__name__}") from error
 
 
-async def _exchange(place: Place, request: bytes) -> Answer:
+async def _exchange(place: Endpoint, request: bytes) -> PostAnswer:
     address = await _resolved(place.host, place.port)
     server_name = place.host if place.secure else None
     reader, writer = await asyncio.open_connection(
@@ -119,7 +119,7 @@ async def _exchange(place: Place, request: bytes) -> Answer:
         raise NoReply(f"its answer is no HTTP: {error}") from error
     finally:
         writer.close()
-    return Answer(parser.get_status_code(), bytes(reply.content))
+    return PostAnswer(parser.get_status_code(), bytes(reply.content))
 
 
 async def _resolved(host: str, port: int) -> str:
@@ -141,7 +141,7 @@ async def _resolved(host: str, port: int) -> str:
     return str(found[0][4][0])
 
 
-def _head(place: Place, length: int, headers: Mapping[str, str]) -> bytes:
+def _head(place: Endpoint, length: int, headers: Mapping[str, str]) -> bytes:
     """The head of the request."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     lines = [

@@ -29,7 +29,7 @@ def decider(policy: str | None, host: str, port: int, token_file: str | None, as
     from headway.live.driver import FIRST_POLICY
     from headway.policies.registry import find, installed
     from headway.private import token_of
-    from headway.web.decider import Decider, run
+    from headway.web.decider import DeciderRoutes, run
 
     log_to_stderr()
     by_default = policy or FIRST_POLICY
@@ -48,4 +48,4 @@ def decider(policy: str | None, host: str, port: int, token_file: str | None, as
             click.echo("Anyone who can reach it may ask for plans; --token-file FILE demands a token.", err=True)
         click.echo(f"A decider answers at {url}, by default with the policy {by_default}; ctrl-c ends it.")
 
-    run(Decider(find, offers, by_default, token=token, token_file=token_file or ""), host, port, say)
+    run(DeciderRoutes(find, offers, by_default, token=token, token_file=token_file or ""), host, port, say)

@@ -18,7 +18,7 @@ from headway.errors import HeadwayError, InvalidInput
 if TYPE_CHECKING:
     from headway.engines.registry import SiteSpec
     from headway.live.alerts import AlertSettings
-    from headway.server import Running
+    from headway.server import RunningServer
 
 
 def renamed(old: str, new: str) -> Callable[[Any], Any]:
@@ -327,14 +327,14 @@ def up(
     # Loaded only now: this takes longest, and wrong options are refused without it.
     from headway.access.quotas import Quotas, read_quotas
     from headway.engines.local.driver.settings import LocalSettings
-    from headway.live.room import Bounds
+    from headway.live.room import DiskBounds
     from headway.live.settings import DriverSettings
     from headway.live.sweep import Keep
     from headway.server import READ_AHEAD, Settings, run
 
     log_to_stderr()
 
-    def say(running: Running) -> None:
+    def say(running: RunningServer) -> None:
         place = {"url": running.url, "token_file": str(running.token_file), "pid": running.pid}
         if running.certificate is not None:
             place["certificate_file"] = str(running.certificate)
@@ -360,7 +360,7 @@ def up(
             read_ahead=READ_AHEAD,
             keep=Keep(*kept, upload_max << 20, keep_history),
             call_lease=call,
-            bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
+            bounds=DiskBounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
             estimates=estimates,
         ),
         LocalSettings(

@@ -82,7 +82,7 @@ Place = tuple[JobId, int]
 """A job and a number of a task."""
 
 
-class Run:
+class OpenAttempt:
     """An attempt under way.
 
     Attributes:
@@ -119,7 +119,7 @@ class Run:
         return self.slots.bit_count() * (self.since - now)
 
 
-class Seen:
+class SeenNode:
     """A node that was there.
 
     Attributes:
@@ -173,7 +173,7 @@ class Recorder:
         self.start: dict[JobId, Instant] = {}
         self.end: dict[JobId, Instant] = {}
         self.failed: dict[JobId, JobStatus] = {}
-        self.runs: dict[Place, Run] = {}
+        self.runs: dict[Place, OpenAttempt] = {}
         self.run_times: dict[JobId, tuple[int, Duration]] | None = {} if run_times else None
         self._saving: set[Place] = set()
         self._held: dict[JobId, tuple[int, int]] = {}
@@ -183,7 +183,7 @@ class Recorder:
             self._holdings = ([], [], [], [])
             core.state.touched = []
         self._rows: list[AttemptRow] | None = [] if attempts else None
-        self._nodes: dict[str, Seen] = {}
+        self._nodes: dict[str, SeenNode] = {}
         self._power: list[PowerChange] = []
         self._rentals: list[tuple[Rental, Instant]] = []
         self._note_rentals()
@@ -216,7 +216,7 @@ class Recorder:
         self._refused_before = Counter(self._core.refusals)
         for attempt in state.attempts():
             job = attempt.job.id
-            run = Run(attempt.number, attempt.start, attempt.slots, attempt.tier)
+            run = OpenAttempt(attempt.number, attempt.start, attempt.slots, attempt.tier)
             run.since = state.now
             self.runs[job, attempt.task] = run
             if attempt.saving:
@@ -323,7 +323,7 @@ class Recorder:
             return
         seen = self._nodes.get(name)
         if seen is None:
-            seen = self._nodes[name] = Seen(len(self._nodes))
+            seen = self._nodes[name] = SeenNode(len(self._nodes))
         seen.spec, seen.slots = node.spec, of_numbers(node.places)
         if seen.since is None and node.up:
             seen.since, seen.size = self._state.now, node.slots.bit_count()
@@ -383,7 +383,7 @@ class Recorder:
 
     def _note_launch(self, launch: Launch, start: Instant) -> None:
         state, job = self._state, launch.job
-        run = self.runs[job, launch.task] = Run(launch.attempt, start, launch.slots, launch.tier)
+        run = self.runs[job, launch.task] = OpenAttempt(launch.attempt, start, launch.slots, launch.tier)
         view = state.jobs[job]
         if (state.starts_reported or view.spec.fetches) and state.rules >= ISOLATING:
             run.has_begun = view.attempts[launch.task].running
@@ -423,7 +423,7 @@ class Recorder:
             if attempt is None or attempt.number != run.number:
                 self._close(place, run, None)
 
-    def _close(self, place: Place, run: Run, outcome: Outcome | None) -> None:
+    def _close(self, place: Place, run: OpenAttempt, outcome: Outcome | None) -> None:
         """An attempt has ended, with this outcome; None: the core has given it up."""
         del self.runs[place]
         wasted = False
@@ -444,12 +444,12 @@ class Recorder:
         if self._rows is not None:
             self._note_row(place, run, wasted=wasted)
 
-    def _note_row(self, place: Place, run: Run, *, wasted: bool) -> None:
+    def _note_row(self, place: Place, run: OpenAttempt, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
         if self._rows is not None:
             self._rows += self._rows_of(place, run, None, wasted=wasted)
 
-    def _rows_of(self, place: Place, run: Run, until: Instant | None, *, wasted: bool) -> Iterator[AttemptRow]:
+    def _rows_of(self, place: Place, run: OpenAttempt, until: Instant | None, *, wasted: bool) -> Iterator[AttemptRow]:
         """Where an attempt was in its tier until an instant; None: until now."""
         end = max(self._state.now if until is None else until, run.since)
         left, slot_nodes = run.slots, self._state.slot_nodes

@@ -24,7 +24,7 @@ UNKNOWN: Final[Slots] = -1
 """No set of slots: which nodes are idle is to be looked at again."""
 
 
-class Totals:
+class ClusterTotals:
     """What is where in all pools together.
 
     Attributes:
@@ -529,9 +529,9 @@ class State(Pool):
                 found.append((pool, part))
         return found
 
-    def totals(self) -> Totals:
+    def totals(self) -> ClusterTotals:
         """What is where in all pools together."""
-        found = Totals()
+        found = ClusterTotals()
         leaving = NO_SLOTS
         for pool in self.each():
             found.up |= pool.up

@@ -14,7 +14,7 @@ from headway.errors import InvalidInput
 from headway.foresight.futures import Exactly, RunTimesOf
 from headway.foresight.learning import RunTimesKnown
 from headway.live.store.decisions import event_of
-from headway.live.store.history import Told, read_past, reading
+from headway.live.store.history import ReplayRecorder, read_past, reading
 from headway.live.store.past import PastJob
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
@@ -54,7 +54,7 @@ def present(folder: Path, policies: PolicySource, at: Instant | None = None) -> 
     """
     with reading(folder) as beginning:
         begins = beginning.state.now
-        told = Told(Scheduler.restore(beginning.state, policies), record=True)
+        told = ReplayRecorder(Scheduler.restore(beginning.state, policies), record=True)
         told.take_over()
         for kind, body in beginning.rows:
             event = event_of(kind, body)

@@ -15,7 +15,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.store.decisions import event_of
-from headway.live.store.history import Told, reading
+from headway.live.store.history import ReplayRecorder, reading
 from headway.live.store.redeciding import rounds
 from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
@@ -90,7 +90,7 @@ def past(folder: Path, policies: PolicySource) -> Recording:
     planned_by: set[str] = set()
     predicted = 0
     with reading(folder) as beginning:
-        told = Told(Scheduler.restore(beginning.state, policies), record=True)
+        told = ReplayRecorder(Scheduler.restore(beginning.state, policies), record=True)
         told.take_over()
         for kind, body in beginning.rows:
             event = event_of(kind, body)

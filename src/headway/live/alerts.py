@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headway.advice.posting import NoReply, Place, place_in, post
+from headway.advice.posting import Endpoint, NoReply, place_in, post
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.advising import SURE
 from headway.live.commands import CommandFailed, run_command
@@ -80,7 +80,7 @@ class AlertSettings:
         if self.url:
             self.place()
 
-    def place(self) -> Place:
+    def place(self) -> Endpoint:
         """Where alerts are posted.
 
         Raises:

@@ -19,7 +19,7 @@ from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
 from headway.live.ledger import Ledger
 from headway.live.troubles import Troubles, said
-from headway.live.turn import Request, Turn, refuse
+from headway.live.turn import Turn, TurnRequest, refuse
 from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized
 from headway.model.instant import Instant
 from headway.model.job import JobId
@@ -35,7 +35,7 @@ _STANDS_IN = "how it ended could not be taken in "
 WAKES_MAX = 3
 """Turns in a row in which the core may fail to be woken."""
 
-Thing = base.Report | Request | CheckedSubmission | Step
+Thing = base.Report | TurnRequest | CheckedSubmission | Step
 Measured = Mapping[str, Mapping[str, float]]
 
 
@@ -50,7 +50,7 @@ class Came:
     """
 
     reports: list[base.Report] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[TurnRequest] = field(default_factory=list)
     offers: list[CheckedSubmission] = field(default_factory=list)
     measured: Measured = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Came:
         return bool(self.steps or self.reports or self.requests or self.offers)
 
     @property
-    def asked(self) -> list[Request | CheckedSubmission]:
+    def asked(self) -> list[TurnRequest | CheckedSubmission]:
         """All requests that wait for an answer."""
         return [*self.requests, *self.offers]
 
@@ -76,7 +76,7 @@ class Came:
             return cls(offers=[thing])
         if isinstance(thing, Step):
             return cls(steps=[thing])
-        return cls(requests=[thing]) if isinstance(thing, Request) else cls(reports=[thing])
+        return cls(requests=[thing]) if isinstance(thing, TurnRequest) else cls(reports=[thing])
 
 
 class _Choked(Exception):
@@ -88,8 +88,8 @@ class _Choked(Exception):
         self.error = error
 
 
-class Arrivals:
-    """Lets the core handle what came.
+class TurnMaker:
+    """Makes turns: lets the core handle what came.
 
     Args:
         ledger: feeds the core.
@@ -186,7 +186,7 @@ class Arrivals:
             except Exception as error:
                 raise _Choked(None, error) from error
 
-    def _take_request(self, turn: Turn, request: Request, events: Sequence[Event]) -> None:
+    def _take_request(self, turn: Turn, request: TurnRequest, events: Sequence[Event]) -> None:
         ledger = self._ledger
         ignored = ledger.core.ignored
         for event in events:
@@ -219,7 +219,7 @@ class Arrivals:
         elif isinstance(thing, Step):
             came.steps.remove(thing)
             incident("not_taken_in", "a step of the clock", error, "it is forgotten")
-        elif isinstance(thing, Request):
+        elif isinstance(thing, TurnRequest):
             came.requests.remove(thing)
             refuse((thing,), error)
             incident("not_taken_in", "a request", error, "it is refused, nothing of it was done")

@@ -36,7 +36,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
 from headway.live import consultant
-from headway.live.arrivals import Arrivals, Came, Thing
+from headway.live.arrivals import Came, Thing, TurnMaker
 from headway.live.bounds import bounded
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
@@ -45,16 +45,16 @@ from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
 from headway.live.leases import PART, Leases
 from headway.live.ledger import Ledger, OpenJob
-from headway.live.listeners import Caller, Listener, Listeners, Wanted
+from headway.live.listeners import Caller, Listener, Listeners, MessagesWanted
 from headway.live.nodes import Nodes, changes_since
-from headway.live.parts import Parts
+from headway.live.parts import WorkInParts
 from headway.live.performing import Performer, left_undone
 from headway.live.renting import Renter
 from headway.live.retention import Retention
 from headway.live.room import Room
-from headway.live.services import NO_DOOR, Door, Services
+from headway.live.services import NO_DOOR, BrokerDoor, LiveServices
 from headway.live.settings import DriverSettings
-from headway.live.sites import HERE, Sites
+from headway.live.sites import HERE, SiteEngines
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
@@ -62,7 +62,7 @@ from headway.live.submissions import Allow, Submissions, allow_all
 from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
-from headway.live.turn import Request, Turn, answer, refuse
+from headway.live.turn import Turn, TurnRequest, answer, refuse
 from headway.model.actions import JobStatus, RentMachine, ReturnMachine, SwitchOff, SwitchOn
 from headway.model.events import (
     Event,
@@ -167,8 +167,8 @@ class Driver:
         forecast: Ask | None = None,
         advise: Advise | None = None,
         hurry_forecast: Callable[[], None] | None = None,
-        door: Door | str = NO_DOOR,
-        sites: Sites = HERE,
+        door: BrokerDoor | str = NO_DOOR,
+        sites: SiteEngines = HERE,
         providers: Callable[[str], Mapping[str, Provider]] = no_providers,
         account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
@@ -213,7 +213,7 @@ class Driver:
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease
         )
-        self.services: Services
+        self.services: LiveServices
         self._submissions = Submissions(
             self._ledger,
             journal,
@@ -229,12 +229,12 @@ class Driver:
         self._stopping = False
         self._turn_due = False
         self._reports: list[base.Report] = []
-        self._requests: list[Request] = []
+        self._requests: list[TurnRequest] = []
         self._choosing = asyncio.Lock()
         self._steps: list[Step] = []
         self._unwatch: Callable[[], object] = lambda: None
         self._came = Came()
-        self._under_way: Parts[None] | None = None
+        self._under_way: WorkInParts[None] | None = None
         self._wakes_next = False
         self._pending: Turn | None = None
         self._unfollowed: list[Turn] = []
@@ -244,8 +244,8 @@ class Driver:
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
-        self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
-        self.services = Services(self, self._ledger, journal, clock, door)
+        self._arrivals = TurnMaker(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
+        self.services = LiveServices(self, self._ledger, journal, clock, door)
         self._switches = Switches(self, engine)
         self._cluster = journal.fact(CLUSTER) or secrets.token_hex(6)
         self._renter = Renter(
@@ -352,7 +352,7 @@ class Driver:
         self._from_engine.absent(found.absent)
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
-        turn = Parts(self._arrivals.take(came, self.now)).whole()
+        turn = WorkInParts(self._arrivals.take(came, self.now)).whole()
         state = self.core.state  # it may have been loaded again
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
@@ -530,7 +530,7 @@ class Driver:
         """
         self._check_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._requests.append(Request(events, acknowledged, answer, by))
+        self._requests.append(TurnRequest(events, acknowledged, answer, by))
         self._ask_for_turn()
         return await answer
 
@@ -538,7 +538,7 @@ class Driver:
         """Make events durable for which nobody waits. If that is not possible now, they are forgotten."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(asyncio.Future.exception)  # read here: asyncio logs one that nobody reads
-        self._requests.append(Request(events, (), answer))
+        self._requests.append(TurnRequest(events, (), answer))
         self._ask_for_turn()
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
@@ -714,7 +714,7 @@ class Driver:
         """Do a turn, or its next part."""
         self._follow()
         if self._under_way is None:
-            self._under_way = Parts(self._turn())
+            self._under_way = WorkInParts(self._turn())
         if not self._under_way.step():
             asyncio.get_running_loop().call_soon(self._run_turn)
             return
@@ -805,10 +805,10 @@ class Driver:
 
     def _refuse_all(self, error: HeadwayError) -> None:
         """Refuse all requests that wait for an answer."""
-        queued = [each for each in self._singly if isinstance(each, Request | CheckedSubmission)]
+        queued = [each for each in self._singly if isinstance(each, TurnRequest | CheckedSubmission)]
         refuse((*self._came.asked, *queued, *self._requests), error)
         self._submissions.refuse_all(error)
-        self._singly = [each for each in self._singly if not isinstance(each, Request | CheckedSubmission)]
+        self._singly = [each for each in self._singly if not isinstance(each, TurnRequest | CheckedSubmission)]
         self._came.requests, self._came.offers, self._requests = [], [], []
 
     def _take_singly(self, error: Exception) -> None:
@@ -836,7 +836,7 @@ class Driver:
     def _take_again(self) -> None:
         """Load the core again from the journal, and let it handle the rest of what came."""
         self._arrivals.reload()
-        self._pending = Parts(self._arrivals.take(self._came, self.now)).whole()
+        self._pending = WorkInParts(self._arrivals.take(self._came, self.now)).whole()
 
     def _perform(self, turn: Turn) -> None:
         """What follows a durable turn."""
@@ -904,7 +904,7 @@ class Driver:
 
     # Messages
 
-    def listen(self, wanted: Wanted, caller: Caller) -> Listener:
+    def listen(self, wanted: MessagesWanted, caller: Caller) -> Listener:
         """Have a caller answered: at once, before this returns, or as soon as there are messages for it."""
         client, jobs = wanted.client, wanted.jobs
         keys = [-self.journal.clients.number(client)] if client is not None else list(jobs) or [0]

@@ -92,7 +92,7 @@ HURRY: Final = b""
 """Instead of a question, while one is in hand: somebody has begun to wait for its answer."""
 
 
-class Question(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
+class ForecastQuestion(msgspec.Struct, array_like=True, frozen=True, tag="forecast"):
     """What is expected of the open jobs.
 
     Attributes:
@@ -110,7 +110,7 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
     """Which due date can be kept.
 
     Attributes:
-        event, at: as of `Question`.
+        event, at: as of `ForecastQuestion`.
         sure: with which probability, between 0 and 1.
         job: the terms of a job that could be submitted; None: it is about an open one.
         number: the id of that one; None: it is about `job`.
@@ -124,7 +124,7 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldForecast:
     """A forecast as its process tells it.
 
     Attributes:
@@ -136,7 +136,7 @@ class Told:
     jobs: Mapping[JobId, Expected]
 
     @classmethod
-    def of(cls, made: Forecast) -> Told:
+    def of(cls, made: Forecast) -> ToldForecast:
         """The same of a forecast with its jobs."""
         return cls(replace(made, jobs=()), {one.job: one for one in made.jobs})
 
@@ -185,13 +185,13 @@ class _AsSureAs(Mapping[JobId, Expected]):
         return len(self._jobs)
 
 
-Tell = Callable[[Told], None]
+Tell = Callable[[ToldForecast], None]
 """Is told a forecast."""
 
 Advise = Callable[[AdviceQuestion], Advice]
 """Gives advice; called in a thread."""
 
-Ask = Callable[[Question, Tell], Told]
+Ask = Callable[[ForecastQuestion, Tell], ToldForecast]
 """Makes a forecast; called in a thread, one call at a time. It tells the second argument what is expected by the
 estimates as soon as it knows that, and returns the same with how sure it is."""
 
@@ -395,10 +395,10 @@ class Forecasts:
     async def _make(self, soon: asyncio.Future[None], *, awaited: bool) -> None:
         ask, loop = self._ask, asyncio.get_running_loop()
         assert ask is not None
-        question, core, began = Question(self._recorded(), self._now(), awaited), self._core(), time.monotonic()
+        question, core, began = ForecastQuestion(self._recorded(), self._now(), awaited), self._core(), time.monotonic()
         before = self._last
 
-        def told(made: Told) -> None:
+        def told(made: ToldForecast) -> None:
             """In the thread: how sure it was a moment ago is told until it is known how sure it is now."""
             jobs = _AsSureAs(made.jobs, before.jobs if self._is_recent() else {})
             outlook = _outlook_of(replace(made, jobs=jobs), question.event)
@@ -425,7 +425,7 @@ class Forecasts:
         self._making = None
 
 
-def _outlook_of(told: Told, event: int) -> Outlook:
+def _outlook_of(told: ToldForecast, event: int) -> Outlook:
     """What a forecast says that was to include this event."""
     made = told.forecast
     behind = max(0, event - made.event) if made.event and not made.failure else 0
@@ -453,7 +453,7 @@ class ForecastProcess:
         self._is_over = self._is_hurried = False
         self._lock = threading.Lock()
 
-    def __call__(self, question: Question, tell: Tell) -> Told:
+    def __call__(self, question: ForecastQuestion, tell: Tell) -> ToldForecast:
         """What is expected; `tell` gets it without how sure it is, as soon as that is known.
 
         Raises:
@@ -589,13 +589,13 @@ _expected: Final = msgspec.msgpack.Decoder(Expected)
 
 def message_of(made: Forecast) -> bytes:
     """A forecast as its process tells it: what is expected of a job can be read without the others."""
-    told = Told.of(made)
+    told = ToldForecast.of(made)
     return msgspec.msgpack.encode((told.forecast, told.jobs))
 
 
-def _told(body: bytes) -> Told:
+def _told(body: bytes) -> ToldForecast:
     message = _message.decode(body)
-    return Told(message.forecast, Unread(message.jobs))
+    return ToldForecast(message.forecast, Unread(message.jobs))
 
 
 _advice: Final = msgspec.msgpack.Decoder(Advice)

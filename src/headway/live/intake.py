@@ -15,7 +15,7 @@ from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
 from headway.history.features import INPUTS
 from headway.live.aside import aside
-from headway.live.parts import Parts
+from headway.live.parts import WorkInParts
 from headway.live.store.journal import Journal, encode, work_body
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
@@ -432,6 +432,6 @@ def _look_at_large(
     spec = look()
     wrong = flaw(spec) or (None if spec.kind is Kind.BAG else fit(spec))
     urls = wire.urls_of(job.work)
-    terms = packed(Parts(by_parts(spec)).whole())
+    terms = packed(WorkInParts(by_parts(spec)).whole())
     large = LargeJob(view_of(spec, estimate_default), job.work, any(urls), terms)
-    return _Looked(large, wrong, urls, work_body(Parts(by_parts(job.work)).whole()))
+    return _Looked(large, wrong, urls, work_body(WorkInParts(by_parts(job.work)).whole()))

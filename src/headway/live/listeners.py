@@ -42,7 +42,7 @@ class Caller(Protocol):
         """Do what is left to do, also where there could be no answer."""
 
 
-class Wanted(NamedTuple):
+class MessagesWanted(NamedTuple):
     """Which messages a caller wants: those with numbers greater than `after` of a client's jobs, of these jobs, or all.
 
     Attributes:
@@ -74,7 +74,7 @@ class Listener:
 
     __slots__ = ("caller", "due", "gather_until", "keys", "page", "timer", "wanted")
 
-    def __init__(self, wanted: Wanted, keys: Sequence[int], page: Page, caller: Caller) -> None:
+    def __init__(self, wanted: MessagesWanted, keys: Sequence[int], page: Page, caller: Caller) -> None:
         self.wanted = wanted
         self.keys = keys
         self.page = page
@@ -108,7 +108,7 @@ class Listeners:
         self._waiting: dict[int, dict[Listener, None]] = {}
         self._released = False
 
-    def add(self, wanted: Wanted, keys: Sequence[int], page: Page, caller: Caller) -> Listener:
+    def add(self, wanted: MessagesWanted, keys: Sequence[int], page: Page, caller: Caller) -> Listener:
         """Answer a caller: now if there is reason to, else when there is.
 
         Args:

@@ -29,7 +29,7 @@ _result = msgspec.msgpack.Decoder(TaskResult)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OutputWanted:
     """Which output is asked for, or which part of it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wanted:
     limit: int | None = None
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """A part of an output.
 
     Attributes:
@@ -61,7 +61,7 @@ class Part(NamedTuple):
     pieces: AsyncIterator[bytes]
 
 
-async def output_so_far(driver: Driver, wanted: Wanted) -> Part:
+async def output_so_far(driver: Driver, wanted: OutputWanted) -> OutputPart:
     """What a task has written until now, also while it runs.
 
     Raises:
@@ -84,7 +84,7 @@ async def output_so_far(driver: Driver, wanted: Wanted) -> Part:
     return await _read(driver.outputs, name, wanted, runs=True)
 
 
-async def output_of(journal: Journal, outputs: Outputs, wanted: Wanted) -> Part:
+async def output_of(journal: Journal, outputs: Outputs, wanted: OutputWanted) -> OutputPart:
     """What a task that has ended, or one member of a gang, wrote to a stream.
 
     Raises:
@@ -109,12 +109,12 @@ async def output_of(journal: Journal, outputs: Outputs, wanted: Wanted) -> Part:
     return await _read(outputs, name, wanted) if name else _part_of(io.BytesIO(tail), wanted)
 
 
-async def _read(outputs: Outputs, name: str, wanted: Wanted, *, runs: bool = False) -> Part:
+async def _read(outputs: Outputs, name: str, wanted: OutputWanted, *, runs: bool = False) -> OutputPart:
     """A part of what the engine keeps under a name: from its file if that is on this machine, else piece by piece."""
     path = outputs.locate(name)
     if path is None:
         first = await outputs.read(name, wanted.offset, _next(wanted.limit))
-        return Part(None, _pieces(outputs, name, wanted, first, runs=runs))
+        return OutputPart(None, _pieces(outputs, name, wanted, first, runs=runs))
     try:
         return _part_of(opened(path), wanted)
     except OSError as error:
@@ -126,12 +126,12 @@ async def _read(outputs: Outputs, name: str, wanted: Wanted, *, runs: bool = Fal
         raise NoSuchOutput(f"{said}: {error.strerror or error}") from error
 
 
-def _part_of(file: BinaryIO, wanted: Wanted) -> Part:
+def _part_of(file: BinaryIO, wanted: OutputWanted) -> OutputPart:
     """A part of a file that is open."""
     end = file.seek(0, io.SEEK_END)
     size = end - file.seek(min(wanted.offset, end))
     size = size if wanted.limit is None else min(size, wanted.limit)
-    return Part(size, pieces_of(file, size))
+    return OutputPart(size, pieces_of(file, size))
 
 
 async def pieces_of(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
@@ -142,7 +142,9 @@ async def pieces_of(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _pieces(outputs: Outputs, name: str, wanted: Wanted, piece: bytes, *, runs: bool) -> AsyncIterator[bytes]:
+async def _pieces(
+    outputs: Outputs, name: str, wanted: OutputWanted, piece: bytes, *, runs: bool
+) -> AsyncIterator[bytes]:
     """An output as the engine sends it, from the piece that was read first."""
     offset, left = wanted.offset, wanted.limit
     while piece:

@@ -12,7 +12,7 @@ class Dropped(Exception):
     """Nobody wants the work done any more."""
 
 
-class Parts(Generic[T]):
+class WorkInParts(Generic[T]):
     """Work that is done by calling `step` until it returns True.
 
     Args:

@@ -54,7 +54,7 @@ class Stored(Protocol):
     stored: int
 
 
-class Store(Protocol):
+class NeededByRoom(Protocol):
     """What is needed of the journal."""
 
     @property
@@ -75,7 +75,7 @@ class Free(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class DiskBounds:
     """How much of the disk may be used, in bytes.
 
     Attributes:
@@ -125,8 +125,8 @@ class Room:
     def __init__(
         self,
         folder: Path,
-        bounds: Bounds,
-        store: Store,
+        bounds: DiskBounds,
+        store: NeededByRoom,
         incident: Callable[[str, str, str], None],
         clock: Clock,
         is_busy: Callable[[], bool],

@@ -25,7 +25,7 @@ from headway.engines import base
 from headway.errors import Unavailable, in_short
 from headway.live.clock import Clock
 from headway.live.ledger import Ledger
-from headway.live.sites import LOCAL, Sites
+from headway.live.sites import LOCAL, SiteEngines
 from headway.live.store.journal import Journal
 from headway.live.troubles import Troubles
 from headway.live.work import NotThere
@@ -37,7 +37,7 @@ from headway.model.outcome import Outcome
 from headway.model.window import RESPONSE_BOUNDS, Window
 from headway.services.broker import Broker
 from headway.services.queue import RequestQueue
-from headway.services.terms import Answer, InstanceId, InstanceTerms, ServiceSettings
+from headway.services.terms import InstanceId, InstanceTerms, ServiceAnswer, ServiceSettings
 from headway.services.windows import Moments
 
 NO_DOOR = "this server has no services"
@@ -48,7 +48,7 @@ TROUBLE_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class BrokerDoor:
     """Where instances find the server.
 
     Attributes:
@@ -70,7 +70,7 @@ class Door:
 
 
 @dataclass(slots=True)
-class Totals:
+class ServiceTotals:
     """What a service has done since the server started, as far as its windows have ended; see `Window`."""
 
     arrivals: int = 0
@@ -125,7 +125,7 @@ class NeededByServices(Protocol):
     """What is needed of the driver."""
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> SiteEngines:
         """What the engine is made of."""
 
     @property
@@ -143,7 +143,7 @@ class NeededByServices(Protocol):
         """Let the engine end an attempt that the core does not want to end."""
 
 
-class Services:
+class LiveServices:
     """The services of a server; the overseer of its broker.
 
     Args:
@@ -157,7 +157,7 @@ class Services:
     """
 
     def __init__(
-        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: Door | str
+        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: BrokerDoor | str
     ) -> None:
         self._driver = driver
         self._ledger = ledger
@@ -168,7 +168,7 @@ class Services:
         self._broker = Broker(self, lambda: to_seconds(clock.now()), self._function)
         self._followed: Mapping[str, tuple[JobId, ...]] = {}
         self._closed = False
-        self.totals: dict[str, Totals] = {}
+        self.totals: dict[str, ServiceTotals] = {}
         self.troubles: dict[JobId, str] = {}
         self._late: dict[base.AttemptKey, str] = {}
 
@@ -180,7 +180,7 @@ class Services:
         Raises:
             HeadwayError: the socket cannot be used.
         """
-        if isinstance(self._door, Door):
+        if isinstance(self._door, BrokerDoor):
             await self._broker.open(self._door.socket, self._door.owner, shared=self._door.shared)
 
     def refuse(self) -> None:
@@ -220,7 +220,7 @@ class Services:
             )
             raise NotThere(said, hint)
         self.check()
-        assert isinstance(self._door, Door)
+        assert isinstance(self._door, BrokerDoor)
         return InstanceTerms(
             service=spec.name,
             socket=str(self._door.socket.absolute()),
@@ -292,7 +292,7 @@ class Services:
         """
         return self._broker.queue(name)
 
-    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+    async def ask(self, name: str, body: bytes, kind: str = "") -> ServiceAnswer:
         """Have a request answered, see `Broker.ask`."""
         return await self._broker.ask(name, body, kind)
 
@@ -341,7 +341,7 @@ class Services:
     def measured(self, service: str, window: Window) -> None:
         """The measures of a window: they count for the job that has served."""
         window = replace(window, warm_up=self._warm_ups.mean(service))
-        self.totals.setdefault(service, Totals()).add(window)
+        self.totals.setdefault(service, ServiceTotals()).add(window)
         jobs = self._ledger.services.get(service)
         if jobs:
             self._driver.feed(lambda now: [WindowEnded(now, jobs[0], window)])

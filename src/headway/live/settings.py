@@ -9,7 +9,7 @@ from headway.errors import InvalidInput
 from headway.history.predictors import USER, predictor
 from headway.live.consultant import ANSWER_TIME
 from headway.live.leases import LEASE, LEASE_LEAST
-from headway.live.room import Bounds
+from headway.live.room import DiskBounds
 from headway.live.sweep import Keep
 from headway.model.instant import Duration, to_seconds
 
@@ -47,7 +47,7 @@ class DriverSettings:
     read_ahead: int = 0
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: DiskBounds = field(default_factory=DiskBounds)
     estimates: str | None = None
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from headway.model.node import NodeSpec
 
 
-class Sites(Protocol):
+class SiteEngines(Protocol):
     """The sites that engines were made for."""
 
     @property

@@ -18,7 +18,7 @@ from headway.model.job import JobId
 T = TypeVar("T")
 
 
-class Request(NamedTuple):
+class TurnRequest(NamedTuple):
     """What a caller wants: events, tasks (job, first, last) whose results it has, and where it is answered.
 
     `by` is the caller's name; empty: the server itself wants it.
@@ -64,7 +64,7 @@ def answer(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-def refuse(wanted: Iterable[Request | CheckedSubmission], error: Exception) -> None:
+def refuse(wanted: Iterable[TurnRequest | CheckedSubmission], error: Exception) -> None:
     """Tell all callers that wait why nothing was done."""
     for each in wanted:
         if not each.answer.done():

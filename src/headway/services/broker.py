@@ -16,8 +16,8 @@ import msgspec
 
 from headway.errors import Conflict, HeadwayError, NoSuchService, Unavailable, in_short
 from headway.services import frames
-from headway.services.queue import Instance, Overseer, RequestQueue
-from headway.services.terms import Answer, InstanceId, ServiceSettings
+from headway.services.queue import ConnectedInstance, Overseer, RequestQueue
+from headway.services.terms import InstanceId, ServiceAnswer, ServiceSettings
 from headway.sockets import short
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ class _Waiting:
     """A caller that is a coroutine."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[ServiceAnswer] = asyncio.get_running_loop().create_future()
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ServiceAnswer) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -69,7 +69,7 @@ class Broker:
         self._clock = clock
         self._function = function
         self._services: dict[str, tuple[RequestQueue, bytes]] = {}  # with their keys
-        self._connections: set[Connection] = set()
+        self._connections: set[InstanceConnection] = set()
         self._strangers = 0
         self._server: asyncio.AbstractServer | None = None
         self._path: Path | None = None
@@ -122,9 +122,9 @@ class Broker:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
-    def connection(self) -> Connection:
+    def connection(self) -> InstanceConnection:
         """The broker's end of a new connection of an instance."""
-        return Connection(self)
+        return InstanceConnection(self)
 
     def serve(self, name: str, key: str, version: str, settings: ServiceSettings) -> None:
         """Take on requests for a service from now on.
@@ -171,7 +171,7 @@ class Broker:
         """
         self.queue(name).drain(instance)
 
-    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+    async def ask(self, name: str, body: bytes, kind: str = "") -> ServiceAnswer:
         """Have a request answered. If this is cancelled, the caller has gone: a request that waits is dropped.
 
         Args:
@@ -211,7 +211,7 @@ class Broker:
 
     # For connections
 
-    def connected(self, connection: Connection) -> bool:
+    def connected(self, connection: InstanceConnection) -> bool:
         """A connection was made; returns whether there is room for it."""
         self._connections.add(connection)
         self._strangers += 1
@@ -221,11 +221,13 @@ class Broker:
         """A connection has said who it is, or ended before that."""
         self._strangers -= 1
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: InstanceConnection) -> None:
         """A connection has ended."""
         self._connections.discard(connection)
 
-    def welcome(self, hello: frames.Hello, connection: Connection) -> tuple[RequestQueue, Instance] | None:
+    def welcome(
+        self, hello: frames.Hello, connection: InstanceConnection
+    ) -> tuple[RequestQueue, ConnectedInstance] | None:
         """Where an instance belongs; None: nowhere, and it has been told so."""
         found = self._services.get(hello.service)
         why = ""
@@ -242,14 +244,14 @@ class Broker:
         return None if instance is None else (found[0], instance)
 
 
-class Connection(asyncio.Protocol):
+class InstanceConnection(asyncio.Protocol):
     """The broker's end of a connection. Whatever is no message of an instance at its place ends it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._transport: asyncio.Transport | None = None
         self._splitter = frames.Splitter(frames.AROUND)
-        self._place: tuple[RequestQueue, Instance] | None = None
+        self._place: tuple[RequestQueue, ConnectedInstance] | None = None
         self._is_known = self._is_over = False
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -305,7 +307,7 @@ class Connection(asyncio.Protocol):
             return
         queue, instance = self._place
         match message:
-            case frames.Answered():
+            case frames.AnswerFrame():
                 queue.answered(instance, message)
             case frames.Failed():
                 queue.failed(instance, message)

@@ -48,7 +48,7 @@ class Broken(Frame, frozen=True, tag=3):
     detail: str
 
 
-class Answered(Frame, frozen=True, tag=4):
+class AnswerFrame(Frame, frozen=True, tag=4):
     """Instance to broker: the answer to a request.
 
     Attributes:
@@ -81,7 +81,7 @@ class Leaving(Frame, frozen=True, tag=6):
     """Instance to broker: I shall end. I finish what I have; say `Goodbye` when nothing of mine is on its way."""
 
 
-FromInstance = Hello | Ready | Broken | Answered | Failed | Leaving
+FromInstance = Hello | Ready | Broken | AnswerFrame | Failed | Leaving
 
 
 class Welcome(Frame, frozen=True, tag=1):
@@ -96,7 +96,7 @@ class Welcome(Frame, frozen=True, tag=1):
     function: bytes = b""
 
 
-class Request(Frame, frozen=True, tag=2):
+class RequestFrame(Frame, frozen=True, tag=2):
     """Broker to instance, one at a time: answer this.
 
     Attributes:
@@ -114,7 +114,7 @@ class Goodbye(Frame, frozen=True, tag=3):
     why: str = ""
 
 
-FromBroker = Welcome | Request | Goodbye
+FromBroker = Welcome | RequestFrame | Goodbye
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_instance = msgspec.msgpack.Decoder(FromInstance).decode

@@ -28,7 +28,7 @@ import msgspec
 
 from headway import strict_json
 from headway.errors import HandlerFailed, InvalidInput, Malformed, cut
-from headway.services.terms import Answer
+from headway.services.terms import ServiceAnswer
 
 BYTES: Final = "application/octet-stream"
 JSON: Final = "application/json"
@@ -39,7 +39,7 @@ SAID_MAX: Final = 2000
 CHUNK: Final = 1 << 16
 """Bytes that are read at once from a program."""
 
-Handler = Callable[[str, bytes], Answer]
+Handler = Callable[[str, bytes], ServiceAnswer]
 """Answers a request, given its media type and body.
 
 Raises:
@@ -91,7 +91,7 @@ def function_handler(function: Callable[..., Any], answer_max: int) -> Handler:
         def call(argument: Any) -> Any:
             return loop.run_until_complete(function(argument))
 
-    def handle(kind: str, body: bytes) -> Answer:
+    def handle(kind: str, body: bytes) -> ServiceAnswer:
         argument: Any = body
         if is_json(kind):
             try:
@@ -108,12 +108,12 @@ def function_handler(function: Callable[..., Any], answer_max: int) -> Handler:
     return handle
 
 
-def _sent(value: object, answer_max: int) -> Answer:
+def _sent(value: object, answer_max: int) -> ServiceAnswer:
     """What a function has returned, as it is sent."""
     if isinstance(value, bytes | bytearray | memoryview):
         size = value.nbytes if isinstance(value, memoryview) else len(value)
         _bounded(size, answer_max)
-        return Answer(bytes(value), BYTES)
+        return ServiceAnswer(bytes(value), BYTES)
     try:
         body = strict_json.encode(value)
     except Exception as error:
@@ -122,7 +122,7 @@ def _sent(value: object, answer_max: int) -> Answer:
             what, "It returns bytes, or what JSON has: texts, finite numbers, lists, dicts, None."
         ) from error
     _bounded(len(body), answer_max)
-    return Answer(body, JSON)
+    return ServiceAnswer(body, JSON)
 
 
 def _bounded(size: int, answer_max: int) -> None:
@@ -143,7 +143,7 @@ def command_handler(argv: tuple[str, ...], answer_max: int) -> Handler:
         answer_max: bytes that an answer may have.
     """
 
-    def handle(kind: str, body: bytes) -> Answer:
+    def handle(kind: str, body: bytes) -> ServiceAnswer:
         given = os.memfd_create("request")
         try:
             with open(given, "wb", closefd=False) as file:
@@ -172,7 +172,7 @@ def _undisturbed() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _outcome(process: subprocess.Popen[bytes], answer_max: int) -> Answer:
+def _outcome(process: subprocess.Popen[bytes], answer_max: int) -> ServiceAnswer:
     """What a program answers. One that answers too much is killed."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -191,7 +191,7 @@ def _outcome(process: subprocess.Popen[bytes], answer_max: int) -> Answer:
     if status:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise HandlerFailed(f"the program {how}: {said.decode('utf-8', 'replace').strip()}")
-    return Answer(bytes(answer), BYTES)
+    return ServiceAnswer(bytes(answer), BYTES)
 
 
 def _listen(stderr: IO[bytes], said: bytearray) -> None:

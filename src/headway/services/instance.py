@@ -156,7 +156,7 @@ class Instance:
         self._send(frames.Ready())
         while True:
             request = self._next()
-            if not isinstance(request, frames.Request):
+            if not isinstance(request, frames.RequestFrame):
                 raise _Gone("it says nothing that can be understood")
             self._send(_reply(handle, request))
 
@@ -196,7 +196,7 @@ class Instance:
         self._socket.sendall(frames.frame(message))
 
 
-def _reply(handle: Handler, request: frames.Request) -> frames.FromInstance:
+def _reply(handle: Handler, request: frames.RequestFrame) -> frames.FromInstance:
     """The answer to a request, or why there is none."""
     began = time.perf_counter()
     try:
@@ -204,7 +204,7 @@ def _reply(handle: Handler, request: frames.Request) -> frames.FromInstance:
     except (Malformed, HandlerFailed) as error:
         spent = time.perf_counter() - began
         return frames.Failed(request.number, isinstance(error, Malformed), _end_of(str(error)), spent)
-    return frames.Answered(request.number, answer.kind, answer.body, time.perf_counter() - began)
+    return frames.AnswerFrame(request.number, answer.kind, answer.body, time.perf_counter() - began)
 
 
 def _end_of(detail: str) -> str:

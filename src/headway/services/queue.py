@@ -26,8 +26,8 @@ from headway.errors import (
 )
 from headway.model.window import Window
 from headway.services import frames
-from headway.services.terms import Answer, InstanceId, ServiceSettings
-from headway.services.windows import Tally, WindowMeter
+from headway.services.terms import InstanceId, ServiceAnswer, ServiceSettings
+from headway.services.windows import OpenWindow, WindowMeter
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Overseer(Protocol):
         """The measures of a window."""
 
 
-class Link(Protocol):
+class InstanceLink(Protocol):
     """The way to an instance."""
 
     def send(self, message: frames.FromBroker) -> None:
@@ -81,17 +81,17 @@ class Link(Protocol):
         """End the connection at once."""
 
 
-class Caller(Protocol):
+class Requester(Protocol):
     """What waits for the answer to a request: a coroutine, or a connection. It is told once."""
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ServiceAnswer) -> None:
         """This is the answer."""
 
     def failed(self, error: HeadwayError) -> None:
         """There is none."""
 
 
-class Request:
+class OpenRequest:
     """A request that was accepted.
 
     Attributes:
@@ -105,7 +105,9 @@ class Request:
 
     __slots__ = ("arrived", "body", "caller", "ended", "kind", "number", "tally", "tries")
 
-    def __init__(self, number: int, kind: str, body: bytes, arrived: float, tally: Tally, caller: Caller) -> None:
+    def __init__(
+        self, number: int, kind: str, body: bytes, arrived: float, tally: OpenWindow, caller: Requester
+    ) -> None:
         self.number = number
         self.kind = kind
         self.body = body
@@ -116,7 +118,7 @@ class Request:
         self.ended = False
 
 
-class Instance:
+class ConnectedInstance:
     """An instance that is connected.
 
     Attributes:
@@ -128,12 +130,12 @@ class Instance:
 
     __slots__ = ("id", "leaving", "link", "loaded", "request", "since", "version")
 
-    def __init__(self, identity: InstanceId, version: str, link: Link) -> None:
+    def __init__(self, identity: InstanceId, version: str, link: InstanceLink) -> None:
         self.id = identity
         self.version = version
         self.link = link
         self.loaded = self.leaving = False
-        self.request: Request | None = None
+        self.request: OpenRequest | None = None
         self.since = 0.0
 
 
@@ -171,11 +173,11 @@ class RequestQueue:
         self._function = function
         self._loop = asyncio.get_running_loop()
         self._last = 0
-        self._waiting: OrderedDict[int, Request] = OrderedDict()
+        self._waiting: OrderedDict[int, OpenRequest] = OrderedDict()
         self._bytes = 0  # of the bodies of those
-        self._instances: dict[tuple[int, int], Instance] = {}  # by job and task
-        self._idle: OrderedDict[Instance, None] = OrderedDict()  # first the one that has been idle the longest
-        self._busy: OrderedDict[Instance, None] = OrderedDict()  # first the one that has worked the longest
+        self._instances: dict[tuple[int, int], ConnectedInstance] = {}  # by job and task
+        self._idle: OrderedDict[ConnectedInstance, None] = OrderedDict()  # first the one that has been idle the longest
+        self._busy: OrderedDict[ConnectedInstance, None] = OrderedDict()  # first the one that has worked the longest
         self._stuck: dict[tuple[int, int], int] = {}  # the last attempt that got stuck
         self._pace = 0.0  # seconds of a request, lately
         self._paced = 0
@@ -195,7 +197,7 @@ class RequestQueue:
         """Those that are ready, in order."""
         return sorted(each.id for each in self._instances.values() if each.loaded and not each.leaving)
 
-    def put(self, body: bytes, kind: str, caller: Caller) -> Request:
+    def put(self, body: bytes, kind: str, caller: Requester) -> OpenRequest:
         """Take a request on.
 
         Args:
@@ -223,7 +225,7 @@ class RequestQueue:
             waiting = f"{len(self._waiting)} requests with {self._bytes} bytes wait for service {self.name!r}"
             raise ServiceFull(waiting, self._retry_after())
         self._last += 1
-        request = Request(self._last, kind, body, now, tally, caller)
+        request = OpenRequest(self._last, kind, body, now, tally, caller)
         if self._idle:
             self._hand(self._idle.popitem(last=False)[0], request, now)
         else:
@@ -232,7 +234,7 @@ class RequestQueue:
             self._arm(now + settings.wait_limit)
         return request
 
-    def abandon(self, request: Request) -> None:
+    def abandon(self, request: OpenRequest) -> None:
         """The caller of a request has gone. An instance that works on it goes on; its answer is dropped."""
         if request.ended:
             return
@@ -242,7 +244,7 @@ class RequestQueue:
         if self._waiting.pop(request.number, None) is not None:
             self._bytes -= len(request.body)
 
-    def _settle(self, request: Request, error: HeadwayError) -> None:
+    def _settle(self, request: OpenRequest, error: HeadwayError) -> None:
         """A request ends without an answer."""
         if request.ended:
             return
@@ -253,20 +255,20 @@ class RequestQueue:
             self._meter.current.failed += 1
         request.caller.failed(error)
 
-    def _hand(self, instance: Instance, request: Request, now: float) -> None:
+    def _hand(self, instance: ConnectedInstance, request: OpenRequest, now: float) -> None:
         request.tries += 1
         instance.request = request
         instance.since = now
         self._busy[instance] = None
-        instance.link.send(frames.Request(request.number, request.kind, request.body))
+        instance.link.send(frames.RequestFrame(request.number, request.kind, request.body))
         self._arm(now + self.settings.time_limit)
 
-    def _next(self) -> Request:
+    def _next(self) -> OpenRequest:
         _, request = self._waiting.popitem(last=False)
         self._bytes -= len(request.body)
         return request
 
-    def _give_back(self, request: Request) -> None:
+    def _give_back(self, request: OpenRequest) -> None:
         """A request waits again, at its place in the order of arrival. Only those given back can be before it."""
         before = []
         for number in self._waiting:
@@ -287,7 +289,7 @@ class RequestQueue:
 
     # Instances
 
-    def join(self, identity: InstanceId, version: str, link: Link) -> Instance | None:
+    def join(self, identity: InstanceId, version: str, link: InstanceLink) -> ConnectedInstance | None:
         """An instance has connected and loads its handler; None: it is not wanted and has been told so.
 
         A later attempt of its task takes its place, and so does a new connection of the same attempt.
@@ -302,7 +304,7 @@ class RequestQueue:
         if known is not None:
             known.link.abort()
             self.lose(known)
-        instance = self._instances[key] = Instance(identity, version, link)
+        instance = self._instances[key] = ConnectedInstance(identity, version, link)
         link.send(frames.Welcome(self.settings_of(version).answer_max, self._function(identity)))
         return instance
 
@@ -310,7 +312,7 @@ class RequestQueue:
         """The settings of a version that serves or is to serve."""
         return self.settings if version == self.serving else self._coming
 
-    def ready(self, instance: Instance) -> None:
+    def ready(self, instance: ConnectedInstance) -> None:
         """It has loaded its handler.
 
         Raises:
@@ -329,13 +331,13 @@ class RequestQueue:
         self._free(instance, now)
         self._count_ready()
 
-    def broken(self, instance: Instance, detail: str) -> None:
+    def broken(self, instance: ConnectedInstance, detail: str) -> None:
         """It cannot load its handler."""
         self._overseer.broken(self.name, instance.id, detail)
         instance.link.close()
         self.lose(instance)
 
-    def answered(self, instance: Instance, message: frames.Answered) -> None:
+    def answered(self, instance: ConnectedInstance, message: frames.AnswerFrame) -> None:
         """It has answered.
 
         Raises:
@@ -356,11 +358,11 @@ class RequestQueue:
         if not request.ended:
             request.ended = True
             self._meter.answered(request.tally, now - request.arrived, spent)
-            request.caller.answered(Answer(body, kind))
+            request.caller.answered(ServiceAnswer(body, kind))
         del self._busy[instance]
         self._free(instance, now)
 
-    def failed(self, instance: Instance, message: frames.Failed) -> None:
+    def failed(self, instance: ConnectedInstance, message: frames.Failed) -> None:
         """Its handler has failed.
 
         Raises:
@@ -381,7 +383,7 @@ class RequestQueue:
         del self._busy[instance]
         self._free(instance, now)
 
-    def leave(self, instance: Instance) -> None:
+    def leave(self, instance: ConnectedInstance) -> None:
         """It wants to end: let it finish what it has."""
         self._let_go(instance)
         self._count_ready()
@@ -392,7 +394,7 @@ class RequestQueue:
         if instance is not None and instance.id == identity:
             self.leave(instance)
 
-    def lose(self, instance: Instance) -> None:
+    def lose(self, instance: ConnectedInstance) -> None:
         """It is connected no more. What it had is given to another, once. Ignored if it was let go."""
         if self._instances.get(instance.id[:2]) is not instance:
             return
@@ -411,7 +413,7 @@ class RequestQueue:
                 self._give_back(request)
         self._count_ready()
 
-    def is_stuck(self, instance: Instance, detail: str) -> None:
+    def is_stuck(self, instance: ConnectedInstance, detail: str) -> None:
         """It works, or loads, for longer than it may: it gets nothing more, and no answer of it counts."""
         self._rolled()
         self._stuck[instance.id[:2]] = instance.id.attempt
@@ -425,7 +427,7 @@ class RequestQueue:
         tell(self.name, instance.id, detail)
         self.lose(instance)
 
-    def _free(self, instance: Instance, now: float) -> None:
+    def _free(self, instance: ConnectedInstance, now: float) -> None:
         instance.request = None
         if instance.leaving:
             self._part(instance)
@@ -434,18 +436,18 @@ class RequestQueue:
         else:
             self._idle[instance] = None
 
-    def _let_go(self, instance: Instance) -> None:
+    def _let_go(self, instance: ConnectedInstance) -> None:
         instance.leaving = True
         if instance.request is None:
             self._part(instance)
 
-    def _part(self, instance: Instance) -> None:
+    def _part(self, instance: ConnectedInstance) -> None:
         instance.link.send(frames.Goodbye())
         instance.link.close()
         self._remove(instance)
         self._count_ready()
 
-    def _remove(self, instance: Instance) -> None:
+    def _remove(self, instance: ConnectedInstance) -> None:
         del self._instances[instance.id[:2]]
         self._idle.pop(instance, None)
         self._busy.pop(instance, None)
@@ -457,7 +459,7 @@ class RequestQueue:
         if self.ended and not self._instances:
             self._finish(now)
 
-    def _spent(self, instance: Instance, said: float, now: float) -> float:
+    def _spent(self, instance: ConnectedInstance, said: float, now: float) -> float:
         """How long a request took the instance: what it says, if that can be."""
         most = now - instance.since
         spent = said if 0.0 <= said <= most else max(0.0, most)

@@ -24,7 +24,7 @@ class InstanceId(NamedTuple):
     attempt: int
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """What a handler has answered: a body, and its media type."""
 
     body: bytes

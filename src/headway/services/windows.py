@@ -37,7 +37,7 @@ class Moments:
         return self._squares / self.count / self.mean**2 if self.count > 1 and self.mean else 0.0
 
 
-class Tally:
+class OpenWindow:
     """A window that is not told yet. Its numbers are those of `Window`."""
 
     __slots__ = (
@@ -95,10 +95,10 @@ class WindowMeter:
 
     def __init__(self, settings: ServiceSettings, now: float) -> None:
         self._settings = settings
-        self._ended: deque[Tally] = deque()
+        self._ended: deque[OpenWindow] = deque()
         self._last_arrival: float | None = None
         self._ready_since = now
-        self.current = Tally(now)
+        self.current = OpenWindow(now)
         self.queued = self.ready = 0
         self.due = now + settings.window
 
@@ -109,7 +109,7 @@ class WindowMeter:
             self._count_ready(end)
             self.current.queued = self.queued
             self._ended.append(self.current)
-            self.current = Tally(end)
+            self.current = OpenWindow(end)
         told = []
         while self._ended and now >= self._ended[0].start + length + self._settings.threshold:
             told.append(self._ended.popleft().told(length))
@@ -128,7 +128,7 @@ class WindowMeter:
         self._ended.clear()
         return told
 
-    def arrived(self, now: float) -> Tally:
+    def arrived(self, now: float) -> OpenWindow:
         """A request has come; returns the window to which it belongs."""
         tally = self.current
         tally.arrivals += 1
@@ -137,7 +137,7 @@ class WindowMeter:
         self._last_arrival = now
         return tally
 
-    def answered(self, of: Tally, response: float, spent: float) -> None:
+    def answered(self, of: OpenWindow, response: float, spent: float) -> None:
         """A request of the window `of` was answered after `response` seconds; `spent` of them by the instance."""
         tally = self.current
         tally.answered += 1

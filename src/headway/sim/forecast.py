@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from headway.core.record import StateRecord
-from headway.core.recorder import Place, Recorder, Run
+from headway.core.recorder import OpenAttempt, Place, Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import in_short
 from headway.model.actions import Action, Conclude, Launch
@@ -127,7 +127,7 @@ class _Prospects(Recorder):
         if self._work_left <= 0:
             raise _FarEnough
 
-    def _close(self, place: Place, run: Run, outcome: Outcome | None) -> None:
+    def _close(self, place: Place, run: OpenAttempt, outcome: Outcome | None) -> None:
         job, task = place
         keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and place in self._saving)
         left = Awaited(job, task, (), self._began.get(place), self._core.state.now)

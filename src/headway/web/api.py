@@ -63,7 +63,7 @@ from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.listeners import Caller, Listener, Wanted
+from headway.live.listeners import Caller, Listener, MessagesWanted
 from headway.live.meter import EnergyMeter
 from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
@@ -72,7 +72,7 @@ from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.times import clock_text
-from headway.web.asking import Desk, answered, service_of
+from headway.web.asking import ServiceDesk, answered, service_of
 from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
@@ -88,7 +88,7 @@ from headway.web.bodies import (
     status_of,
     unknown,
 )
-from headway.web.calls import Calls, Desks
+from headway.web.calls import CallDesk, Desks
 from headway.web.line import HttpConnection
 from headway.web.openapi import describe
 from headway.web.refusals import Refusals
@@ -148,7 +148,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RouteRequest:
     """One request: its caller, the job, node, upload, service or token it is about, its parameters and its body.
 
     The body of a file is the request itself, which gives it part by part.
@@ -165,7 +165,7 @@ class Asked:
     token: str = ""
 
 
-Answerer = Callable[[Asked], Awaitable[Any]]
+Answerer = Callable[[RouteRequest], Awaitable[Any]]
 
 
 class Api:
@@ -215,7 +215,7 @@ class Api:
         self._delay = delay
         self._body_max = body_max
         self._meter = meter
-        self.desk = Desk(driver.services, tokens, _unanswered, self.may)
+        self.desk = ServiceDesk(driver.services, tokens, _unanswered, self.may)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
@@ -297,7 +297,7 @@ class Api:
     # Every question
 
     def may(self, route: wire.Route, caller: TokenOwner) -> bool:
-        """Whether a caller may ask for something now; then it counts as a request (`Answers`)."""
+        """Whether a caller may ask for something now; then it counts as a request (`NeededByCalls`)."""
         return is_allowed(route, caller) and not self._meters.may_ask(caller)
 
     def _caller(self, request: Request, route: wire.Route) -> TokenOwner:
@@ -379,7 +379,7 @@ class Api:
                 if is_own:
                     await self._check_own(route, caller, jobs_in(body))
                 names = (request.path_params.get(name, "") for name in ("node", "upload", "service", "token"))
-                answer = await answerer(Asked(caller, job, query, body, packed, *names))
+                answer = await answerer(RouteRequest(caller, job, query, body, packed, *names))
             except ClientDisconnect:
                 log.info("%s: the caller hung up", route.name)
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
@@ -405,7 +405,7 @@ class Api:
 
     # Answers
 
-    async def _submit(self, asked: Asked) -> wire.Submitted:
+    async def _submit(self, asked: RouteRequest) -> wire.Submitted:
         return await self._driver.submit(*self._submission(asked.caller, asked.body))
 
     def _submission(
@@ -436,7 +436,7 @@ class Api:
         if own:
             self._meters.check_more(caller, len(own), sum(own))
 
-    async def _jobs(self, asked: Asked) -> wire.JobList:
+    async def _jobs(self, asked: RouteRequest) -> wire.JobList:
         status = asked.query.get("status")
         allowed = ["open", *(known.value for known in JobStatus)]
         if status is not None and status not in allowed:
@@ -444,28 +444,28 @@ class Api:
         limit = min(JOBS_AT_ONCE, _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX))
         return await reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
 
-    async def _job(self, asked: Asked) -> wire.JobDetail:
+    async def _job(self, asked: RouteRequest) -> wire.JobDetail:
         outlook = await reports.outlook_of(self._driver, asked.job)
         detail = reports.job_detail(self._driver, asked.job, outlook)
         spec = reports.row(self._driver, asked.job).spec
         detail = await ended.with_tasks(self._driver, detail, spec)
         return detail if asked.caller.owns(spec.user) else ended.without_words(detail)
 
-    async def _tasks(self, asked: Asked) -> wire.TaskList:
+    async def _tasks(self, asked: RouteRequest) -> wire.TaskList:
         limit = min(JOBS_AT_ONCE, _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX))
         return await tasks.task_list(
             self._driver, reports.row(self._driver, asked.job), asked.query.get("first", 0), limit
         )
 
-    async def _change(self, asked: Asked) -> wire.Done:
+    async def _change(self, asked: RouteRequest) -> wire.Done:
         check_change(self._driver, reports.row(self._driver, asked.job).spec, asked.body)
         return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
 
-    async def _cancel(self, asked: Asked) -> wire.Done:
+    async def _cancel(self, asked: RouteRequest) -> wire.Done:
         self._check_known(asked.body.jobs)
         return wire.Done(await self._driver.cancel(asked.body.jobs, by=asked.caller.name))
 
-    async def _cancel_tasks(self, asked: Asked) -> wire.Done:
+    async def _cancel_tasks(self, asked: RouteRequest) -> wire.Done:
         tasks: tuple[int, ...] = asked.body.tasks
         kept = self._driver.open.get(asked.job)
         last = (reports.row(self._driver, asked.job) if kept is None else kept).spec.tasks - 1
@@ -474,55 +474,55 @@ class Api:
                 raise InvalidInput("tasks", task, f"numbers of tasks of job {asked.job}, 0 to {last}")
         return wire.Done(await self._driver.cancel_tasks(asked.job, tasks, by=asked.caller.name))
 
-    async def _retry(self, asked: Asked) -> wire.Retried:
+    async def _retry(self, asked: RouteRequest) -> wire.Retried:
         caller, wanted = asked.caller, asked.body
         if caller.scope:
             wanted = msgspec.structs.replace(wanted, client=f"{caller.scope}{wanted.client}")
         row = reports.row(self._driver, asked.job)
         return await retry.retry(self._driver, caller.name, row, wanted, partial(self._allow, caller))
 
-    async def _explain(self, asked: Asked) -> wire.Explanation:
+    async def _explain(self, asked: RouteRequest) -> wire.Explanation:
         wait = asked.query.get("wait")
         patience = None if wait is None else _within("wait", wait, 0.0, WAIT_MAX)
         return await reports.explanation(self._driver, asked.job, patience)
 
-    async def _advise(self, asked: Asked) -> wire.Advice:
+    async def _advise(self, asked: RouteRequest) -> wire.Advice:
         return await advising.on_new(self._driver, asked.body, asked.caller.name)
 
-    async def _advise_open(self, asked: Asked) -> wire.Advice:
+    async def _advise_open(self, asked: RouteRequest) -> wire.Advice:
         return await advising.on_open(self._driver, asked.job, asked.query.get("sure", advising.SURE))
 
-    async def _results(self, asked: Asked) -> wire.Results:
+    async def _results(self, asked: RouteRequest) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, CUT_MAX)
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
-    async def _output(self, asked: Asked) -> Response:
+    async def _output(self, asked: RouteRequest) -> Response:
         self._check_known((asked.job,))
         query = asked.query
         task, stream = query.get("task", 0), query.get("stream", "stdout")
         part = (query.get("offset", 0), query.get("limit"))
-        wanted = output.Wanted(asked.job, task, stream, query.get("rank"), query.get("attempt"), *part)
+        wanted = output.OutputWanted(asked.job, task, stream, query.get("rank"), query.get("attempt"), *part)
         size, pieces = await output.output_so_far(self._driver, wanted)
         headers = {} if size is None else {"Content-Length": str(size)}
         return StreamingResponse(pieces, media_type=wire.OCTETS, headers=headers)
 
-    async def _clear(self, asked: Asked) -> wire.Done:
+    async def _clear(self, asked: RouteRequest) -> wire.Done:
         return wire.Done(await self._driver.retention.clear(asked.body.jobs))
 
-    async def _acknowledge(self, asked: Asked) -> wire.Done:
+    async def _acknowledge(self, asked: RouteRequest) -> wire.Done:
         client = f"{asked.caller.scope}{asked.body.client}"
         await self._driver.retention.acknowledge(client, asked.body.results, by=asked.caller.name)
         return wire.Done(len({tasks.job for tasks in asked.body.results}))
 
-    async def _upload(self, asked: Asked) -> wire.Upload:
+    async def _upload(self, asked: RouteRequest) -> wire.Upload:
         announced = asked.body.headers.get("content-length", "")
         size = int(announced) if announced.isdigit() else 0
         return wire.Upload(asked.upload, await self._driver.retention.upload(asked.upload, size, asked.body.stream()))
 
-    async def _uploaded(self, asked: Asked) -> wire.Upload:
+    async def _uploaded(self, asked: RouteRequest) -> wire.Upload:
         return wire.Upload(asked.upload, self._driver.retention.uploaded(asked.upload))
 
-    async def _download(self, asked: Asked) -> Response:
+    async def _download(self, asked: RouteRequest) -> Response:
         self._driver.retention.uploaded(asked.upload)
         path = self._driver.retention.uploads.path(asked.upload)
         if gives_threads():
@@ -576,28 +576,28 @@ class Api:
 
     def front(self, epoch: str) -> Desks:
         """All desks, of a server with a journal of this epoch."""
-        return Desks(self.desk, Calls(self, self._tokens, epoch, self._body_max))
+        return Desks(self.desk, CallDesk(self, self._tokens, epoch, self._body_max))
 
     def hand_in(self, caller: TokenOwner, submission: wire.Submission) -> asyncio.Future[wire.Submitted]:
-        """Accept a submission (`Answers`)."""
+        """Accept a submission (`NeededByCalls`)."""
         return self._driver.hand_in(*self._submission(caller, submission))
 
-    def listen(self, wanted: Wanted, caller: Caller) -> Listener:
-        """Answer a caller when there are messages for it (`Answers`)."""
+    def listen(self, wanted: MessagesWanted, caller: Caller) -> Listener:
+        """Answer a caller when there are messages for it (`NeededByCalls`)."""
         return self._driver.listen(wanted, caller)
 
     def leave(self, listener: Listener) -> None:
-        """Forget a caller (`Answers`)."""
+        """Forget a caller (`NeededByCalls`)."""
         self._driver.leave(listener)
 
     def messages(self, rows: list[MessageRow], cursor: int, *, packed: bool) -> bytes:
-        """The body of an answer (`Answers`)."""
+        """The body of an answer (`NeededByCalls`)."""
         return _messages(rows, cursor, forgotten=self._driver.journal.retained.forgotten, packed=packed)
 
     def refused(
         self, route: wire.Route, error: Exception, caller: TokenOwner, line: HttpConnection, *, packed: bool
     ) -> Response:
-        """The answer to an error, which is noted (`Answers`)."""
+        """The answer to an error, which is noted (`NeededByCalls`)."""
         self._note(route, error, line, caller)
         return _trouble(route, error, packed)
 
@@ -622,8 +622,10 @@ class Api:
             answer = _unanswered(error, wire.MSGPACK in request.headers.get("accept", ""))
         await answer(scope, receive, send)
 
-    def wanted(self, query: QueryParams, caller: TokenOwner) -> Wanted:
-        """Which messages a query asks for (`Answers`). Everybody may learn how jobs fare; results are their users'.
+    def wanted(self, query: QueryParams, caller: TokenOwner) -> MessagesWanted:
+        """Which messages a query asks for (`NeededByCalls`).
+
+        Everybody may learn how jobs fare; results are their users'.
 
         Raises:
             Forbidden: it asks for results of others.
@@ -641,7 +643,7 @@ class Api:
                 raise Forbidden(said, MORE_RIGHTS)
             for job in jobs:
                 self._check_job(wire.RESULTS, caller, job)
-        return Wanted(
+        return MessagesWanted(
             found.get("after", 0),
             min(MESSAGES_AT_ONCE, _within("limit", found.get("limit", 1000), 1, LIMIT_MAX)),
             None if client is None else f"{caller.scope}{client}",
@@ -651,33 +653,33 @@ class Api:
             _within("wait", found.get("wait", 0.0), 0.0, WAIT_MAX),
         )
 
-    async def _nodes(self, asked: Asked) -> wire.NodeList:
+    async def _nodes(self, asked: RouteRequest) -> wire.NodeList:
         return await reports.node_list(self._driver)
 
-    async def _add_node(self, asked: Asked) -> wire.NodeChange:
+    async def _add_node(self, asked: RouteRequest) -> wire.NodeChange:
         return await self._driver.nodes.add(asked.body, by=asked.caller.name)
 
-    async def _drain_node(self, asked: Asked) -> wire.NodeChange:
+    async def _drain_node(self, asked: RouteRequest) -> wire.NodeChange:
         return await self._driver.nodes.drain(asked.node, by=asked.caller.name)
 
-    async def _remove_node(self, asked: Asked) -> wire.NodeChange:
+    async def _remove_node(self, asked: RouteRequest) -> wire.NodeChange:
         return await self._driver.nodes.remove(asked.node, by=asked.caller.name)
 
-    async def _switch_node_off(self, asked: Asked) -> wire.NodeChange:
+    async def _switch_node_off(self, asked: RouteRequest) -> wire.NodeChange:
         by_hand = asked.query.get("by") == "hand"
         return await self._driver.nodes.switch(asked.node, on=False, by_hand=by_hand, by=asked.caller.name)
 
-    async def _switch_node_on(self, asked: Asked) -> wire.NodeChange:
+    async def _switch_node_on(self, asked: RouteRequest) -> wire.NodeChange:
         by_hand = asked.query.get("by") == "hand"
         return await self._driver.nodes.switch(asked.node, on=True, by_hand=by_hand, by=asked.caller.name)
 
-    async def _resize_node(self, asked: Asked) -> wire.NodeChange:
+    async def _resize_node(self, asked: RouteRequest) -> wire.NodeChange:
         return await self._driver.nodes.resize(asked.node, asked.body, by=asked.caller.name)
 
-    async def _policy(self, asked: Asked) -> wire.PolicyText:
+    async def _policy(self, asked: RouteRequest) -> wire.PolicyText:
         return reports.deciding(self._driver)
 
-    async def _choose(self, asked: Asked) -> wire.PolicyText:
+    async def _choose(self, asked: RouteRequest) -> wire.PolicyText:
         choice: wire.PolicyChoice = asked.body
         if choice == wire.PolicyChoice():
             raise InvalidInput("choice", "empty", "a policy, a decider, a period, or several of them")
@@ -687,31 +689,31 @@ class Api:
         await self._driver.choose(choice.policy, decider=choice.decider, period=period, by=asked.caller.name)
         return reports.deciding(self._driver)
 
-    async def _metrics(self, asked: Asked) -> wire.Metrics:
+    async def _metrics(self, asked: RouteRequest) -> wire.Metrics:
         query = asked.query
         limit = _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)
         since = wire.optional_microseconds(query.get("since"), "since")
         return reports.metrics(self._checker, query.get("node"), query.get("metric"), since, limit)
 
-    async def _show_checker(self, asked: Asked) -> wire.CheckerReport:
+    async def _show_checker(self, asked: RouteRequest) -> wire.CheckerReport:
         return reports.checker_report(self._checker)
 
-    async def _set_checker(self, asked: Asked) -> wire.CheckerReport:
+    async def _set_checker(self, asked: RouteRequest) -> wire.CheckerReport:
         every = asked.body.every
         self._checker.choose(on=asked.body.on, every=None if every is None else checker_period(every))
         said = f"{'on' if self._checker.on else 'off'}, every {to_seconds(self._checker.every):g} s"
         self._driver.incident("checker_chosen", "the status checker", said, asked.caller.name)
         return reports.checker_report(self._checker)
 
-    async def _incidents(self, asked: Asked) -> wire.Incidents:
+    async def _incidents(self, asked: RouteRequest) -> wire.Incidents:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await reports.incidents(self._driver, asked.query.get("after", 0), limit)
 
-    async def _requests(self, asked: Asked) -> wire.Requests:
+    async def _requests(self, asked: RouteRequest) -> wire.Requests:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await requests.report(self._driver.journal, asked.query.get("after", 0), limit)
 
-    async def _audit(self, asked: Asked) -> wire.Audit:
+    async def _audit(self, asked: RouteRequest) -> wire.Audit:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         since = wire.optional_microseconds(asked.query.get("since"), "since")
         if self._refusals is not None:
@@ -720,10 +722,10 @@ class Api:
 
     # Tokens
 
-    async def _list_tokens(self, asked: Asked) -> wire.TokenList:
+    async def _list_tokens(self, asked: RouteRequest) -> wire.TokenList:
         return wire.TokenList(self._tokens.reports())
 
-    async def _create_token(self, asked: Asked) -> wire.MadeToken:
+    async def _create_token(self, asked: RouteRequest) -> wire.MadeToken:
         async with self._changing:
             made, write = self._tokens.create(asked.body, asked.caller.name)
             roles = self._tokens.roles()
@@ -737,7 +739,7 @@ class Api:
         self._driver.incident("token_created", _named(about), said, asked.caller.name)
         return made
 
-    async def _revoke_token(self, asked: Asked) -> wire.Done:
+    async def _revoke_token(self, asked: RouteRequest) -> wire.Done:
         async with self._changing:
             about = self._tokens.report(asked.token)
             await aside(self._tokens.revoke(asked.token))
@@ -747,11 +749,11 @@ class Api:
         self._driver.incident("token_revoked", _named(about), f"role {about.role.value}", asked.caller.name)
         return wire.Done(len(gone))
 
-    async def _myself(self, asked: Asked) -> wire.Myself:
+    async def _myself(self, asked: RouteRequest) -> wire.Myself:
         caller = asked.caller
         return wire.Myself(caller.name, caller.role, caller.token, caller.until, self._meters.bounds(caller))
 
-    async def _energy(self, asked: Asked) -> wire.EnergyReport:
+    async def _energy(self, asked: RouteRequest) -> wire.EnergyReport:
         if self._meter is None:
             raise Unavailable("this server measures no energy")
         since, until = asked.query.get("since"), asked.query.get("until")
@@ -761,40 +763,40 @@ class Api:
             None if since is None else from_seconds(since), None if until is None else from_seconds(until)
         )
 
-    async def _penalties(self, asked: Asked) -> wire.Costs:
+    async def _penalties(self, asked: RouteRequest) -> wire.Costs:
         return await reports.costs(self._driver)
 
-    async def _sites(self, asked: Asked) -> wire.SiteList:
+    async def _sites(self, asked: RouteRequest) -> wire.SiteList:
         return rented.site_list(self._driver)
 
-    async def _rentals(self, asked: Asked) -> wire.RentingReport:
+    async def _rentals(self, asked: RouteRequest) -> wire.RentingReport:
         return rented.renting_report(self._driver)
 
-    async def _services(self, asked: Asked) -> wire.ServiceList:
+    async def _services(self, asked: RouteRequest) -> wire.ServiceList:
         found = served.report(self._driver)
         shown = tuple(_shown(asked.caller, one) for one in found.services)
         return msgspec.structs.replace(found, services=shown)
 
-    async def _service(self, asked: Asked) -> wire.ServiceReport:
+    async def _service(self, asked: RouteRequest) -> wire.ServiceReport:
         return _shown(asked.caller, served.service_report(self._driver, asked.service))
 
-    async def _statistics(self, asked: Asked) -> wire.Statistics:
+    async def _statistics(self, asked: RouteRequest) -> wire.Statistics:
         return await reports.statistics(self._driver)
 
-    async def _prometheus(self, asked: Asked) -> Response:
+    async def _prometheus(self, asked: RouteRequest) -> Response:
         # Importing it takes a twentieth of a start, and most servers are never asked.
         pages = await aside(partial(import_module, "headway.web.exposition"))
         return Response(await pages.exposition(self._driver, self._delay, self._meter), media_type=pages.CONTENT_TYPE)
 
-    async def _shutdown(self, asked: Asked) -> wire.Done:
+    async def _shutdown(self, asked: RouteRequest) -> wire.Done:
         self._driver.incident("shut_down", "the server", "its end was requested", asked.caller.name)
         self._shut_down()
         return wire.Done(0)
 
-    async def _health(self, asked: Asked) -> wire.Health:
+    async def _health(self, asked: RouteRequest) -> wire.Health:
         return wire.Health(__version__, self._driver.accepts)
 
-    async def _openapi(self, asked: Asked) -> Any:
+    async def _openapi(self, asked: RouteRequest) -> Any:
         return describe(wire.ROUTES, __version__)
 
 

@@ -22,9 +22,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from headway import wire
 from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError
-from headway.services.queue import Request as Waiting
-from headway.services.queue import RequestQueue
-from headway.services.terms import Answer
+from headway.services.queue import OpenRequest, RequestQueue
+from headway.services.terms import ServiceAnswer
 from headway.web.bodies import Owners, owner_of, read_body
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
@@ -53,7 +52,7 @@ class Queues(Protocol):
         """The requests of a service."""
         ...
 
-    async def ask(self, name: str, body: bytes, kind: str = "") -> Answer:
+    async def ask(self, name: str, body: bytes, kind: str = "") -> ServiceAnswer:
         """Have a request answered, see `Broker.ask`."""
         ...
 
@@ -76,7 +75,7 @@ class _Head(NamedTuple):
     packed: bool
 
 
-class Desk:
+class ServiceDesk:
     """Takes requests to services from their connections.
 
     A caller sends nearly the same head with each request. So heads that were parsed and taken are remembered, as they
@@ -103,7 +102,9 @@ class Desk:
         self._heads = Heads[_Head]()
         self.refused = refused
 
-    def take(self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> Asking | None:
+    def take(
+        self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> ServiceRequest | None:
         """Take a request whose head is read; None: it is for the application."""
         if method != wire.REQUEST.method or b"?" in url or (name := service_of(url.decode("latin-1"))) is None:
             return None
@@ -121,9 +122,9 @@ class Desk:
         line.owner = owner
         packed = wire.MSGPACK.encode() in given.get(b"accept", b"")
         kind = given.get(b"content-type", b"").decode("latin-1")
-        return Asking(self, line, _Head(owner, queue, kind, int(size), packed))
+        return ServiceRequest(self, line, _Head(owner, queue, kind, int(size), packed))
 
-    def take_again(self, line: HttpConnection, data: bytes) -> Asking | None:
+    def take_again(self, line: HttpConnection, data: bytes) -> ServiceRequest | None:
         """Take a request that is whole, and whose head is one that was taken before."""
         found = self._heads.find(data)
         if found is None or found[0].queue.ended:
@@ -132,16 +133,16 @@ class Desk:
         if not (owner.is_valid and self._may(wire.REQUEST, owner)):
             return None
         line.owner = owner
-        return Asking(self, line, *found)
+        return ServiceRequest(self, line, *found)
 
     def learn(self, taken: Taken, data: bytes) -> None:
         """Remember the head of a request."""
-        assert isinstance(taken, Asking)
+        assert isinstance(taken, ServiceRequest)
         self._heads.learn(taken.head, data)
 
 
-class Asking:
-    """A request that the desk has taken, from its head to its answer: the caller of its queue.
+class ServiceRequest:
+    """A request that the desk has taken, from its head to its answer: the `Requester` of its queue.
 
     Attributes:
         head: of it.
@@ -153,12 +154,12 @@ class Asking:
 
     response_complete: Final = False
 
-    def __init__(self, desk: Desk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
+    def __init__(self, desk: ServiceDesk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
         self._desk = desk
         self._line = line
         self.head = head
         self._body: bytes | bytearray = body
-        self._waiting: Waiting | None = None
+        self._waiting: OpenRequest | None = None
         self.keep_alive = True
 
     # For the connection
@@ -188,7 +189,7 @@ class Asking:
 
     # For the queue
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ServiceAnswer) -> None:
         """Write the answer."""
         self._waiting = None
         close = b"" if self.keep_alive else _CLOSE
@@ -203,7 +204,7 @@ class Asking:
         self._line.reply(self, b"%b%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, close, bytes(response.body)))
 
 
-async def answered(services: Queues, name: str, request: Request, receive: Receive) -> Answer:
+async def answered(services: Queues, name: str, request: Request, receive: Receive) -> ServiceAnswer:
     """Have a request answered that the application has got.
 
     Raises:

@@ -20,10 +20,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from headway import wire
 from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError
-from headway.live.listeners import Listener, Wanted
+from headway.live.listeners import Listener, MessagesWanted
 from headway.live.store.messages import MessageRow
-from headway.web.asking import Asking
-from headway.web.asking import Desk as ServiceDesk
+from headway.web.asking import ServiceDesk, ServiceRequest
 from headway.web.bodies import WHOLE_MAX, Owners, in_form, owner_of
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
@@ -54,8 +53,8 @@ _END: Final = b"\r\n\r\n"
 _submission = decoder(wire.Submission, is_json=False)
 
 
-class Answers(Protocol):
-    """What answers."""
+class NeededByCalls(Protocol):
+    """What answers calls."""
 
     def may(self, route: wire.Route, caller: TokenOwner) -> bool:
         """Whether a caller may ask for something now; then it counts as a request."""
@@ -65,7 +64,7 @@ class Answers(Protocol):
         """See `Driver.hand_in`."""
         ...
 
-    def wanted(self, query: QueryParams, caller: TokenOwner) -> Wanted:
+    def wanted(self, query: QueryParams, caller: TokenOwner) -> MessagesWanted:
         """Which messages a query asks for.
 
         Raises:
@@ -73,7 +72,7 @@ class Answers(Protocol):
         """
         ...
 
-    def listen(self, wanted: Wanted, caller: Listening) -> Listener:
+    def listen(self, wanted: MessagesWanted, caller: Listening) -> Listener:
         """See `Driver.listen`."""
         ...
 
@@ -121,15 +120,15 @@ class _Question(NamedTuple):
     """
 
     caller: TokenOwner
-    wanted: Wanted
+    wanted: MessagesWanted
     packed: bool
     size: int = 0
 
 
-class Calls:
+class CallDesk:
     """Takes small submissions and requests for messages.
 
-    Heads that were parsed and taken are remembered as they are, as those of `asking.Desk` are: calls whose arguments
+    Heads that were parsed and taken are remembered as they are, as those of `ServiceDesk` are: calls whose arguments
     alone differ are sent with the same. Those of requests for messages are remembered without the two numbers that
     change from one to the next: the last message that the caller has, and how long it waits.
 
@@ -140,7 +139,7 @@ class Calls:
         body_max: bytes that a submission may have.
     """
 
-    def __init__(self, answers: Answers, owners: Owners[TokenOwner], epoch: str, body_max: int) -> None:
+    def __init__(self, answers: NeededByCalls, owners: Owners[TokenOwner], epoch: str, body_max: int) -> None:
         self.answers = answers
         self.epoch_line = b"%b: %b\r\n" % (_EPOCH, epoch.encode())
         self._owners = owners
@@ -245,7 +244,7 @@ class _Call:
 
     response_complete: Final = False
 
-    def __init__(self, desk: Calls, line: HttpConnection, caller: TokenOwner, *, packed: bool) -> None:
+    def __init__(self, desk: CallDesk, line: HttpConnection, caller: TokenOwner, *, packed: bool) -> None:
         self._desk = desk
         self._caller = caller
         self._line = line
@@ -272,7 +271,7 @@ class Submitting(_Call):
 
     __slots__ = ("_body", "_is_gone", "head")
 
-    def __init__(self, desk: Calls, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
+    def __init__(self, desk: CallDesk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
         super().__init__(desk, line, head.caller, packed=head.packed)
         self.head = head
         self._body: bytes | bytearray = body
@@ -322,7 +321,7 @@ class Listening(_Call):
 
     __slots__ = ("_is_over", "_listener", "_whole", "question")
 
-    def __init__(self, desk: Calls, line: HttpConnection, question: _Question) -> None:
+    def __init__(self, desk: CallDesk, line: HttpConnection, question: _Question) -> None:
         super().__init__(desk, line, question.caller, packed=question.packed)
         self.question = question
         self._listener: Listener | None = None
@@ -384,23 +383,23 @@ class Desks:
         calls: takes what calls ask.
     """
 
-    def __init__(self, services: ServiceDesk, calls: Calls) -> None:
+    def __init__(self, services: ServiceDesk, calls: CallDesk) -> None:
         self._services = services
         self._calls = calls
 
     def take(
         self, line: HttpConnection, method: str, url: bytes, headers: list[tuple[bytes, bytes]]
-    ) -> Asking | Submitting | Listening | None:
+    ) -> ServiceRequest | Submitting | Listening | None:
         """Take a request whose head is read; None: it is for the application."""
         return self._calls.take(line, method, url, headers) or self._services.take(line, method, url, headers)
 
-    def take_again(self, line: HttpConnection, data: bytes) -> Asking | Submitting | Listening | None:
+    def take_again(self, line: HttpConnection, data: bytes) -> ServiceRequest | Submitting | Listening | None:
         """Take a request that is whole, and whose head is one that was taken before."""
         return self._services.take_again(line, data) or self._calls.take_again(line, data)
 
     def learn(self, taken: Taken, data: bytes) -> None:
         """Remember the head of a request."""
-        if isinstance(taken, Asking):
+        if isinstance(taken, ServiceRequest):
             self._services.learn(taken, data)
         elif isinstance(taken, Submitting | Listening):
             self._calls.learn(taken, data)

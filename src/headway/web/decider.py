@@ -83,7 +83,7 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
     return plan
 
 
-class Decider:
+class DeciderRoutes:
     """The routes and their answers.
 
     Args:
@@ -185,7 +185,7 @@ def _response(answer: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(answer), status, headers, media_type=wire.JSON)
 
 
-def run(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> None:
+def run(decider: DeciderRoutes, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -198,7 +198,7 @@ def run(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> N
     uvloop.run(_serve(decider, host, port, say))
 
 
-async def _serve(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> None:
+async def _serve(decider: DeciderRoutes, host: str, port: int, say: Callable[[str], None]) -> None:
     end = asyncio.Event()
     with listen(host, port) as listener, signals(end):
         serving = asyncio.create_task(BoundedServer(decider.app, end).serve([listener]))

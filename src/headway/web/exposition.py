@@ -31,7 +31,7 @@ from headway.live.driver import Driver
 from headway.live.meter import EnergyMeter
 from headway.live.rented import renting_report
 from headway.live.reports import open_costs, tasks_waiting, total_of
-from headway.live.services import Totals
+from headway.live.services import ServiceTotals
 from headway.live.tally import INCIDENTS, REFUSED
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
@@ -163,7 +163,7 @@ def _of_services(driver: Driver) -> Iterator[Metric]:
     names = sorted(services.totals.keys() | open_.keys())[:SERVICES_MAX]
     if not names:
         return
-    totals = {name: services.totals.get(name, Totals()) for name in names}
+    totals = {name: services.totals.get(name, ServiceTotals()) for name in names}
     there = {name: services.queue(name) for name in names if name in open_}
     for field, about in (
         ("arrivals", "Requests that came."),

@@ -120,7 +120,7 @@ class Guest(Protocol):
         """End for another."""
 
 
-class Room:
+class ConnectionRoom:
     """How many callers may be connected, and which are disconnected for others.
 
     Args:
@@ -267,7 +267,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(
         self,
-        room: Room,
+        room: ConnectionRoom,
         desk: Desk | None,
         config: Config,
         server_state: ServerState,

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from headway.web.line import Desk, HttpConnection, Room
+from headway.web.line import ConnectionRoom, Desk, HttpConnection
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class SecureConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        room: Room,
+        room: ConnectionRoom,
         desk: Desk | None,
         context: ssl.SSLContext,
         config: Config,

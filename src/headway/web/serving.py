@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput, PortTaken
-from headway.web.line import Desk, HttpConnection, Room
+from headway.web.line import ConnectionRoom, Desk, HttpConnection
 from headway.web.secure import SecureConnection
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _lines(
 ) -> Callable[..., HttpConnection | SecureConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
-    room = Room(max(1, files - max(FILES_KEPT, files // 10)), files, refused)
+    room = ConnectionRoom(max(1, files - max(FILES_KEPT, files // 10)), files, refused)
     return partial(HttpConnection, room, desk) if tls is None else partial(SecureConnection, room, desk, tls)
 
 

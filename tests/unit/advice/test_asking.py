@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headway.advice.asking import TOKEN, Asking, address_of, ask
-from headway.advice.posting import ANSWER_MAX, Place
+from headway.advice.posting import ANSWER_MAX, Endpoint
 from headway.core.record import JobRecord, NodeRecord, StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import AllocationRecord, PlanRecord, Promise, Reason, Waiting
@@ -232,6 +232,6 @@ def test_what_is_no_url_is_said(url: str) -> None:
 
 def test_urls_taken_apart() -> None:
     plain = address_of("https://there/")
-    assert (plain.place, plain.policy) == (Place(True, "there", 443, "/v1/plan", ""), "")
+    assert (plain.place, plain.policy) == (Endpoint(True, "there", 443, "/v1/plan", ""), "")
     six = address_of("http://[::1]:81/x?policy=easy")
-    assert (six.place, six.policy) == (Place(False, "::1", 81, "/x/v1/plan", ""), "easy")
+    assert (six.place, six.policy) == (Endpoint(False, "::1", 81, "/x/v1/plan", ""), "easy")

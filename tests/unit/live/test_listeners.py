@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from headway.live.listeners import GATHER_SECONDS, Listener, Listeners, Wanted
+from headway.live.listeners import GATHER_SECONDS, Listener, Listeners, MessagesWanted
 from headway.live.store.messages import MessageRow, NewMessage, Page
 
 CLIENT = -7
@@ -50,7 +50,7 @@ class Room:
     def wait(
         self, *keys: int, found: tuple[MessageRow, ...] = (), caller: Caller | None = None, **wanted: Any
     ) -> Listener:
-        terms = Wanted(**{"wait_seconds": 60.0} | wanted)
+        terms = MessagesWanted(**{"wait_seconds": 60.0} | wanted)
         page = Page(terms.limit, terms.size_max)
         for row in found:
             page.add(row)

@@ -16,7 +16,7 @@ from headway.engines.base import Outputs
 from headway.engines.local.driver.engine import LocalEngine
 from headway.errors import HeadwayError, NoSuchOutput
 from headway.live import output
-from headway.live.output import Part, Wanted, output_of, output_so_far
+from headway.live.output import OutputPart, OutputWanted, output_of, output_so_far
 from headway.live.store.journal import Batch, Journal, encode
 from headway.live.store.layout import ENGINE
 from headway.model.events import Outcome
@@ -36,7 +36,7 @@ def ended(journal: Journal, task: int, members: tuple[TaskEnding, ...] = (), **t
     journal.write(Batch(messages=[(task + 1, 1, 1, task, 5, "succeeded", 0, encode(result))]))
 
 
-def read(journal: Journal, wanted: Wanted, outputs: Outputs | None = None) -> tuple[int | None, bytes]:
+def read(journal: Journal, wanted: OutputWanted, outputs: Outputs | None = None) -> tuple[int | None, bytes]:
     """The size that is told, and all that comes."""
     outputs = outputs or LocalEngine(journal.folder / ENGINE)
 
@@ -46,7 +46,7 @@ def read(journal: Journal, wanted: Wanted, outputs: Outputs | None = None) -> tu
     return asyncio.run(whole())
 
 
-async def all_of(part: Part) -> tuple[int | None, bytes]:
+async def all_of(part: OutputPart) -> tuple[int | None, bytes]:
     return part.size, b"".join([piece async for piece in part.pieces])
 
 
@@ -54,11 +54,11 @@ def test_the_whole_of_it_is_in_the_file_or_in_the_result(journal: Journal) -> No
     file = journal.folder / "engine" / "output" / "1" / "0.1.out"
     file.write_bytes(b"all of it")
     ended(journal, 0, stdout=b"it", stdout_path=str(file), stderr=b"short")
-    assert read(journal, Wanted(1, 0, "stdout")) == (9, b"all of it")
-    assert read(journal, Wanted(1, 0, "stderr")) == (5, b"short")
+    assert read(journal, OutputWanted(1, 0, "stdout")) == (9, b"all of it")
+    assert read(journal, OutputWanted(1, 0, "stderr")) == (5, b"short")
     ended(journal, 1, (TaskEnding(Outcome.SUCCEEDED, stdout=b"a"), TaskEnding(Outcome.SUCCEEDED, stdout=b"b")))
-    assert [read(journal, Wanted(1, 1, "stdout", rank)) for rank in (0, 1)] == [(1, b"a"), (1, b"b")]
-    parts = [Wanted(1, 0, "stdout", offset=offset, limit=limit) for offset, limit in ((4, 2), (7, None), (99, 5))]
+    assert [read(journal, OutputWanted(1, 1, "stdout", rank)) for rank in (0, 1)] == [(1, b"a"), (1, b"b")]
+    parts = [OutputWanted(1, 0, "stdout", offset=offset, limit=limit) for offset, limit in ((4, 2), (7, None), (99, 5))]
     assert [read(journal, part) for part in parts] == [(2, b"of"), (2, b"it"), (0, b"")]
 
 
@@ -74,13 +74,13 @@ def test_an_engine_elsewhere_is_asked_piece_by_piece(journal: Journal, monkeypat
 
     monkeypatch.setattr(engine, "read", asks)
     ended(journal, 0, stdout=b"89", stdout_path="1/whole", stderr=b"e", stderr_path="1/gone")
-    assert read(journal, Wanted(1, 0, "stdout"), engine) == (None, b"0123456789")
+    assert read(journal, OutputWanted(1, 0, "stdout"), engine) == (None, b"0123456789")
     assert asked == [(0, 4), (4, 4), (8, 4), (10, 4)]
-    assert read(journal, Wanted(1, 0, "stdout", offset=3, limit=6), engine) == (None, b"345678")
+    assert read(journal, OutputWanted(1, 0, "stdout", offset=3, limit=6), engine) == (None, b"345678")
     assert asked[4:] == [(3, 4), (7, 2)]
-    assert read(journal, Wanted(1, 0, "stdout", offset=11), engine) == (None, b"")
+    assert read(journal, OutputWanted(1, 0, "stdout", offset=11), engine) == (None, b"")
     with pytest.raises(NoSuchOutput, match="there is no output '1/gone'"):
-        read(journal, Wanted(1, 0, "stderr"), engine)
+        read(journal, OutputWanted(1, 0, "stderr"), engine)
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -99,7 +99,7 @@ def test_what_goes_while_it_is_read(journal: Journal, monkeypatch: pytest.Monkey
         driver: Any = SimpleNamespace(
             core=SimpleNamespace(state=SimpleNamespace(jobs=jobs)), outputs=engine, journal=journal
         )
-        pieces: AsyncIterator[bytes] = (await output_so_far(driver, Wanted(1, 0, "stdout"))).pieces
+        pieces: AsyncIterator[bytes] = (await output_so_far(driver, OutputWanted(1, 0, "stdout"))).pieces
         assert await anext(pieces) == b"0123"
         engine.discard([name])
         if runs:
@@ -135,7 +135,7 @@ def test_no_other_file_is_opened(journal: Journal, path: str) -> None:
     (folder / "folder").mkdir()
     ended(journal, 0, stdout=b"tail", stdout_path=path.format(data=data))
     with pytest.raises(NoSuchOutput):
-        read(journal, Wanted(1, 0, "stdout"))
+        read(journal, OutputWanted(1, 0, "stdout"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_no_other_file_is_opened(journal: Journal, path: str) -> None:
 def test_what_there_is_not_is_said(journal: Journal, task: int, stream: str, rank: int | None, said: str) -> None:
     ended(journal, 0)
     with pytest.raises(HeadwayError, match=said):
-        read(journal, Wanted(1, task, stream, rank))
+        read(journal, OutputWanted(1, task, stream, rank))
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -163,7 +163,7 @@ def test_what_a_running_task_put_in_place_of_its_output_is_not_read(tmp_path: Pa
     async def scenario() -> None:
         opened = os.listdir("/proc/self/fd")
         with pytest.raises(NoSuchOutput):
-            await output_so_far(driver, Wanted(1, 0, "stdout"))
+            await output_so_far(driver, OutputWanted(1, 0, "stdout"))
         assert os.listdir("/proc/self/fd") == opened
 
     asyncio.run(scenario())

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from headway.live.parts import Dropped, Parts
+from headway.live.parts import Dropped, WorkInParts
 
 
 def counting(to: int, done: list[int], error: BaseException | None = None) -> Generator[None, None, str]:
@@ -23,7 +23,7 @@ def counting(to: int, done: list[int], error: BaseException | None = None) -> Ge
 
 def test_each_step_does_a_part_and_the_last_one_says_so() -> None:
     done: list[int] = []
-    work = Parts(counting(2, done))
+    work = WorkInParts(counting(2, done))
     assert [work.step() for _ in range(4)] == [False, False, True, True]
     assert done == [0, 1, -1]
     assert work.is_done
@@ -32,14 +32,14 @@ def test_each_step_does_a_part_and_the_last_one_says_so() -> None:
 
 def test_the_rest_can_be_done_at_once() -> None:
     done: list[int] = []
-    work = Parts(counting(3, done))
+    work = WorkInParts(counting(3, done))
     work.step()
     work.do_rest()
     assert (done, work.is_done, work.whole()) == ([0, 1, 2, -1], True, "done")
 
 
 def test_what_the_work_raises_is_raised_by_each_step_and_not_by_who_does_the_rest() -> None:
-    work = Parts(counting(2, [], KeyError("k")))
+    work = WorkInParts(counting(2, [], KeyError("k")))
     work.do_rest()
     assert work.is_done
     for ask in (work.step, work.step, work.whole):
@@ -48,7 +48,7 @@ def test_what_the_work_raises_is_raised_by_each_step_and_not_by_who_does_the_res
 
 
 def test_an_end_of_the_program_is_raised_at_once() -> None:
-    work = Parts(counting(0, [], KeyboardInterrupt()))
+    work = WorkInParts(counting(0, [], KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         work.do_rest()
     with pytest.raises(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def test_an_end_of_the_program_is_raised_at_once() -> None:
 
 def test_work_that_is_dropped_is_told() -> None:
     done: list[int] = []
-    work = Parts(counting(3, done))
+    work = WorkInParts(counting(3, done))
     work.step()
     work.drop()
     assert done == [0, -1]
@@ -67,7 +67,7 @@ def test_work_that_is_dropped_is_told() -> None:
 
 
 def test_what_is_done_already_stays_done_when_it_is_dropped() -> None:
-    work = Parts(counting(1, []))
+    work = WorkInParts(counting(1, []))
     work.do_rest()
     work.drop()
     assert work.whole() == "done"

@@ -203,7 +203,7 @@ def test_nothing_is_learnt_from_the_row_of_a_job_that_was_changed(
     body[place + 2] ^= 1
     (tmp_path / FILE).write_bytes(body)
     with closing(connect_to_read(tmp_path / FILE)) as db:
-        reader = past.Past(db, Rows(db, tmp_path / FILE), lambda: pytest.fail("nothing is written"))  # type: ignore[arg-type,return-value]
+        reader = past.PastTable(db, Rows(db, tmp_path / FILE), lambda: pytest.fail("nothing is written"))  # type: ignore[arg-type,return-value]
         with caplog.at_level(logging.WARNING):
             found = [reader._past_of(job) for job in (1, 2)]
     assert [one is None for one in found].count(True) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import NoRoom
-from headway.live.room import FRESH, LOG_MAX, LOOK_EVERY, RESERVE, Bounds, Free, Room, free_on
+from headway.live.room import FRESH, LOG_MAX, LOOK_EVERY, RESERVE, DiskBounds, Free, Room, free_on
 from headway.model.instant import to_seconds
 from headway.testing import ManualClock
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 class Disk:
     """A disk of 100 MiB with a reserve of 10, of which 40 may be output. The journal is on it too."""
 
-    def __init__(self, bounds: Bounds = Bounds(10 * MIB, 40 * MIB)) -> None:  # noqa: B008  # frozen
+    def __init__(self, bounds: DiskBounds = DiskBounds(10 * MIB, 40 * MIB)) -> None:  # noqa: B008  # frozen
         self.free = 50 * MIB
         self.stored = self.log = 0
         self.busy = True
@@ -78,7 +78,7 @@ def test_for_submissions_that_follow_each_other_the_disk_is_looked_at_once() -> 
 
 
 def test_an_upload_that_would_need_the_reserve_is_refused_alone() -> None:
-    disk = Disk(Bounds(10 * MIB, 100 * MIB))
+    disk = Disk(DiskBounds(10 * MIB, 100 * MIB))
     disk.room.check_file(40 * MIB)
     with pytest.raises(NoRoom, match=r"an upload of 41\.0 MiB is not taken on"):
         disk.room.check_file(41 * MIB)
@@ -155,9 +155,9 @@ def test_nobody_looks_at_the_disk_while_there_is_nothing_to_look_for() -> None:
 
 
 def test_what_is_chosen_by_default_suits_small_disks() -> None:
-    assert Bounds().on(100 * MIB) == (5 * MIB, 25 * MIB)
-    assert Bounds().on(1 << 40) == (RESERVE, 1 << 38)
-    assert Bounds(0, 1).on(1 << 40) == (0, 1)
+    assert DiskBounds().on(100 * MIB) == (5 * MIB, 25 * MIB)
+    assert DiskBounds().on(1 << 40) == (RESERVE, 1 << 38)
+    assert DiskBounds(0, 1).on(1 << 40) == (0, 1)
 
 
 def test_a_disk_that_cannot_be_looked_at_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:

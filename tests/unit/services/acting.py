@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.model.window import Window
 from headway.services import frames
-from headway.services.broker import Broker, Connection
+from headway.services.broker import Broker, InstanceConnection
 from headway.services.terms import InstanceId, ServiceSettings
 
 from ...faults.virtual import VirtualLoop
@@ -68,7 +68,7 @@ class Noted:
 class Pipe(asyncio.Transport):
     """The broker's side of a connection in memory."""
 
-    def __init__(self, connection: Connection, actor: Actor) -> None:
+    def __init__(self, connection: InstanceConnection, actor: Actor) -> None:
         super().__init__()
         self._connection = connection
         self._actor = actor
@@ -125,9 +125,9 @@ class Actor:
         return actor
 
     @property
-    def requests(self) -> list[frames.Request]:
+    def requests(self) -> list[frames.RequestFrame]:
         """Those that it has received."""
-        return [each for each in self.got if isinstance(each, frames.Request)]
+        return [each for each in self.got if isinstance(each, frames.RequestFrame)]
 
     @property
     def let_go(self) -> bool:
@@ -145,7 +145,7 @@ class Actor:
 
     def answer(self, body: bytes = b"done", spent: float = 0.0) -> None:
         """Answer the last request."""
-        self.send(frames.Answered(self.requests[-1].number, "", body, spent))
+        self.send(frames.AnswerFrame(self.requests[-1].number, "", body, spent))
 
     def die(self) -> None:
         self._loop.call_soon(self._pipe.close)

@@ -23,7 +23,7 @@ from headway.errors import (
 from headway.model.instant import SECOND
 from headway.services import frames
 from headway.services.broker import FRAME_SECONDS, HELLO_SECONDS, STRANGERS_MAX
-from headway.services.terms import Answer, InstanceId, ServiceSettings
+from headway.services.terms import InstanceId, ServiceAnswer, ServiceSettings
 
 from .acting import KEY, Actor, asked, broker_of, settle, virtual
 
@@ -34,9 +34,9 @@ async def test_a_request_is_answered_by_an_instance() -> None:
     actor = await Actor.started(broker)
     caller = asyncio.create_task(broker.ask("s", b"question", "text/plain"))
     await settle()
-    assert actor.got == [frames.Welcome(8 << 20), frames.Request(1, "text/plain", b"question")]
-    actor.send(frames.Answered(1, "text/html", b"answer", 0.0))
-    assert await caller == Answer(b"answer", "text/html")
+    assert actor.got == [frames.Welcome(8 << 20), frames.RequestFrame(1, "text/plain", b"question")]
+    actor.send(frames.AnswerFrame(1, "text/html", b"answer", 0.0))
+    assert await caller == ServiceAnswer(b"answer", "text/html")
     assert noted.heard == [("ready", actor.id)]
 
 
@@ -149,7 +149,7 @@ async def test_a_later_attempt_takes_the_place_of_an_earlier_one_and_not_the_oth
 async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     broker, _ = broker_of()
     actor = await Actor.started(broker)
-    actor.send(frames.Answered(1, "", b"", 0.0))
+    actor.send(frames.AnswerFrame(1, "", b"", 0.0))
     await settle()
     assert not actor.is_open
     actor = await Actor.started(broker)
@@ -169,7 +169,7 @@ def test_an_answer_whose_type_is_none_ends_the_connection_and_another_instance_i
         first = await Actor.started(broker, 0)
         asking = asked(broker)
         await settle()
-        first.send(frames.Answered(first.requests[-1].number, kind, b"", 0.0))
+        first.send(frames.AnswerFrame(first.requests[-1].number, kind, b"", 0.0))
         await settle()
         assert not first.is_open
         second = await Actor.started(broker, 1)
@@ -495,14 +495,14 @@ async def test_whoever_is_slow_to_say_something_is_cut_off() -> None:
     await asyncio.sleep(2)
     assert (silent.is_open, slow.is_open) == (False, False)
     await asyncio.sleep(100)
-    whole = frames.frame(frames.Answered(1, "", b"x" * 100, 0.0))
+    whole = frames.frame(frames.AnswerFrame(1, "", b"x" * 100, 0.0))
     actor.send_bytes(whole[:50])
     await asyncio.sleep(FRAME_SECONDS - 1)
     assert actor.is_open
     await asyncio.sleep(2)
     assert not actor.is_open
     other = await Actor.started(broker, 1)
-    whole = frames.frame(frames.Answered(1, "", b"y", 0.0))
+    whole = frames.frame(frames.AnswerFrame(1, "", b"y", 0.0))
     other.send_bytes(whole[:6])
     await asyncio.sleep(FRAME_SECONDS - 1)
     other.send_bytes(whole[6:])

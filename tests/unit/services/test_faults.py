@@ -41,7 +41,7 @@ class Faulty(Actor):
         if self.let_go:
             self.die()
 
-    def work(self, request: frames.Request) -> None:
+    def work(self, request: frames.RequestFrame) -> None:
         if not self.is_open:
             return
         what = "answer" if self.world.calm else self.world.random.choices(*FAULTS)[0]
@@ -60,9 +60,9 @@ class Faulty(Actor):
             case "answer":
                 self.reply(request)
 
-    def reply(self, request: frames.Request) -> None:
+    def reply(self, request: frames.RequestFrame) -> None:
         self.world.replied[request.body] += 1
-        self.send(frames.Answered(request.number, "", request.body + b" by %d" % self.id.task, 0.0))
+        self.send(frames.AnswerFrame(request.number, "", request.body + b" by %d" % self.id.task, 0.0))
 
 
 FAULTS = (("answer", "die", "hang", "junk", "half", "fail", "leave"), (85, 5, 2, 1, 1, 3, 3))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from headway.errors import HandlerFailed, InvalidInput, Malformed
-from headway.services.frames import Answered, Junk, Splitter, frame
+from headway.services.frames import AnswerFrame, Junk, Splitter, frame
 from headway.services.handlers import BYTES, JSON, command_handler, function_handler, loaded
-from headway.services.terms import Answer, InstanceTerms
+from headway.services.terms import InstanceTerms, ServiceAnswer
 
 
 def echo(value: object) -> object:
@@ -31,12 +31,12 @@ class Reading:
 
 def test_json_is_decoded_and_encoded_and_bytes_are_passed_on() -> None:
     handle = function_handler(echo, 100)
-    assert handle("application/json", b'{"a": [1, null]}') == Answer(b'{"a":[1,null]}', JSON)
-    assert handle("application/problem+json; charset=utf-8", b"2") == Answer(b"2", JSON)
-    assert handle("", b"\xff") == Answer(b"\xff", BYTES)
-    assert handle("text/plain", b"text") == Answer(b"text", BYTES)
+    assert handle("application/json", b'{"a": [1, null]}') == ServiceAnswer(b'{"a":[1,null]}', JSON)
+    assert handle("application/problem+json; charset=utf-8", b"2") == ServiceAnswer(b"2", JSON)
+    assert handle("", b"\xff") == ServiceAnswer(b"\xff", BYTES)
+    assert handle("text/plain", b"text") == ServiceAnswer(b"text", BYTES)
     for value in (bytearray(b"x"), memoryview(b"x")):
-        assert function_handler(lambda body, value=value: value, 100)("", b"") == Answer(b"x", BYTES)
+        assert function_handler(lambda body, value=value: value, 100)("", b"") == ServiceAnswer(b"x", BYTES)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"NaN", b"[1, -Infinity]", b"1e999"])
@@ -115,8 +115,8 @@ def command(code: str, answer_max: int = 100) -> Any:
 
 def test_a_program_gets_the_body_and_its_stdout_is_the_answer() -> None:
     code = "import os, sys; print(os.environ['HEADWAY_SERVICE_KIND'], sys.stdin.read()[::-1], end='')"
-    assert command(code)("text/plain", b"abc") == Answer(b"text/plain cba", BYTES)
-    assert command("pass")("", b"x" * (1 << 20)) == Answer(b"", BYTES)  # it need not read its stdin
+    assert command(code)("text/plain", b"abc") == ServiceAnswer(b"text/plain cba", BYTES)
+    assert command("pass")("", b"x" * (1 << 20)) == ServiceAnswer(b"", BYTES)  # it need not read its stdin
 
 
 def test_a_program_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_a_handler_is_named_by_module_and_function(handler: str) -> None:
 
 
 def test_frames_are_cut_wherever_they_are_split() -> None:
-    messages = [frame(Answered(number, "", b"x" * number, 0.0)) for number in (0, 1, 300, 7)]
+    messages = [frame(AnswerFrame(number, "", b"x" * number, 0.0)) for number in (0, 1, 300, 7)]
     whole = b"".join(messages)
     for size in (1, 2, 3, 5, 64, len(whole)):
         splitter = Splitter(1000)

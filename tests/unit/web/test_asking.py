@@ -23,7 +23,7 @@ from headway.services.broker import Broker
 from headway.services.terms import ServiceSettings
 from headway.web import line
 from headway.web.api import Api
-from headway.web.asking import Asking, Desk
+from headway.web.asking import ServiceDesk, ServiceRequest
 from headway.web.heads import HEADS_MAX
 from headway.web.serving import BoundedServer, listen
 
@@ -87,7 +87,7 @@ class Rig:
         taken_by: how many requests the desk has taken, by the name of its method.
     """
 
-    def __init__(self, broker: Broker, instance: Echo, desk: Desk, address: tuple[str, int]) -> None:
+    def __init__(self, broker: Broker, instance: Echo, desk: ServiceDesk, address: tuple[str, int]) -> None:
         self.broker, self.instance, self.desk, self.address = broker, instance, desk, address
         self.taken_by: Counter[str] = Counter()
         self.callers: list[Caller] = []
@@ -128,8 +128,8 @@ async def serving(with_desk: bool = True, **settings: Any) -> AsyncIterator[Rig]
             await task
 
 
-def _counted(rig: Rig, name: str, take: Callable[..., Asking | None]) -> Callable[..., Asking | None]:
-    def counted(*arguments: Any) -> Asking | None:
+def _counted(rig: Rig, name: str, take: Callable[..., ServiceRequest | None]) -> Callable[..., ServiceRequest | None]:
+    def counted(*arguments: Any) -> ServiceRequest | None:
         taken = take(*arguments)
         rig.taken_by[name] += taken is not None
         return taken
@@ -381,11 +381,11 @@ class Wire(asyncio.Transport):
         pass
 
 
-def connected(desk: Desk, clockwork: Clockwork) -> tuple[line.HttpConnection, Wire]:
+def connected(desk: ServiceDesk, clockwork: Clockwork) -> tuple[line.HttpConnection, Wire]:
     """A new connection of a caller."""
     config = Config(cast(Any, print), interface="asgi3", loop="none", log_config=None, ws="none", lifespan="off")
     transport, loop = Wire(), cast(asyncio.AbstractEventLoop, clockwork)
-    connection = line.HttpConnection(line.Room(1, 1), desk, config, ServerState(), {}, loop)
+    connection = line.HttpConnection(line.ConnectionRoom(1, 1), desk, config, ServerState(), {}, loop)
     connection.connection_made(transport)
     return connection, transport
 

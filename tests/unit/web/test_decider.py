@@ -15,7 +15,7 @@ from headway.model.instant import SECOND
 from headway.model.plan import Plan, Reason
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
-from headway.web.decider import ROUTES, Decider
+from headway.web.decider import ROUTES, DeciderRoutes
 
 OFFERS = (PolicyOffer("easy", "EASY backfilling.", {"order": "release"}),)
 
@@ -51,7 +51,7 @@ def asked(
     method: str, path: str, body: bytes = b"", *, token: str = "", body_max: int = 1 << 20, **headers: str
 ) -> tuple[int, dict[str, str], Any]:
     """Status, headers and content of an answer."""
-    decider = Decider(find, OFFERS, "deadline", token=token, token_file="/there", body_max=body_max)
+    decider = DeciderRoutes(find, OFFERS, "deadline", token=token, token_file="/there", body_max=body_max)
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -17,7 +17,7 @@ from headway import __version__
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.services import Totals
+from headway.live.services import ServiceTotals
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.live.tally import INCIDENTS
@@ -115,7 +115,7 @@ def test_every_name_has_its_line_on_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "prometheus.md").read_text("utf-8")
 
     async def scenario(rig: Rig) -> None:
-        rig.driver.services.totals["s"] = Totals()
+        rig.driver.services.totals["s"] = ServiceTotals()
         _, _, body = await rig.send("GET", "/metrics", authorization=f"Bearer {TOKEN}")
         told = {
             family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")

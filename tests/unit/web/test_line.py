@@ -388,7 +388,7 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
 
 def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines(desk: object, refused: object, tls: ssl.SSLContext | None) -> Any:
-        room = line.Room(4, 9)
+        room = line.ConnectionRoom(4, 9)
         return partial(HttpConnection, room, None) if tls is None else partial(SecureConnection, room, None, tls)
 
     monkeypatch.setattr("headway.web.serving._lines", lines)

@@ -24,7 +24,7 @@ from headway.errors import Unauthorised
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.services import Door
+from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.outcome import Outcome
@@ -133,7 +133,7 @@ class Rig:
 async def serving(folder: Path, *, with_desk: bool = True, quotas: Quotas | None = None) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
-        door = Door(folder / "services", b"secret")
+        door = BrokerDoor(folder / "services", b"secret")
         driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"), door=door)
         await driver.start((node("n", slots=4),))
         tokens = Tokens("t", "administrator", folder / "tokens.json")

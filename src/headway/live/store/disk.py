@@ -1,8 +1,8 @@
 """What a journal is stored on: a data directory, or anything else that keeps what SQLite has committed.
 
-Everything that the driver and the journal ask of a disk goes through `Disk`. `Folder` is the data directory. The tests
-have a disk in memory, which fails and loses things by a seed (`tests/faults`); the journal and its statements are the
-same on both.
+Everything that the driver and the journal ask of a disk goes through `Disk`, which `DataDirectory` implements. The
+tests have a disk in memory, which fails and loses things by a seed (`tests/faults`); the journal and its statements are
+the same on both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from headway.live.room import Free, free_on
 from headway.live.store.layout import UPLOADS
-from headway.live.store.opening import Opened, open_journal
+from headway.live.store.opening import OpenJournal, open_journal
 from headway.live.store.schema import FILE
 from headway.live.uploads import Uploads
 
@@ -22,7 +22,7 @@ from headway.live.uploads import Uploads
 class Disk(Protocol):
     """Keeps a journal. What is committed is there after a crash, and of everything else nothing."""
 
-    def open(self, *, accept_loss: bool) -> Opened:
+    def open(self, *, accept_loss: bool) -> OpenJournal:
         """Open the journal for this process alone; a new one is made if there is none.
 
         Raises:
@@ -56,7 +56,7 @@ class Disk(Protocol):
         ...
 
 
-class Folder(Disk):
+class DataDirectory(Disk):
     """A data directory.
 
     Args:
@@ -67,7 +67,7 @@ class Folder(Disk):
         self._folder = folder
         self._log = os.fspath(folder / f"{FILE}-wal")  # looked at with each submission
 
-    def open(self, *, accept_loss: bool) -> Opened:
+    def open(self, *, accept_loss: bool) -> OpenJournal:
         """Lock the directory and open its journal."""
         return open_journal(self._folder, accept_loss=accept_loss)
 

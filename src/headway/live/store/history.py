@@ -53,7 +53,7 @@ def history(folder: Path, policies: PolicySource, *, record: bool = False, until
         HeadwayError: there is no journal, or it has no jobs.
     """
     with reading(folder) as beginning:
-        told = Told(Scheduler.restore(beginning.state, policies), record=record)
+        told = ReplayRecorder(Scheduler.restore(beginning.state, policies), record=record)
         if until is not None:
             told.take_over()
         for kind, body in beginning.rows:
@@ -169,7 +169,7 @@ def _rows(
     return iter(db.execute(f"SELECT {GUARDED[table]} FROM {table} {which}", values))
 
 
-class Told:
+class ReplayRecorder:
     """Feeds events to a core, whose recorder records what follows, and keeps the terms of the jobs."""
 
     def __init__(self, core: Scheduler, *, record: bool) -> None:

@@ -22,7 +22,7 @@ from headway.errors import Damaged
 from headway.errors import JournalBusy as JournalBusy
 from headway.errors import JournalFull as JournalFull
 from headway.errors import NotNow as NotNow
-from headway.live.parts import Parts
+from headway.live.parts import WorkInParts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
 from headway.live.store.bodies import encode as encode
@@ -33,11 +33,11 @@ from headway.live.store.bodies import work_of as work_of
 from headway.live.store.checks import Checks, CostRow, LossRow, MoneyRow, StatisticsRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
-from headway.live.store.disk import Disk, Folder
+from headway.live.store.disk import DataDirectory, Disk
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.messages import MessageRow, NewMessage, Page
-from headway.live.store.past import Past
+from headway.live.store.past import PastTable
 from headway.live.store.refusals import RefusalTable
 from headway.live.store.retained import Retained
 from headway.live.store.rows import Rows, not_whole, refuse
@@ -178,11 +178,11 @@ class Journal:
     def __init__(self, folder: Path, *, accept_loss: bool = False, disk: Disk | None = None) -> None:
         self.folder = folder
         self.accept_loss = accept_loss
-        self.disk = Folder(folder) if disk is None else disk
+        self.disk = DataDirectory(folder) if disk is None else disk
         opened = self.disk.open(accept_loss=accept_loss)
         self._lock, self._db, self._vouching, self._mark, self.epoch, self.given_up = opened
         self._mark_fails = False
-        self._writing: Parts[None] | None = None
+        self._writing: WorkInParts[None] | None = None
         self._is_in_parts = False
         self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
@@ -190,7 +190,7 @@ class Journal:
         self.retained = Retained(self._db, self._transaction)
         self.away = Away(self._db, self._rows, self._transaction)
         self.expiry = Expiry(self._db, self._transaction, self.away)
-        self.past = Past(self._db, self._rows, self._transaction)
+        self.past = PastTable(self._db, self._rows, self._transaction)
         self.clients = Clients(self._db)
         self.specs = Specs()
         if self.noted("format") != FORMAT:
@@ -290,7 +290,7 @@ class Journal:
         """
         self.writing(batch).whole()
 
-    def writing(self, batch: Batch) -> Parts[None]:
+    def writing(self, batch: Batch) -> WorkInParts[None]:
         """Make a batch durable part by part: after the last part it is, before that nothing of it.
 
         Until then this connection sees its events and its jobs, but nothing else of it.
@@ -300,7 +300,7 @@ class Journal:
         """
         if self._is_in_parts and self._writing is not None:
             self._writing.do_rest()
-        self._writing = Parts(self._write(batch))
+        self._writing = WorkInParts(self._write(batch))
         return self._writing
 
     def _write(self, batch: Batch) -> Generator[None, None, None]:

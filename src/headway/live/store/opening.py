@@ -38,7 +38,7 @@ OTHER_TABLES: Final = 3
 _MAKING: Final = "is making the journal"
 
 
-class Opened(NamedTuple):
+class OpenJournal(NamedTuple):
     """An open journal.
 
     Attributes:
@@ -55,7 +55,7 @@ class Opened(NamedTuple):
     given_up: tuple[str, ...] = ()
 
 
-def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
+def open_journal(folder: Path, *, accept_loss: bool = False) -> OpenJournal:
     """Lock a data directory for this process and open its journal; both are made if they do not exist.
 
     A journal of an older format is converted; the old file is kept beside it.
@@ -116,7 +116,7 @@ def take(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _open(folder: Path, lock: int) -> Opened:
+def _open(folder: Path, lock: int) -> OpenJournal:
     path = folder / FILE
     try:
         db = connect(path)
@@ -129,7 +129,7 @@ def _open(folder: Path, lock: int) -> Opened:
         db.execute(f"CREATE TABLE IF NOT EXISTS {JOB_MONEY}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_JOBS}")
-        return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
+        return OpenJournal(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
     except sqlite3.Error as error:
         db.close()
         refuse(error, path)

@@ -80,7 +80,7 @@ class PastJob:
     features: Mapping[str, float]
 
 
-class Past:
+class PastTable:
     """Writes and reads the table.
 
     Args:

@@ -40,14 +40,14 @@ class Difference(NamedTuple):
     today: str
 
 
-class Round(NamedTuple):
+class RedecidedRound(NamedTuple):
     """A round of the journal: how it differs, if it does; whether it is recorded, so that this is known."""
 
     difference: Difference | None
     recorded: bool = True
 
 
-def rounds(folder: Path, policies: PolicySource) -> Iterator[Round]:
+def rounds(folder: Path, policies: PolicySource) -> Iterator[RedecidedRound]:
     """Ask the policies again in each round of a journal, in the state it had then; nothing is changed.
 
     A server may run meanwhile. Rounds of deciders are left out.
@@ -72,10 +72,10 @@ def rounds(folder: Path, policies: PolicySource) -> Iterator[Round]:
             if then is None or then.consults:
                 continue
             if not is_recorded(body):
-                yield Round(None, recorded=False)
+                yield RedecidedRound(None, recorded=False)
             elif today is not None:
                 for policy, said in _all_apart(core, then, today):
-                    yield Round(said and Difference(seq, kind, core.state.now, policy, *said))
+                    yield RedecidedRound(said and Difference(seq, kind, core.state.now, policy, *said))
 
 
 def _all_apart(core: Scheduler, then: Decision, today: Decision) -> Iterator[tuple[str, tuple[str, str] | None]]:

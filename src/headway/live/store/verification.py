@@ -77,7 +77,7 @@ class Flaw(NamedTuple):
     what: str
 
 
-class Found(NamedTuple):
+class TableFound(NamedTuple):
     """What was found in a table: how many rows, the sum of their checksums, the changed ones, and the numbers."""
 
     rows: int
@@ -266,7 +266,7 @@ def _lost_end(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]
         yield Flaw(MARK, f"it belongs to another story: transaction {reached.number} of the journal is a different one")
 
 
-def look_through(db: sqlite3.Connection, table: str) -> Found:
+def look_through(db: sqlite3.Connection, table: str) -> TableFound:
     """Read a whole table and compute the checksum of each row.
 
     Raises:
@@ -292,7 +292,7 @@ def look_through(db: sqlite3.Connection, table: str) -> Found:
                 numbers[-1] = (numbers[-1][0], number)
             else:
                 numbers.append((number, number))
-    return Found(rows, total & SUM_BITS, changed, numbers)
+    return TableFound(rows, total & SUM_BITS, changed, numbers)
 
 
 def is_body(body: object, its_sum: object) -> bool:
