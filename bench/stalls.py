@@ -35,6 +35,7 @@ from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
@@ -148,7 +149,12 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, float, fl
         engine, clock, over = FakeEngine(), SystemClock(), asyncio.Event()
         command = (sys.executable, "-m", "headway.restate")
         driver = Driver(
-            journal, engine, clock, find, DriverSettings(policy="fcfs", snapshot_every=1 << 40), restate=command
+            journal,
+            engine,
+            clock,
+            find,
+            DriverSettings(policy="fcfs", snapshot_every=1 << 40),
+            processes=OtherProcesses(restate=command),
         )
         await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
         await fill(driver, jobs)

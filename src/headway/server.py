@@ -39,6 +39,7 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
 from headway.live.meter import EnergyMeter
+from headway.live.outside import OtherProcesses, Surroundings, as_the_engine
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
@@ -230,15 +231,19 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             clock,
             find,
             chosen,
-            asking=Asking(chosen.decider or ""),
-            restate=(sys.executable, "-m", "headway.restate"),
-            forecast=forecaster,
-            advise=forecaster.advise,
-            hurry_forecast=forecaster.hurry,
-            door=NO_SERVICES if sites.own is None else _door(sites.own, token),
-            sites=sites,
-            account_of=accounts.of if owned else lambda _: "",
-            providers=partial(_providers, lenders),
+            processes=OtherProcesses(
+                asking=Asking(chosen.decider or ""),
+                restate=(sys.executable, "-m", "headway.restate"),
+                forecast=forecaster,
+                advise=forecaster.advise,
+                hurry_forecast=forecaster.hurry,
+            ),
+            surroundings=Surroundings(
+                sites=sites,
+                providers=partial(_providers, lenders),
+                door=NO_SERVICES if sites.own is None else _door(sites.own, token),
+                account_of=accounts.of if owned else as_the_engine,
+            ),
         )
         driver.broken.add_done_callback(lambda _: end.set())
         meter = EnergyMeter((sys.executable, "-m", "headway.energies"), settings.data.absolute(), clock)

@@ -17,6 +17,7 @@ from typing import Any
 
 from headway.errors import EngineError
 from headway.live.driver import Driver
+from headway.live.outside import Surroundings
 from headway.model.instant import SECOND
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -211,8 +212,8 @@ class RentingWorld(World):
         )
         self.cloud = self.cloud_type(self, Random(f"headway {seed} cloud"))
 
-    def _more(self) -> dict[str, Any]:
-        return {"providers": lambda _: {"cloud": self.cloud}}
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(providers=lambda _: {"cloud": self.cloud})
 
     def _troubles(self) -> list[Coroutine[Any, Any, None]]:
         return [*super()._troubles(), self.cloud.harm()]

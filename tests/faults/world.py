@@ -26,6 +26,7 @@ from headway.engines import base
 from headway.errors import HeadwayError, NoAdvice
 from headway.live import retry
 from headway.live.driver import Driver
+from headway.live.outside import OtherProcesses, Surroundings
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.live.store.messages import MessageRow
@@ -309,8 +310,8 @@ class World:
                 keep=Keep(acknowledged=self.rates.acknowledged),
                 estimates=self.rates.estimates,
             ),
-            asking=self._ask,
-            **self._more(),
+            processes=OtherProcesses(asking=self._ask),
+            surroundings=self._surroundings(),
         )
         self.driver.broken.add_done_callback(lambda broken: self._broke(life, broken))
         await self.driver.start(first=NODES, bounds=self._bounds(), renting=self.renting)
@@ -320,9 +321,9 @@ class World:
         most = Random(f"headway {self.seed} bounds {self._starts}").choice((None, 0, 3, 4, 6))
         return None if most is None else {"owner": most} if most else {}
 
-    def _more(self) -> dict[str, Any]:
-        """What else a driver is told."""
-        return {}
+    def _surroundings(self) -> Surroundings:
+        """Where a driver is."""
+        return Surroundings()
 
     def _broke(self, life: Life, broken: asyncio.Future[None]) -> None:
         error = broken.exception()

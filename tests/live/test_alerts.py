@@ -22,6 +22,7 @@ from headway.live import alerts
 from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings
 from headway.live.driver import Driver
 from headway.live.forecasts import AdviceQuestion, ForecastQuestion, Tell, ToldForecast
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.forecast import Advice, Bounds, Chance, Expected, Forecast
@@ -85,8 +86,7 @@ async def driver(folder: Path, foretold: Foretold) -> AsyncIterator[Driver]:
     with closing(Journal(folder)) as journal:
         live = Driver(
             *(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="edf")),
-            forecast=foretold,
-            advise=foretold.advise,
+            processes=OtherProcesses(forecast=foretold, advise=foretold.advise),
         )
         await live.start((node("a", slots=2),))
         try:

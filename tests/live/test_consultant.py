@@ -18,6 +18,7 @@ from headway.errors import InvalidInput, NoAdvice
 from headway.live import reports
 from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX, PERIOD_LEAST, WAKE_LEAST
 from headway.live.driver import RETRY_AFTER, Driver
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import (
@@ -117,7 +118,14 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         clock, engine, decider = ManualClock(at), engine or FakeEngine(), Decider()
-        driver = Driver(journal, engine, clock, find, DriverSettings(**{"policy": "fcfs", **settings}), asking=decider)
+        driver = Driver(
+            journal,
+            engine,
+            clock,
+            find,
+            DriverSettings(**{"policy": "fcfs", **settings}),
+            processes=OtherProcesses(asking=decider),
+        )
         await driver.start((node("a", slots=2),))
         live = Rig(driver, engine, clock, journal, decider)
         await live.settle()

@@ -24,6 +24,7 @@ from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.ledger import WAKE_IDLE
 from headway.live.listeners import GATHER_SECONDS
+from headway.live.outside import Surroundings
 from headway.live.room import DiskBounds
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
@@ -110,7 +111,9 @@ async def rig(
     with closing(Journal(folder)) as journal:
         clock = ManualClock(at)
         engine = engine or FakeEngine()
-        driver = Driver(journal, engine, clock, policies, DriverSettings(**settings), door=door)
+        driver = Driver(
+            journal, engine, clock, policies, DriverSettings(**settings), surroundings=Surroundings(door=door)
+        )
         await driver.start(nodes)
         try:
             yield Rig(driver, engine, clock, journal)

@@ -38,6 +38,7 @@ from headway.live.forecasts import (
     read_frame,
     write_frame,
 )
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.decisions import replay
 from headway.live.store.journal import FILE, Journal
@@ -121,9 +122,7 @@ async def driver(
             clock or ManualClock(5),
             find,
             DriverSettings(policy=policy),
-            forecast=ask,
-            advise=advise,
-            hurry_forecast=hurry,
+            processes=OtherProcesses(forecast=ask, advise=advise, hurry_forecast=hurry),
         )
         await started.start((node("a", slots=2),))
         try:

@@ -18,6 +18,7 @@ from headway.engines.dask.settings import DaskSettings
 from headway.live import renting as module
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
+from headway.live.outside import Surroundings
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.instant import SECOND
@@ -186,7 +187,7 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
             return {"cloud": ec2}
 
         settled = DriverSettings(policy="one")
-        return Driver(journal, engine, SystemClock(), find, settled, sites=Cloud(), providers=providers)
+        return Driver(journal, engine, SystemClock(), find, settled, surroundings=Surroundings(Cloud(), providers))
 
     with closing(Journal(tmp_path / "data")) as journal:
         first = driver(journal, 1)

@@ -15,6 +15,7 @@ from headway.errors import Conflict, EngineError
 from headway.foresight.rerun import of_those_run, past, rerun
 from headway.live import renting as module
 from headway.live.driver import Driver
+from headway.live.outside import Surroundings
 from headway.live.rented import renting_report, site_list
 from headway.live.reports import job_list, job_report, row
 from headway.live.settings import DriverSettings
@@ -138,9 +139,8 @@ class Site:
         with closing(Journal(self.data)) as journal:
             self.engine = FakeEngine()
             settings = DriverSettings(policy="one-for-all")
-            self.driver = Driver(
-                journal, self.engine, self.clock, find, settings, providers=lambda _: {"cloud": self.cloud}
-            )
+            lends = Surroundings(providers=lambda _: {"cloud": self.cloud})
+            self.driver = Driver(journal, self.engine, self.clock, find, settings, surroundings=lends)
             await self.driver.start(NODES, renting=renting)
             yield
             self.driver.core.check()

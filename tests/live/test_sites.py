@@ -19,6 +19,7 @@ from headway.errors import EngineError, InvalidInput, Unavailable
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.outside import Surroundings
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
@@ -127,8 +128,9 @@ async def rig(
             ManualClock(),
             find,
             DriverSettings(policy=policy),
-            door=NO_SERVICES if sites.own is None else BrokerDoor(folder / "door", b"secret"),
-            sites=sites,
+            surroundings=Surroundings(
+                sites=sites, door=NO_SERVICES if sites.own is None else BrokerDoor(folder / "door", b"secret")
+            ),
         )
         await driver.start(nodes, facts={"sites": ",".join(spec.name for spec in specs)})
         live = Rig(driver, here, journal, farms)

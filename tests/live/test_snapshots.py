@@ -17,6 +17,7 @@ from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastQuestion, write_frame
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
@@ -81,7 +82,12 @@ async def rig(folder: Path, command: Sequence[str] | None = PROCESS, policy: str
     with closing(Journal(folder)) as journal:
         engine, clock = FakeEngine(), ManualClock(5)
         driver = Driver(
-            journal, engine, clock, find, DriverSettings(policy=policy, snapshot_every=EVERY), restate=command
+            journal,
+            engine,
+            clock,
+            find,
+            DriverSettings(policy=policy, snapshot_every=EVERY),
+            processes=OtherProcesses(restate=command),
         )
         await driver.start((node("n", slots=3),))
         yield Rig(driver, engine, clock, journal)

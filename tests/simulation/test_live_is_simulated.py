@@ -23,6 +23,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
@@ -241,7 +242,12 @@ async def run_live(
     clock = ManualClock()
     engine = TimedEngine(workload, clock, network, sites)
     driver = Driver(
-        Journal(folder), engine, clock, registry.find, DriverSettings(policy=policy, decider=decider), asking=asked
+        Journal(folder),
+        engine,
+        clock,
+        registry.find,
+        DriverSettings(policy=policy, decider=decider),
+        processes=OtherProcesses(asking=asked),
     )
     await driver.start(nodes, network=network, bounds=bounds, sites=sites)
     jobs = list(specs(workload, movable=True))

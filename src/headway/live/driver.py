@@ -29,7 +29,6 @@ from functools import partial
 from typing import Final
 
 from headway import wire
-from headway.advice.asking import ask
 from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
@@ -40,21 +39,21 @@ from headway.live.arrivals import Came, Thing, TurnMaker
 from headway.live.bounds import bounded
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
-from headway.live.forecasts import Advise, Ask, Forecasts
+from headway.live.forecasts import Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
 from headway.live.leases import PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, MessagesWanted
 from headway.live.nodes import Nodes, changes_since
+from headway.live.outside import OtherProcesses, Surroundings
 from headway.live.parts import WorkInParts
 from headway.live.performing import Performer, left_undone
 from headway.live.renting import Renter
 from headway.live.retention import Retention
 from headway.live.room import Room
-from headway.live.services import NO_DOOR, BrokerDoor, LiveServices
+from headway.live.services import LiveServices
 from headway.live.settings import DriverSettings
-from headway.live.sites import HERE, SiteEngines
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
@@ -63,6 +62,7 @@ from headway.live.switches import Switches
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn, TurnRequest, answer, refuse
+from headway.live.work import LaunchTerms
 from headway.model.actions import JobStatus, RentMachine, ReturnMachine, SwitchOff, SwitchOn
 from headway.model.events import (
     Event,
@@ -89,7 +89,6 @@ from headway.model.renting import Renting
 from headway.model.site import SiteTerms, check_sites
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, PolicySource
-from headway.renting.provider import Provider
 
 log = logging.getLogger(__name__)
 
@@ -117,11 +116,6 @@ FIRST_POLICY: Final = "tempo:strict=false"
 """The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
 
 
-def no_providers(cluster: str) -> Mapping[str, Provider]:
-    """Nobody rents machines out."""
-    return {}
-
-
 class Driver:
     """Performs what the core asks for, and feeds it the outcome.
 
@@ -130,15 +124,7 @@ class Driver:
         engine: runs the attempts.
         clock: the only source of time.
         policies: finds a policy by its text.
-        settings: see there.
-        asking: how a decider is asked.
-        restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
-            stored as it is here.
-        forecast, advise: make forecasts and give advice, see `forecasts`; None: there are none.
-        hurry_forecast: is called if somebody has begun to wait for a forecast; None: that changes nothing.
-        door: where instances of services find this server; or why it has no services.
-        sites: what the engine is made of.
-        account_of: as which account the tasks of a user run; empty: as that of the engine.
+        settings, processes, surroundings: see there.
 
     Attributes:
         forecasts: what is expected of the open jobs.
@@ -150,7 +136,7 @@ class Driver:
         retention: what is kept for callers, and until when.
         room: what there is room for on the disk.
         services: the services and their requests.
-        sites: as given.
+        sites: what the engine is made of.
         troubles: receives failures that end nothing.
     """
 
@@ -162,18 +148,11 @@ class Driver:
         policies: PolicySource,
         settings: DriverSettings = DriverSettings(),  # noqa: B008  # frozen
         *,
-        asking: consultant.Asking = ask,
-        restate: Sequence[str] | None = None,
-        forecast: Ask | None = None,
-        advise: Advise | None = None,
-        hurry_forecast: Callable[[], None] | None = None,
-        door: BrokerDoor | str = NO_DOOR,
-        sites: SiteEngines = HERE,
-        providers: Callable[[str], Mapping[str, Provider]] = no_providers,
-        account_of: Callable[[str], str] = lambda _: "",
+        processes: OtherProcesses = OtherProcesses(),  # noqa: B008  # frozen
+        surroundings: Surroundings = Surroundings(),  # noqa: B008  # frozen
     ) -> None:
         self.journal = journal
-        self.sites = sites
+        self.sites = surroundings.sites
         self.full: NotNow | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
@@ -196,7 +175,12 @@ class Driver:
         self._choice = wire.PolicyChoice(settings.policy or "", settings.decider, period)
         consultant.check_choice(self._choice, policies)
         self._consultant = consultant.Consultant(
-            lambda: self.core, clock, self.request, self.incident, answer_time=settings.answer_time, asking=asking
+            lambda: self.core,
+            clock,
+            self.request,
+            self.incident,
+            answer_time=settings.answer_time,
+            asking=processes.asking,
         )
         self.room = Room(
             journal.folder,
@@ -208,7 +192,14 @@ class Driver:
             journal.disk.free_on,
         )
         self.retention = Retention(self, journal, engine, clock, settings.keep, self.room)
-        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, self.now, forecast, advise, hurry_forecast)
+        self.forecasts = Forecasts(
+            lambda: self.core,
+            lambda: self.recorded,
+            self.now,
+            processes.forecast,
+            processes.advise,
+            processes.hurry_forecast,
+        )
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease
@@ -243,17 +234,17 @@ class Driver:
         self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
-        self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
+        self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, processes.restate)
         self._arrivals = TurnMaker(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
-        self.services = LiveServices(self, self._ledger, journal, clock, door)
+        self.services = LiveServices(self, self._ledger, journal, clock, surroundings.door)
         self._switches = Switches(self, engine)
         self._cluster = journal.fact(CLUSTER) or secrets.token_hex(6)
         self._renter = Renter(
             self,
             engine,
-            providers(self._cluster),
+            surroundings.providers(self._cluster),
             self._cluster,
-            finds=sites.finds,
+            finds=self.sites.finds,
             served=self.nodes.serve,
             read_ahead=settings.read_ahead,
         )
@@ -265,11 +256,9 @@ class Driver:
             self._report,
             self.troubles,
             clock,
-            self.services.terms,
-            settings.result_max,
             self._switches,
             self._renter,
-            account_of,
+            LaunchTerms(self.services.terms, settings.result_max, surroundings.account_of),
         )
 
     @property

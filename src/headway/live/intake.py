@@ -7,9 +7,10 @@ import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from headway import files, wire
+from headway.core.scheduler import Scheduler
 from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
@@ -340,6 +341,19 @@ def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ..
         named[spec.name] = f"jobs[{place}]"
 
 
+class NeededByIntake(Protocol):
+    """What the check of a submission needs of the ledger."""
+
+    @property
+    def core(self) -> Scheduler:
+        """Knows what there can be room for."""
+        ...
+
+    def end_of(self, job: JobId) -> JobStatus | None:
+        """How a job has ended, see `Ledger.end_of`."""
+        ...
+
+
 def look_at(
     submission: wire.Submission,
     caller: str,
@@ -347,10 +361,7 @@ def look_at(
     *,
     first: JobId,
     now: Instant,
-    flaw_of: Callable[[JobSpec], str | None],
-    fit: Callable[[], Callable[[JobSpec], str | None]],
-    estimate_default: Duration,
-    end_of: Callable[[JobId], JobStatus | None],
+    ledger: NeededByIntake,
     journal: Journal,
     answer: asyncio.Future[wire.Submitted],
 ) -> Pausing[CheckedSubmission]:
@@ -363,6 +374,7 @@ def look_at(
     """
     if not submission.jobs:
         raise InvalidInput("jobs", [], "at least one job")
+    estimate_default = ledger.core.state.estimate_default
     specs: list[JobSpec] = []
     works: list[tuple[str, bytes]] = []
     functions: set[str] = set()
@@ -375,14 +387,15 @@ def look_at(
         look = partial(spec_of, job, first + place, f"jobs[{place}]", now, caller)
         body = b""
         if _is_aside(job):
-            looked = yield partial(_look_at_large, job, look, fit(), estimate_default)
+            fit = ledger.core.extent().flaw_of_fit
+            looked = yield partial(_look_at_large, job, look, fit, estimate_default)
             spec, wrong, urls, body = looked.job.view.spec, looked.flaw, looked.urls, looked.body
             large[spec.id] = looked.job
         else:
             spec = look()
-            wrong, urls = flaw_of(spec), wire.urls_of(job.work)
-        check_after(spec, f"jobs[{place}]", end_of)
-        check_retried(spec, f"jobs[{place}]", end_of)
+            wrong, urls = ledger.core.flaw_of(spec), wire.urls_of(job.work)
+        check_after(spec, f"jobs[{place}]", ledger.end_of)
+        check_retried(spec, f"jobs[{place}]", ledger.end_of)
         if wrong is not None:
             raise InvalidInput.saying(f"jobs[{place}].{wrong}")
         if job.service is not None and job.service.replace:

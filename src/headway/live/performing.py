@@ -28,12 +28,10 @@ from headway.live.turn import Turn
 from headway.model.actions import ChangeTier, Kill, Launch, RentMachine, ReturnMachine, Suspend, SwitchOff, SwitchOn
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
-from headway.model.job import JobId, JobSpec
-from headway.model.node import NodeSpec
+from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
-from headway.services.terms import InstanceTerms
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +54,9 @@ class Performer:
         report: handles the outcome of an action at once, like a report of the engine.
         troubles: receives what fails.
         clock: times the next tries.
-        instance: what the instances of a service are told on a node.
-        result_max: the most bytes that a result may have.
         switches: switches nodes off and on.
         renter: rents machines and gives them back.
-        account_of: as which account the tasks of a user run.
+        terms: of all launches.
     """
 
     def __init__(
@@ -72,11 +68,9 @@ class Performer:
         report: Callable[[base.Report], None],
         troubles: Troubles,
         clock: Clock,
-        instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms],
-        result_max: int,
         switches: Switches,
         renter: Renter,
-        account_of: Callable[[str], str],
+        terms: work.LaunchTerms,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
@@ -85,11 +79,9 @@ class Performer:
         self._report = report
         self._troubles = troubles
         self._clock = clock
-        self._instance = instance
-        self._result_max = result_max
         self._switches = switches
         self._renter = renter
-        self._account_of = account_of
+        self._terms = terms
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._works: dict[JobId, bytes] = {}  # of jobs that came with the turn that is performed
         self._unlaunched: set[base.AttemptKey] = set()
@@ -216,11 +208,9 @@ class Performer:
             kept.work,
             self._ledger.core.state.slot_nodes,
             self._function,
-            self._instance,
-            self._result_max,
+            self._terms,
             kept.names_files,
             self._gifts(launch, kept, kept.work),
-            self._account_of(kept.spec.user),
         )
         self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)

@@ -109,10 +109,7 @@ class Submissions:
                 digest,
                 first=first,
                 now=self._now(),
-                flaw_of=lambda spec: ledger.core.flaw_of(spec),
-                fit=lambda: ledger.core.extent().flaw_of_fit,
-                estimate_default=ledger.core.state.estimate_default,
-                end_of=ledger.end_of,
+                ledger=ledger,
                 journal=journal,
                 answer=answer,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -29,17 +29,30 @@ _SHORT: Final = "the server had no room for more"
 """What is said of a task that was not to start, or not to go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchTerms:
+    """What is the same for all launches of a server.
+
+    Attributes:
+        instance: what the instances of a service are told on a node.
+        result_max: the most bytes that a result may have.
+        account_of: as which account the tasks of a user run; empty: as that of the engine.
+    """
+
+    instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms]
+    result_max: int
+    account_of: Callable[[str], str]
+
+
 def assignment(
     launch: Launch,
     spec: JobSpec,
     work: wire.Work,
     nodes: list[NodeView],
     function: Callable[[str], base.Function],
-    instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms],
-    result_max: int,
+    terms: LaunchTerms,
     files: bool,
     gifts: Mapping[int, wire.Gift],
-    account: str = "",
 ) -> base.Assignment:
     """What an engine is asked to run.
 
@@ -47,16 +60,13 @@ def assignment(
         work: of the whole job.
         nodes: the node of each slot, by slot number.
         function: finds a function by its name.
-        instance: what the instances of a service are told on a node.
-        result_max: the most bytes that a result may have.
         files: whether the work names files.
         gifts: what the task gets from others, by their numbers.
-        account: see `base.Assignment`.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
     if isinstance(work, wire.Handling):
-        members: tuple[base.Member, ...] = (_instance(places, work, instance(spec, work, places[0][0].spec)),)
+        members: tuple[base.Member, ...] = (_instance(places, work, terms.instance(spec, work, places[0][0].spec)),)
     elif isinstance(spec, Rigid):
         assert not isinstance(work, wire.Steps), "it is no workflow"
         members = tuple(
@@ -70,9 +80,9 @@ def assignment(
         else:
             task = task_work(work, launch.task, function, family, number)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
-    limits = (spec.time_limit, spec.memory_limit, result_max)
+    limits = (spec.time_limit, spec.memory_limit, terms.result_max)
     key = (launch.job, launch.task, launch.attempt)
-    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier, account)
+    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier, terms.account_of(spec.user))
 
 
 def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:

@@ -24,6 +24,7 @@ from headway.errors import Unauthorised
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.outside import Surroundings
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
@@ -134,7 +135,9 @@ async def serving(folder: Path, *, with_desk: bool = True, quotas: Quotas | None
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         door = BrokerDoor(folder / "services", b"secret")
-        driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"), door=door)
+        driver = Driver(
+            journal, engine, clock, find, DriverSettings(policy="fcfs"), surroundings=Surroundings(door=door)
+        )
         await driver.start((node("n", slots=4),))
         tokens = Tokens("t", "administrator", folder / "tokens.json")
         refusals = Refusals(journal.refusals, driver.tally.refused, driver.now)
