@@ -45,7 +45,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import SHAPES, JobId, JobSpec, Kind, Workflow
+from headway.model.job import SHAPES, JobId, JobSpec, Kind, TaskKey, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState
@@ -77,9 +77,6 @@ BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 
 NONE_HELD: Final = (0, 0)
-
-Place = tuple[JobId, int]
-"""A job and a number of a task."""
 
 
 class OpenAttempt:
@@ -173,9 +170,9 @@ class Recorder:
         self.start: dict[JobId, Instant] = {}
         self.end: dict[JobId, Instant] = {}
         self.failed: dict[JobId, JobStatus] = {}
-        self.runs: dict[Place, OpenAttempt] = {}
+        self.runs: dict[TaskKey, OpenAttempt] = {}
         self.run_times: dict[JobId, tuple[int, Duration]] | None = {} if run_times else None
-        self._saving: set[Place] = set()
+        self._saving: set[TaskKey] = set()
         self._held: dict[JobId, tuple[int, int]] = {}
         self._most: dict[JobId, int] = {}
         self._holdings: tuple[list[int], list[int], list[int], list[int]] | None = None
@@ -262,7 +259,7 @@ class Recorder:
                 self._note_return(event.rental)
             elif isinstance(event, NodeOff | NodeOn | SwitchFailed | NodeDown | NodeUp | NodeSwitched):
                 self._note_power(event.name)
-        moved: set[Place] | None = None  # made when an attempt changes its tier
+        moved: set[TaskKey] | None = None  # made when an attempt changes its tier
         for action in actions:
             if type(action) is Launch:
                 moved = None
@@ -400,7 +397,7 @@ class Recorder:
             run.has_begun, run.start, run.since, run.spent = True, now, now, 0
             self.start.setdefault(event.job, now)
 
-    def _note_change(self, change: ChangeTier, moved: set[Place]) -> None:
+    def _note_change(self, change: ChangeTier, moved: set[TaskKey]) -> None:
         """It goes to the other tier, and maybe back at once; that is one change."""
         place = change.job, change.task
         run = self.runs.get(place)
@@ -423,7 +420,7 @@ class Recorder:
             if attempt is None or attempt.number != run.number:
                 self._close(place, run, None)
 
-    def _close(self, place: Place, run: OpenAttempt, outcome: Outcome | None) -> None:
+    def _close(self, place: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
         """An attempt has ended, with this outcome; None: the core has given it up."""
         del self.runs[place]
         wasted = False
@@ -444,12 +441,14 @@ class Recorder:
         if self._rows is not None:
             self._note_row(place, run, wasted=wasted)
 
-    def _note_row(self, place: Place, run: OpenAttempt, *, wasted: bool) -> None:
+    def _note_row(self, place: TaskKey, run: OpenAttempt, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
         if self._rows is not None:
             self._rows += self._rows_of(place, run, None, wasted=wasted)
 
-    def _rows_of(self, place: Place, run: OpenAttempt, until: Instant | None, *, wasted: bool) -> Iterator[AttemptRow]:
+    def _rows_of(
+        self, place: TaskKey, run: OpenAttempt, until: Instant | None, *, wasted: bool
+    ) -> Iterator[AttemptRow]:
         """Where an attempt was in its tier until an instant; None: until now."""
         end = max(self._state.now if until is None else until, run.since)
         left, slot_nodes = run.slots, self._state.slot_nodes

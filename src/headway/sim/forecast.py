@@ -15,14 +15,14 @@ from itertools import islice
 from typing import Final
 
 from headway.core.record import StateRecord
-from headway.core.recorder import OpenAttempt, Place, Recorder
+from headway.core.recorder import OpenAttempt, Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import in_short
 from headway.model.actions import Action, Conclude, Launch
 from headway.model.events import Event
 from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, Forecast
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId
+from headway.model.job import JobId, TaskKey
 from headway.model.outcome import Outcome
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import PolicySource
@@ -88,10 +88,10 @@ class _Prospects(Recorder):
         self._assumed: dict[JobId, None] = {}
         self._assumed_at_start: dict[JobId, tuple[JobId, ...]] = {}
         self._assumed_at_end: dict[JobId, tuple[JobId, ...]] = {}
-        self._began: dict[Place, Instant] = {}
+        self._began: dict[TaskKey, Instant] = {}
         self._workflows = {job.id: job for job in jobs if job.graph}
         self._due = {job.id: (job.spec, job.due) for job in jobs}  # `change` may have set another than the spec's
-        self._settled: dict[Place, tuple[Awaited, Slots]] = {}
+        self._settled: dict[TaskKey, tuple[Awaited, Slots]] = {}
         self._first: dict[int, Awaited] = {}
         self._last: dict[int, Awaited] = {}
         self._awaits: dict[JobId, tuple[Awaited, ...]] = {}
@@ -127,7 +127,7 @@ class _Prospects(Recorder):
         if self._work_left <= 0:
             raise _FarEnough
 
-    def _close(self, place: Place, run: OpenAttempt, outcome: Outcome | None) -> None:
+    def _close(self, place: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
         job, task = place
         keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and place in self._saving)
         left = Awaited(job, task, (), self._began.get(place), self._core.state.now)
