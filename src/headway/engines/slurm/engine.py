@@ -184,15 +184,19 @@ class SlurmEngine(OutputsInFiles):
         if node.name in self._nodes.by_name:
             raise NameTaken(node.name, "a node of this engine")
         until = self._loop.time() + _JOIN_SECONDS
-        while True:
-            try:
-                self._nodes.seen = await self._commands.nodes()
-            except SlurmUnavailable as error:
-                raise _unanswered(error) from error
-            if self._loop.time() >= until or not self._nodes.may_open(node.name):
-                break
-            await asyncio.sleep(_PAUSES[1])
-        self._nodes.add(node)
+        self._nodes.joining.add(node.name)
+        try:
+            while True:
+                try:
+                    self._nodes.seen = await self._commands.nodes()
+                except SlurmUnavailable as error:
+                    raise _unanswered(error) from error
+                if self._loop.time() >= until or not self._nodes.may_open(node.name):
+                    break
+                await asyncio.sleep(_PAUSES[1])
+            self._nodes.add(node)
+        finally:
+            self._nodes.joining.discard(node.name)
 
     async def leave(self, name: str) -> None:
         """Cancel what runs there, with all parts on other nodes, and wait until it is gone."""

@@ -68,11 +68,13 @@ class NodesInService:
     Attributes:
         by_name: all that are in service, also those that are lost.
         seen: what Slurm said last of all nodes of the partition.
+        joining: names of those that somebody is adding, so that they are not found meanwhile.
     """
 
     def __init__(self, settings: SlurmSettings, owner: NodesOwner) -> None:
         self.by_name: dict[str, NodeInService] = {}
         self.seen: dict[str, SlurmNode] = {}
+        self.joining: set[str] = set()
         self._left: set[str] = set()
         self._settings = settings
         self._owner = owner
@@ -163,8 +165,8 @@ class NodesInService:
         """Report nodes that are there and not known yet, some at once. Returns whether there may be more."""
         found = 0
         for node in self.seen.values() if self._settings.find else ():
-            wanted = node.name not in self.by_name and node.name not in self._left
-            if not wanted or node.standing is not NodeStanding.READY:
+            known = node.name in self.by_name or node.name in self._left or node.name in self.joining
+            if known or node.standing is not NodeStanding.READY:
                 continue
             slots = self._settings.slots or slots_of(node, self._settings)
             if slots > slots_of(node, self._settings):

@@ -481,7 +481,8 @@ async def test_a_lease_is_refused(played: Played) -> None:
 async def test_a_node_that_was_down_a_moment_ago_joins_when_it_answers(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PAUSES", (0.01, 0.02))
+    """The engine sees that it answers before the one who adds it, and does not report it as found."""
+    monkeypatch.setattr(module, "_PAUSES", (0.01, 0.5))
     await played.trial.start(*TWO)
     played.slurm.states["c"] = CLOSED
     joining = asyncio.ensure_future(played.engine.join(NodeSpec("c", slots=2)))
