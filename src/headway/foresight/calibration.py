@@ -20,8 +20,9 @@ MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
 
 LEAST: Final = 20
-"""With outcomes of fewer forecasts a horizon is corrected by those of all: jobs of one forecast share their fate. With
-fewer of all, by so much less: what came of one or two forecasts may be chance."""
+"""With outcomes of fewer forecasts a horizon is only widened, by those of all: jobs of one forecast share their fate,
+and what is near is better known than what is far. With fewer of all, by so much less: what came of one or two forecasts
+may be chance."""
 
 GAIN: Final = 0.05
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
@@ -119,10 +120,8 @@ class Calibration:
             return bounds
         if self._moves is None:
             everything = np.concatenate([part for seen in self._seen for part in seen])
-            by_horizon = [
-                [float(np.quantile(errors[:, place], level)) for place, level in enumerate(self._levels)]
-                for errors in (np.concatenate(seen) if len(seen) >= LEAST else everything for seen in self._seen)
-            ]
+            of_all = _outward(self._missed(everything))
+            by_horizon = [self._missed(np.concatenate(seen)) if len(seen) >= LEAST else of_all for seen in self._seen]
             self._moves = np.array(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]
         if levels is not None:
@@ -131,3 +130,14 @@ class Calibration:
         moved = np.exp(np.log(bounds + SOON) + moves[horizon_of(median)]) - SOON
         ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
         return ordered
+
+    def _missed(self, errors: Floats) -> Floats:
+        """How far each bound has to be moved, so that as much of what came is below it as should be."""
+        return np.array([np.quantile(errors[:, place], level) for place, level in enumerate(self._levels)])
+
+
+def _outward(moves: Floats) -> Floats:
+    """Moves that only widen; the median is moved as it was."""
+    levels = np.array(LEVELS)
+    widest = np.where(levels < 0.5, np.minimum(moves, 0.0), np.maximum(moves, 0.0))
+    return np.where(levels == 0.5, moves, widest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from headway.foresight.calibration import LEVELS, Calibration
 
@@ -54,3 +55,25 @@ def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
         told.judge(corrected, came)
         told.learn(bounds, came)
     assert np.mean(within) > 0.85
+
+
+def test_what_is_near_narrows_nothing_that_is_far() -> None:
+    """All that was soon came as expected. Nothing has come yet of what is days ahead."""
+    told = Calibration()
+    near, far = np.array([[60.0, 80.0, 100.0, 130.0, 160.0]]), np.array([[6e4, 1.8e5, 2e5, 2.3e5, 3e5]])
+    for _ in range(40):
+        told.learn(near, np.array([100.0]))
+    (narrowed,) = told.correct(near)
+    assert narrowed[0] > 90
+    assert narrowed[4] < 110
+    assert told.correct(far)[0].tolist() == pytest.approx(far[0])
+
+
+def test_what_was_missed_nearby_widens_what_is_far() -> None:
+    told = Calibration()
+    near, far = np.array([[60.0, 80.0, 100.0, 130.0, 160.0]]), np.array([[6e4, 1.8e5, 2e5, 2.3e5, 3e5]])
+    for number in range(40):
+        told.learn(near, np.array([30.0 if number % 2 else 300.0]))
+    (widened,) = told.correct(far)
+    assert widened[0] < far[0, 0]
+    assert widened[4] > far[0, 4]
