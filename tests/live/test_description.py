@@ -64,7 +64,7 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int, 
 @pytest.mark.parametrize(
     ("role", "examples", "phases"),
     [
-        ("administrator", 60, PHASES),
+        ("administrator", 30, PHASES),
         *((role.value, 10, "fuzzing") for role in wire.Role if role is not wire.Role.ADMINISTRATOR),
         ("", 10, PHASES),
     ],
@@ -84,7 +84,7 @@ def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: 
         up.stop()
 
 
-@pytest.mark.parametrize(("is_known", "examples"), [(True, 200), (False, 50)])
+@pytest.mark.parametrize(("is_known", "examples"), [(True, 100), (False, 25)])
 def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
     decider = Process("--token-file", str(tmp_path / "token"))
     try:
