@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from headway.engines.dask.engine import DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import FilesInMemory, Trial, calling
-from headway.errors import EngineError, InvalidInput
+from headway.errors import EngineError, InvalidInput, NameTaken
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
@@ -71,6 +72,27 @@ def let_go(engine: DaskEngine) -> None:
     for node in engine._nodes.values():
         node.up = False
         node.let_go()
+
+
+async def test_a_worker_that_somebody_adds_is_not_found_meanwhile(
+    site: Processes, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.one(a=2)
+    engine = make()
+    attached = engine._attached
+
+    async def look_and_attach(*node: Any, **how: Any) -> Any:
+        engine._compare(await engine._workers())
+        return await attached(*node, **how)
+
+    async with Trial(engine, LIMIT) as trial:
+        await engine.start((), trial._take, trial._files)
+        monkeypatch.setattr(engine, "_attached", look_and_attach)
+        await engine.join(NodeSpec("a", slots=2))
+        assert not engine._attaching
+        assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+        with pytest.raises(NameTaken):
+            await engine.join(NodeSpec("a", slots=2))
 
 
 async def test_every_worker_is_a_node_with_a_slot_for_each_thread(site: Processes, make: Make) -> None:

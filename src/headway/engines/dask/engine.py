@@ -74,6 +74,7 @@ class DaskEngine(RemoteEngine):
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._absent: dict[str, float] = {}
         self._left: set[str] = set()
+        self._joining: set[str] = set()
         self._told: dict[str, str] = {}
         self._arguments: dict[str, Any] = {}
         self._tls: Path | None = None
@@ -134,15 +135,21 @@ class DaskEngine(RemoteEngine):
         name = node.name
         if name in self._nodes:
             raise NameTaken(name, "a node of this engine")
-        workers = await self._workers()
-        if name not in workers:
-            hint = f"Start one: dask worker {self._address} --name {name}"
-            raise EngineError(f"node {name!r} cannot be added: Dask has no worker of this name", hint)
-        await self._end_attaching(name)
-        joining = self._node(node, *workers[name])
-        await self._attached(joining, fresh=True)
-        self._nodes[name] = joining
-        self._left.discard(name)
+        self._joining.add(name)  # it is not found meanwhile
+        try:
+            workers = await self._workers()
+            if name not in workers:
+                hint = f"Start one: dask worker {self._address} --name {name}"
+                raise EngineError(f"node {name!r} cannot be added: Dask has no worker of this name", hint)
+            await self._end_attaching(name)
+            if name in self._nodes:
+                raise NameTaken(name, "a node of this engine")
+            joining = self._node(node, *workers[name])
+            await self._attached(joining, fresh=True)
+            self._nodes[name] = joining
+            self._left.discard(name)
+        finally:
+            self._joining.discard(name)
 
     async def leave(self, name: str) -> None:
         """It is not found again before the next start."""
@@ -246,7 +253,7 @@ class DaskEngine(RemoteEngine):
         for name, (address, slots) in workers.items():
             self._absent.pop(name, None)
             node = self._nodes.get(name)
-            if name in self._left or name in self._attaching:
+            if any(name in known for known in (self._left, self._joining, self._attaching)):
                 continue
             if node is None or not node.up:
                 self._attaching[name] = self._loop.create_task(self._find(name, address, slots))
