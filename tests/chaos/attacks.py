@@ -311,7 +311,8 @@ def queue_full(where: Field) -> None:
     if found is None:
         return
     if found.silent:
-        where.lost.append(f"{found.silent} of {found.waited} requests that waited had neither an answer nor an error")
+        what = f"{found.silent} of {found.waited} requests that waited had neither an answer nor an error"
+        where.lost.append(f"{what} ({found.how})")
     if found.statuses[HTTPStatus.SERVICE_UNAVAILABLE] < callers.BEYOND - 1:
         where.odd.append(f"a queue was not full, or nobody was told: {dict(found.statuses)}")
     if found.grown > callers.GROWTH_MAX:

@@ -45,12 +45,14 @@ class Filled:
         statuses: of the answers, how many.
         grown: bytes by which the server had grown then.
         silent: requests that got neither an answer nor an error.
+        how: how many of these still waited, found their connection closed, or failed otherwise.
     """
 
     waited: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     grown: int = 0
     silent: int = 0
+    how: str = ""
 
 
 def go_away(data: Path, name: str, times: int) -> None:
@@ -112,8 +114,14 @@ async def _fill(address: Address, waiting: int, grown: Any, client: Client) -> F
         each.cancel()
     failed = [each for each in asked if not each.cancelled() and each.exception() is not None]
     found.statuses = Counter(told)
-    found.silent = len(open_) + found.statuses.pop(0, 0) + len(failed)
+    closed = found.statuses.pop(0, 0)
+    found.silent = len(open_) + closed + len(failed)
+    found.how = f"{len(open_)} waited, {closed} were closed, {len(failed)} failed: {Counter(map(_error_of, failed))}"
     return found
+
+
+def _error_of(failed: asyncio.Task[None]) -> str:
+    return type(failed.exception()).__name__
 
 
 def do_not_read(data: Path, name: str, callers: int, seconds: float) -> list[str]:

@@ -103,7 +103,7 @@ def test_the_type_checker_refuses_an_assignment(tmp_path: Path) -> None:
         [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=silent", "--cache-dir", tmp_path, module],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert checked.stdout.count(" error: ") == 1
