@@ -77,10 +77,11 @@ $(VENV)/.filled-%: $(VENV)/.filled
 	$(call filled,$*)
 	@touch $@
 
-# Byte code takes pip longer than all else, for it makes it on one processor, and for the tests of packages, too.
+# Byte code takes pip longer than all else, for it makes it on one processor, and for the tests of packages, too. A file
+# that this Python cannot compile is left as it is, as pip does.
 define filled
 	$(PIP) install --quiet --no-compile --editable '.[$(1)]'
-	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
 endef
 
 demo: venv

@@ -238,10 +238,10 @@ class Recorder:
         else:
             self._has_begun, self._now = type(event) is JobSubmitted, now
         if type(event) is TaskEnded:
-            place = event.job, event.task
-            run = self.runs.get(place)
+            key = event.job, event.task
+            run = self.runs.get(key)
             if run is not None and run.number == event.attempt:
-                self._close(place, run, event.outcome)
+                self._close(key, run, event.outcome)
             if self._drains:
                 self._look_at_slots()
         elif type(event) is not JobSubmitted and type(event) is not NodesHeard:
@@ -399,14 +399,14 @@ class Recorder:
 
     def _note_change(self, change: ChangeTier, moved: set[TaskKey]) -> None:
         """It goes to the other tier, and maybe back at once; that is one change."""
-        place = change.job, change.task
-        run = self.runs.get(place)
+        key = change.job, change.task
+        run = self.runs.get(key)
         if run is None:
             return
         now = self._state.now
-        if place not in moved:
-            moved.add(place)
-            self._note_row(place, run, wasted=False)
+        if key not in moved:
+            moved.add(key)
+            self._note_row(key, run, wasted=False)
         self._busy += run.to_wait(now)
         run.come_to(change.tier, now)
         self._busy -= run.to_wait(now)
@@ -414,41 +414,39 @@ class Recorder:
     def _close_what_is_lost(self) -> None:
         """Close the attempts that the core has given up."""
         state = self._state
-        for place, run in list(self.runs.items()):
-            view = state.jobs.get(place[0])
-            attempt = None if view is None else view.attempts.get(place[1])
+        for key, run in list(self.runs.items()):
+            view = state.jobs.get(key[0])
+            attempt = None if view is None else view.attempts.get(key[1])
             if attempt is None or attempt.number != run.number:
-                self._close(place, run, None)
+                self._close(key, run, None)
 
-    def _close(self, place: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
+    def _close(self, key: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
         """An attempt has ended, with this outcome; None: the core has given it up."""
-        del self.runs[place]
+        del self.runs[key]
         wasted = False
         if outcome is SUCCEEDED:
             if self.run_times is not None:
-                tasks, took = self.run_times.get(place[0], (0, 0))
-                self.run_times[place[0]] = tasks + 1, took + self._state.now - run.start
-        elif outcome is KILLED and place in self._saving:
+                tasks, took = self.run_times.get(key[0], (0, 0))
+                self.run_times[key[0]] = tasks + 1, took + self._state.now - run.start
+        elif outcome is KILLED and key in self._saving:
             self._migrations += 1
         else:
             wasted = True
             self._lost += run.in_foreground(self._state.now) * run.slots.bit_count()
             self._kills += outcome is KILLED
         if self._saving:
-            self._saving.discard(place)
+            self._saving.discard(key)
         if run.since > self._now:
             self._busy += run.to_wait(self._now)
         if self._rows is not None:
-            self._note_row(place, run, wasted=wasted)
+            self._note_row(key, run, wasted=wasted)
 
-    def _note_row(self, place: TaskKey, run: OpenAttempt, *, wasted: bool) -> None:
+    def _note_row(self, key: TaskKey, run: OpenAttempt, *, wasted: bool) -> None:
         """Record that an attempt leaves its tier."""
         if self._rows is not None:
-            self._rows += self._rows_of(place, run, None, wasted=wasted)
+            self._rows += self._rows_of(key, run, None, wasted=wasted)
 
-    def _rows_of(
-        self, place: TaskKey, run: OpenAttempt, until: Instant | None, *, wasted: bool
-    ) -> Iterator[AttemptRow]:
+    def _rows_of(self, key: TaskKey, run: OpenAttempt, until: Instant | None, *, wasted: bool) -> Iterator[AttemptRow]:
         """Where an attempt was in its tier until an instant; None: until now."""
         end = max(self._state.now if until is None else until, run.since)
         left, slot_nodes = run.slots, self._state.slot_nodes
@@ -456,7 +454,7 @@ class Recorder:
             seen = self._nodes[slot_nodes[left.bit_length() - 1].spec.name]
             part = left & seen.slots
             left &= ~part
-            yield (*place, seen.number, part, run.since, end, wasted, run.tier is BACKGROUND)
+            yield (*key, seen.number, part, run.since, end, wasted, run.tier is BACKGROUND)
 
     def _note_holdings(self, touched: list[JobView]) -> None:
         """Record the new counts of every job that is allocated, or runs on, more or fewer slots than before."""

@@ -120,8 +120,8 @@ class Calibration:
             return bounds
         if self._moves is None:
             everything = np.concatenate([part for seen in self._seen for part in seen])
-            of_all = _outward(self._missed(everything))
-            by_horizon = [self._missed(np.concatenate(seen)) if len(seen) >= LEAST else of_all for seen in self._seen]
+            of_all = _outward(self._needed(everything))
+            by_horizon = [self._needed(np.concatenate(seen)) if len(seen) >= LEAST else of_all for seen in self._seen]
             self._moves = np.array(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]
         if levels is not None:
@@ -131,7 +131,7 @@ class Calibration:
         ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
         return ordered
 
-    def _missed(self, errors: Floats) -> Floats:
+    def _needed(self, errors: Floats) -> Floats:
         """How far each bound has to be moved, so that as much of what came is below it as should be."""
         return np.array([np.quantile(errors[:, place], level) for place, level in enumerate(self._levels)])
 

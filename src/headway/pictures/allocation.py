@@ -37,7 +37,7 @@ def allocation(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's time_unit.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
 
     Raises:
         InvalidInput: no part of the run is between `start` and `end`.

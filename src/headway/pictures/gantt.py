@@ -79,7 +79,7 @@ def gantt(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's time_unit.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
         slots: how many there are; default up to the highest that was used.
 
     Raises:

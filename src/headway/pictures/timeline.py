@@ -58,7 +58,7 @@ def timeline(
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        start, end: draw only the time between them, in seconds on the schedule's time_unit.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
         slots: how many slots there are, for a line; default: as many as were up on average.
 
     Raises:

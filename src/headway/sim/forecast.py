@@ -127,21 +127,21 @@ class _Prospects(Recorder):
         if self._work_left <= 0:
             raise _FarEnough
 
-    def _close(self, place: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
-        job, task = place
-        keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and place in self._saving)
-        left = Awaited(job, task, (), self._began.get(place), self._core.state.now)
+    def _close(self, key: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
+        job, task = key
+        keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and key in self._saving)
+        left = Awaited(job, task, (), self._began.get(key), self._core.state.now)
         workflow = self._workflows.get(job)
         if keeps_work and (job in self._unsaid if workflow is None else not workflow.is_estimated(task)):
             self._assumed[job] = None
         if workflow is not None:
-            self._settled[place] = left, run.slots
+            self._settled[key] = left, run.slots
         if run.tier is Tier.FOREGROUND:
             for slot in numbers(run.slots):
                 self._last[slot] = left
                 if left.start is None:
                     self._first[slot] = left
-        super()._close(place, run, outcome)
+        super()._close(key, run, outcome)
 
     def _before(self, launch: Launch) -> tuple[Awaited, ...]:
         """What the task waited for: tasks it comes after, and what ran on its slots first and last; ordered by end."""
