@@ -42,9 +42,9 @@ help:
 	@echo "make demo           run real jobs with due dates on this machine, then compare policies on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
 	@echo "make test           formatting, lint, types and the tests, several at a time; WITH=thorough: and the next"
-	@echo "make thorough       the tests that make test leaves to continuous integration: experiments, real Dask and Slurm"
+	@echo "make thorough       the tests that make test leaves to continuous integration: more ways, real Dask and Slurm"
 	@echo "make schemathesis   check for three minutes that a real server and a decider behave as their descriptions say"
-	@echo "make slow           the slow tests, and properties with many more examples"
+	@echo "make slow           whole experiments, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make faults         crash a simulated server thousands of times: SEEDS=1000 FIRST=1 RENTING=; a failure prints its seed"
 	@echo "make check          formatting, lint, types"
@@ -84,6 +84,13 @@ define filled
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
 endef
 
+# pytest rewrites new tests, and each of its processes would do that for all of them: half a minute. Here it is done
+# once, on all processors; what is wrong with a test is told by the run.
+$(VENV)/.read: | $(VENV)/.filled
+	@$(BIN)/python -m compileall -qq -j 0 src
+	@find tests -name 'test_*.py' | xargs -P $$(nproc) -n 100 $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
+	@touch $@
+
 demo: venv
 	$(BIN)/headway demo
 
@@ -97,7 +104,7 @@ fast: venv
 test: venv
 	@$(BESIDE) check whole
 
-whole: venv
+whole: venv $(VENV)/.read
 	$(PYTEST) $(if $(filter thorough,$(WITH)),-m "not slow and not schemathesis")
 
 thorough: venv

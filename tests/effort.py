@@ -1,9 +1,9 @@
-"""How many seeds a test is asked with."""
+"""How many seeds, and which of many values, a test is asked with."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -17,3 +17,11 @@ def seeds(few: Iterable[int], more: Iterable[int]) -> list[Any]:
     if os.environ.get("HEADWAY_EFFORT") != "slow":
         more = ()
     return [*few, *(pytest.param(seed, marks=pytest.mark.slow) for seed in more)]
+
+
+def one_in(every: int, values: Sequence[Any]) -> list[Any]:
+    """All these values, of which only each so-manieth is not slow."""
+    return [
+        value if place % every == 0 else pytest.param(value, marks=pytest.mark.slow)
+        for place, value in enumerate(values)
+    ]

@@ -46,6 +46,7 @@ def test_a_sample_needs_the_share_of_the_slots_that_is_said_and_is_the_same_for_
     assert sample.bags.tasks.max() <= TASKS_MAX
 
 
+@pytest.mark.slow
 def test_every_request_is_answered_and_every_job_ends_and_the_simulator_says_what_it_costs(tmp_path: Path) -> None:
     sample = draw(LOG, 1, seconds=6.0)
     found = twice(POLICIES["dp"], sample)  # raises if a request had no answer

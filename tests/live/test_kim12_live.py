@@ -71,7 +71,7 @@ def small() -> Workload:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_due_dates_missed_are_those_of_the_simulator_and_the_money_is_but_for_what_a_period_costs() -> None:
     """A machine is billed in whole periods. The runs differ by less than one, so each bill does by one at most."""
     pytest.importorskip("moto.server", reason="it is not installed (pip install 'moto[ec2,server]')")

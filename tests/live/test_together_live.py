@@ -76,7 +76,7 @@ def decoded(journal: Path) -> tuple[Any, Any]:
     return kept, core.dump()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_under_one_policy_each_paper_does_its_part_live_as_simulated(demo: Any, tmp_path: Path) -> None:
     begin = time.monotonic()
@@ -121,11 +121,9 @@ def wait_for(run: Any, word: str) -> None:
         pytest.fail(f"it never said {word!r}")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "word", [pytest.param("Job flow comes", marks=pytest.mark.slow), "tasks of report run on rented machines"]
-)
+@pytest.mark.parametrize("word", ["Job flow comes", "tasks of report run on rented machines"])
 def test_when_it_is_interrupted_nothing_is_left(demo: Any, word: str) -> None:
     run = demo()
     wait_for(run, word)

@@ -15,7 +15,7 @@ from headway.reproduce.chang16.samples import JOBS, Log, Rates, cluster, draw, o
 from headway.reproduce.samples import LOG
 from headway.sim.experiment import ServiceLoad, run
 
-pytestmark = [pytest.mark.long, pytest.mark.thorough]
+pytestmark = pytest.mark.slow
 
 BUSY = 1
 """The seed of a sample in which most jobs are late under every order; in a quiet one orders differ little."""
@@ -28,7 +28,7 @@ def log(shared_data: Callable[[str], Path]) -> Log:
 
 @pytest.mark.parametrize(
     ("rates", "other", "published"),
-    [pytest.param("equal", "edf", 0.6667, marks=pytest.mark.slow), ("random", "hprf", 0.5)],
+    [("equal", "edf", 0.6667), ("random", "hprf", 0.5)],
 )
 def test_greedy_is_better_by_about_what_is_published(log: Log, rates: Rates, other: str, published: float) -> None:
     """2), figures 6 and 7."""
@@ -47,7 +47,6 @@ def test_with_a_start_that_takes_longer_than_told_estimates_are_as_published(log
     assert ran.lasts == pytest.approx(1500, rel=0.3)
 
 
-@pytest.mark.slow
 def test_with_coming_windows_in_view_less_is_paid_where_services_need_much(
     log: Log, shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,14 @@ from headway.reproduce.measy14.figures import Runs, per_job
 from headway.reproduce.measy14.runs import JOBS, LOGS, POLICIES, Measure, Run, Setting, Use, perform
 from headway.workloads.measy14 import fwload, jwload
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 SHARE, MORE = 0.03, 0.1
 """Of the paper's jobs: 6,000 and 3,000, enough to see directions, too few for the sizes of effects."""
 
 BUSY, QUIET = 0.9, 0.5
 
-one_model = pytest.mark.parametrize("model", ["JWload", pytest.param("FWload", marks=pytest.mark.slow)])
+one_model = pytest.mark.parametrize("model", ["JWload", "FWload"])
 """The other model needs more time, and says the same; what is said of both has it too."""
 
 
@@ -34,7 +34,7 @@ class Asked(dict[Setting, Run]):
         return self[setting]
 
 
-@pytest.fixture(scope="module", params=[SHARE, pytest.param(MORE, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[SHARE, MORE])
 def share(request: pytest.FixtureRequest) -> float:
     return float(request.param)
 

@@ -75,6 +75,8 @@ from headway.policies.tiered import TieredEasy
 from headway.web.decider import decide
 from headway.wire.reading import any_form
 
+from ..effort import one_in
+
 POLICIES = [
     "fcfs",
     "sjf",
@@ -1409,7 +1411,7 @@ def test_services_count_against_the_bounds_of_their_users(policy: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.long
-@pytest.mark.parametrize("policy", [*ONE_OF_EACH, "chaos:8"])
+@pytest.mark.parametrize("policy", one_in(3, [*ONE_OF_EACH, "chaos:8"]))
 def test_what_must_hold_with_a_decider(policy: str) -> None:
     """Answers come late, out of order, for questions that were given up, for states long gone. All else must hold.
 

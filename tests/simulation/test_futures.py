@@ -42,6 +42,8 @@ from headway.sim.tiers import TwoTiers
 from headway.sim.world import Stopwatch, World
 from headway.testing import job, node
 
+from ..effort import one_in
+
 # What jobs do to each other on two tiers is drawn by their places, which are others in the future of a state.
 ALIKE = TwoTiers(loss=(0.0225, 0.0225), single=(0.86, 0.86), several=(0.43, 0, 0.43, 0.43), cpu=(0.7, 0.7))
 SLOTS = {"a": 4, "b": 3, "c": 2}
@@ -153,7 +155,7 @@ def compare(future: Schedule, whole: Schedule, cut: Instant) -> int:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("policy", texts())
+@pytest.mark.parametrize("policy", one_in(3, texts()))
 def test_the_true_future_after_any_event_is_the_rest_of_the_simulation(policy: str) -> None:
     started = 0
     for seed in SEEDS:
@@ -191,7 +193,7 @@ def test_the_true_future_after_any_event_is_the_rest_of_the_simulation(policy: s
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("policy", texts())
+@pytest.mark.parametrize("policy", one_in(3, texts()))
 def test_the_true_future_of_an_instant_has_the_same_outages_and_the_same_use(policy: str) -> None:
     tiers = uses_tiers(registry.find(policy)) or "measy" in policy
     down = 0

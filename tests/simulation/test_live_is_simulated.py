@@ -44,6 +44,8 @@ from headway.sim.world import World
 from headway.testing import FakeEngine, ManualClock
 from headway.web.decider import decide
 
+from ..effort import one_in
+
 CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
 FIRST = {"slow": 0, "fast": 5}
 """The number of each node's first slot."""
@@ -423,7 +425,7 @@ def test_workflows_are_dealt_live_as_in_the_simulator(policy: str, decider: str,
 
 @pytest.mark.thorough
 @sizes
-@pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: offer.name)
+@pytest.mark.parametrize("offer", one_in(3, OFFERS), ids=lambda offer: offer.name)
 def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(
     offer: registry.KnownPolicy, jobs: int, tmp_path: Path
 ) -> None:

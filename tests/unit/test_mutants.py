@@ -65,7 +65,7 @@ def test_defaults_are_changed_and_constants_of_a_module_and_docstrings_are_not(m
     assert changes(mutants, source) == ["def f(a, b=2): ... -> def f(a, b=3): ..."]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_change_of_a_module_can_be_made_alone_and_leaves_the_tree_as_it_was(mutants: ModuleType) -> None:
     source = (mutants.PACKAGE / "core" / "rounds.py").read_text("utf-8")
     tree = ast.parse(source)

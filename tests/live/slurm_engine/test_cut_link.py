@@ -12,11 +12,11 @@ from headway import Client, Job, Task
 
 from ...apart import Apart
 from ...slurm import CPUS, Cluster, lacking
-from ...waiting import LIMIT, until
+from ...waiting import until
 from ..conftest import Up
-from ..dying import noted, survived
+from ..dying import END, noted, survived
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 NEAR, FAR = "near", "far"
 
@@ -83,6 +83,6 @@ def test_what_runs_on_a_node_when_it_is_cut_off_is_redone_elsewhere_and_counts_o
         waiter = client.submit(Job("long", [Task(noted, number, str(log), LONG) for number in numbers], retries=0))
         until(lambda: log.exists() and len(log.read_text().split()) == 2 * CPUS)
         cut_until_given_up(up, slurm, apart)
-        assert waiter.result(2 * LIMIT) == numbers
+        assert waiter.result(END) == numbers
     ran = Counter(map(int, log.read_text().split()))
     assert (set(ran), sum(ran.values())) == (set(numbers), 3 * CPUS), "half of them twice"

@@ -200,7 +200,7 @@ def small_samples_of_chang16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.reproduce.chang16.mixed.OF_EACH", 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_samples_of_chang16")
 def test_chang16_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
     words = ("--samples", 2, "--processes", 1)
@@ -324,6 +324,7 @@ def test_kim12_prints_tables_and_writes_files(headway: Any, tmp_path: Path) -> N
     assert (told["paper"], told["samples"], run["seed"]) == ("kim12", {"estimates": 1}, 3)
 
 
+@pytest.mark.thorough
 def test_kim12_holds_what_the_paper_expects_against_what_comes(
     headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,7 +179,9 @@ def instances(jobs: int, best: str) -> Iterator[tuple[int, list[Load], int]]:
         )
 
 
-@pytest.mark.parametrize(("jobs", "best"), [(40, "wtopt40.txt"), (100, "wtbest100b.txt")])
+@pytest.mark.parametrize(
+    ("jobs", "best"), [(40, "wtopt40.txt"), pytest.param(100, "wtbest100b.txt", marks=pytest.mark.slow)]
+)
 def test_single_machine_close_to_the_best_known(jobs: int, best: str) -> None:
     """On average over every twelfth instance, with a fifth of the policy's steps; the benchmarks have all of it."""
     gaps = []

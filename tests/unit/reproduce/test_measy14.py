@@ -128,8 +128,7 @@ def test_an_interval_that_is_too_narrow_has_a_star() -> None:
     assert STAR.startswith("*")
 
 
-@pytest.mark.thorough
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=lambda figure: figure.name)
 def test_every_figure_is_drawn(figure: Figure, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
