@@ -62,12 +62,7 @@ help:
 venv: $(VENV)/.filled
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "Headway needs Python 3.11 or newer; none is on the path. Set PYTHON=/path/to/python3." >&2; exit 1; }
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Headway needs Python 3.11 or newer; $(PYTHON) is `"$(PYTHON)" --version`. Set PYTHON=/path/to/python3." >&2; exit 1; }
-	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
-		{ echo "$(PYTHON) cannot make virtual environments (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
+	$(call environment,$(VENV))
 
 $(VENV)/.filled: pyproject.toml | $(VENV)/bin/python
 	$(call filled,dev)
@@ -76,6 +71,17 @@ $(VENV)/.filled: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.filled-%: $(VENV)/.filled
 	$(call filled,$*)
 	@touch $@
+
+# What comes with Python chooses versions for a minute, a pip of today for a third of that.
+define environment
+	@test -n "$(PYTHON)" || { echo "Headway needs Python 3.11 or newer; none is on the path. Set PYTHON=/path/to/python3." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Headway needs Python 3.11 or newer; $(PYTHON) is `"$(PYTHON)" --version`. Set PYTHON=/path/to/python3." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	"$(PYTHON)" -m venv $(1)
+	@$(1)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade pip || echo "pip stays as it came with Python." >&2
+endef
 
 # Byte code takes pip longer than all else, for it makes it on one processor, and for the tests of packages, too. A file
 # that this Python cannot compile is left as it is, as pip does.
@@ -160,9 +166,12 @@ $(SNAKEMAKE)/.filled: pyproject.toml $(PLUGIN)/pyproject.toml $(shell find $(PLU
 
 compiled: $(COMPILED)/.filled
 
-$(COMPILED)/.filled: pyproject.toml hatch_build.py $(shell find src -name '*.py') | $(VENV)/.filled
-	"$(PYTHON)" -m venv $(COMPILED)
+$(COMPILED)/.built: pyproject.toml hatch_build.py $(shell find src -name '*.py')
+	$(call environment,$(COMPILED))
 	HEADWAY_COMPILE=1 PIP_NO_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check install --quiet --compile --no-deps .
+	@touch $@
+
+$(COMPILED)/.filled: $(COMPILED)/.built | $(VENV)/.filled
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sep="\n")' \
 		> "$$($(COMPILED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	@touch $@

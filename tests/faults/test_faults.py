@@ -34,8 +34,7 @@ CHUNK = 5
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.thorough
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_nothing_accepted_is_lost_and_each_result_comes_once(first: int) -> None:
     crashes = 0

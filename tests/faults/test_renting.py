@@ -21,8 +21,7 @@ SEEDS = 20
 CHUNK = 5
 
 
-@pytest.mark.thorough
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_what_is_rented_is_given_back_and_no_budget_is_exceeded(first: int) -> None:
     crashes = rented = 0

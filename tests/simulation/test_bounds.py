@@ -21,6 +21,7 @@ from headway.sim.experiment import run
 from headway.sim.faults import drawn_outages
 from headway.sim.kernel import Simulation
 
+from ..effort import one_in
 from .test_faults import POLICIES, mixed_workload, nodes_of
 
 SUCCEEDED = STATUSES.index(JobStatus.SUCCEEDED)
@@ -83,7 +84,7 @@ def test_a_bound_that_is_never_reached_changes_nothing(policy: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("policy", [*POLICIES, "measy", "keasy", "sites:each=easy", "sites:each=tempo"])
+@pytest.mark.parametrize("policy", one_in(3, [*POLICIES, "measy", "keasy", "sites:each=easy", "sites:each=tempo"]))
 def test_nobody_ever_has_more_and_everything_ends_though_nodes_fail(policy: str) -> None:
     for seed in range(3):
         workload, nodes = of_users(mixed_workload(seed), "ann", "ann", "bob"), nodes_of(1.0, 0.5, 3.0, slots=3)

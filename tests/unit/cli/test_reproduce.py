@@ -148,7 +148,7 @@ def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
     assert len({metrics["response_mean"] for metrics in simulations}) == 3  # policies differ on it
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_measy14_is_tables_pictures_statements_and_every_run(headway: Any, tmp_path: Path) -> None:
     words = ("--scale", 0.004, "--processes", 1)
     ran = headway("reproduce", "measy14", "fig7", "fig8", *words, "--out", tmp_path / "out")
@@ -324,7 +324,7 @@ def test_kim12_prints_tables_and_writes_files(headway: Any, tmp_path: Path) -> N
     assert (told["paper"], told["samples"], run["seed"]) == ("kim12", {"estimates": 1}, 3)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_kim12_holds_what_the_paper_expects_against_what_comes(
     headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

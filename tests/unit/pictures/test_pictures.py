@@ -29,6 +29,8 @@ from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.traces.wfformat_ran import write_wfformat
 
+from ...effort import one_in
+
 pytestmark = pytest.mark.long
 
 pytest.importorskip("matplotlib")
@@ -646,7 +648,7 @@ DRAWINGS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.parametrize("name", one_in(3, [*DRAWINGS]))
 def test_no_text_lies_upon_another(name: str) -> None:
     assert touching(DRAWINGS[name]()) == []
 

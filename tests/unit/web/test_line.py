@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import ssl
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -98,12 +100,12 @@ class Rig:
 
     def __init__(self, port: int, app: App, trusting: ssl.SSLContext | None = None) -> None:
         self.app = app
-        self._port = port
+        self.port = port
         self._tls = {} if trusting is None else {"ssl": trusting, "server_hostname": "here"}
         self._callers: list[Caller] = []
 
     async def caller(self) -> Caller:
-        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port, **self._tls))
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.port, **self._tls))
         self._callers.append(caller)
         return caller
 
@@ -228,6 +230,30 @@ def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.Monkey
         assert await other.answer() == (200, "well")
 
     run(test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_request_that_is_here_in_time_is_answered_however_late_the_loop_is(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = HttpConnection.connection_made
+
+    def held_up(connection: HttpConnection, transport: asyncio.Transport) -> None:
+        made(connection, transport)
+        time.sleep(5 * line.HEAD_SECONDS)
+
+    async def test() -> None:
+        async with serving() as rig:
+            with socket.create_connection(("127.0.0.1", rig.port)) as here:
+                here.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                caller = Caller(*await asyncio.open_connection(sock=here))
+                assert await caller.answer() == (200, "well")
+                caller.writer.transport.abort()
+
+    monkeypatch.setattr(line, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(HttpConnection, "connection_made", held_up)
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(test())
 
 
 @pytest.mark.thorough
