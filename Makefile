@@ -90,13 +90,6 @@ define filled
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
 endef
 
-# pytest rewrites new tests, and each of its processes would do that for all of them: half a minute. Here it is done
-# once, on all processors; what is wrong with a test is told by the run.
-$(VENV)/.read: | $(VENV)/.filled
-	@$(BIN)/python -m compileall -qq -j 0 src
-	@find tests -name 'test_*.py' | xargs -P $$(nproc) -n 100 $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
-	@touch $@
-
 demo: venv
 	$(BIN)/headway demo
 
@@ -106,18 +99,19 @@ quick: venv
 fast: venv
 	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not thorough and not long and not data" $(QUICK) $(CHANGED)
 
-# WITH=thorough asks the thorough tests in the same run: who waits for daemons then leaves the processors to others.
+# WITH="thorough schemathesis" asks the tests that are marked so in the same run: who waits then leaves the processors
+# to others.
 test: venv
 	@$(BESIDE) check whole
 
-whole: venv $(VENV)/.read
-	$(PYTEST) $(if $(filter thorough,$(WITH)),-m "not slow and not schemathesis")
+whole: venv
+	$(PYTEST) -m "not slow$(foreach mark,$(filter-out $(WITH),thorough schemathesis), and not $(mark))"
 
 thorough: venv
 	$(PYTEST) -m "thorough and not slow"
 
 schemathesis: venv
-	HEADWAY_SEED=$(SEED) $(BIN)/python -m pytest -m schemathesis tests/live/test_description.py
+	HEADWAY_EFFORT=slow HEADWAY_SEED=$(SEED) $(PYTEST) --dist load -m schemathesis tests/live/test_description.py
 
 slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800

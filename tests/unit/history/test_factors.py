@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from random import Random
 
 import numpy as np
@@ -12,7 +13,9 @@ from headway.errors import HeadwayError
 from headway.history import factors
 from headway.history.factors import LEAST, Factors
 
-pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="scikit-learn is not installed (pip install headway[predict])"
+)
 
 
 def study(seed: int, runs: int = 200) -> tuple[list[dict[str, float]], list[float]]:

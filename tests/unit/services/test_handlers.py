@@ -61,7 +61,7 @@ def test_a_coroutine_function_is_awaited_in_a_loop_that_stays() -> None:
 
 def deep() -> object:
     value: list[object] = []
-    for _ in range(10_000):
+    for _ in range(2_000):
         value = [value]
     return value
 
