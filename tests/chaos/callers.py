@@ -32,6 +32,9 @@ GROWTH_MAX = 200 << 20
 """Bytes by which the server may grow: 62 MB for those that wait and as much for their connections, and some air."""
 
 ANSWER_SECONDS = 90.0
+SEND_SECONDS = 5.0
+"""A caller that takes longer from its connection to its request is itself too slow: a server waits for 10 s at most."""
+
 _AT_ONCE = 200
 """Connections that are made at a time; more than that a socket does not let wait."""
 
@@ -44,8 +47,8 @@ class Filled:
         waited: requests that had no answer when the queue was full.
         statuses: of the answers, how many.
         grown: bytes by which the server had grown then.
-        silent: requests that got neither an answer nor an error.
-        how: how many of these still waited, found their connection closed, or failed otherwise.
+        silent: requests that got neither an answer nor an error, though they were sent in time.
+        how: when these were sent, and what became of all.
     """
 
     waited: int = 0
@@ -92,36 +95,39 @@ def _end(client: Client) -> None:
 async def _fill(address: Address, waiting: int, grown: Any, client: Client) -> Filled:
     found, gate = Filled(), asyncio.Semaphore(_AT_ONCE)
     request = _request(address, FULL, BODY)
-    told: list[int] = []
+    unheard: dict[int, float] = {}
+    """What was sent and has no answer: how long after it began to connect."""
 
-    async def ask() -> None:
+    async def ask(number: int) -> None:
         async with gate:
+            began = time.monotonic()
             reader, writer = await asyncio.open_connection(*_place(address))
             writer.write(request)
+            unheard[number] = time.monotonic() - began
             await writer.drain()
-        line = await reader.readline()
-        told.append(int(line.split()[1]) if line else 0)
+        if line := await reader.readline():
+            del unheard[number]
+            found.statuses[int(line.split()[1])] += 1
         writer.close()
 
-    asked = [asyncio.create_task(ask()) for _ in range(waiting + BEYOND)]
+    asked = [asyncio.create_task(ask(number)) for number in range(waiting + BEYOND)]
     until = time.monotonic() + ANSWER_SECONDS
-    while len(told) < BEYOND - 1 and time.monotonic() < until:  # an instance has one of them, if there is one
+    while found.statuses.total() < BEYOND - 1 and time.monotonic() < until:  # an instance has one, if there is one
         await asyncio.sleep(0.05)
-    found.waited, found.grown = len(asked) - len(told), grown()
+    found.waited, found.grown = len(asked) - found.statuses.total(), grown()
     await asyncio.to_thread(_end, client)
-    _, open_ = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
+    done, open_ = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
+    in_time = [seconds for seconds in unheard.values() if seconds < SEND_SECONDS]
+    errors = Counter(type(error).__name__ for each in done if (error := each.exception()) is not None)
+    found.silent = len(in_time)
+    if in_time:
+        found.how = (
+            f"sent {min(in_time):.1f} to {max(in_time):.1f} s after they began to connect; of all, {len(open_)} still "
+            f"wait or were not sent, {len(unheard)} have no answer, and errors were {dict(errors)}"
+        )
     for each in open_:
         each.cancel()
-    failed = [each for each in asked if not each.cancelled() and each.exception() is not None]
-    found.statuses = Counter(told)
-    closed = found.statuses.pop(0, 0)
-    found.silent = len(open_) + closed + len(failed)
-    found.how = f"{len(open_)} waited, {closed} were closed, {len(failed)} failed: {Counter(map(_error_of, failed))}"
     return found
-
-
-def _error_of(failed: asyncio.Task[None]) -> str:
-    return type(failed.exception()).__name__
 
 
 def do_not_read(data: Path, name: str, callers: int, seconds: float) -> list[str]:

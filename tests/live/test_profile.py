@@ -143,6 +143,8 @@ def test_what_matters_is_told_and_what_a_planned_run_will_take(past: Path, capfd
         (("plain", "--feature", "tasks=1"), "there are 2 runs; at least 5 are needed"),
         (("flow", "--feature", "mash=1"), "Did you mean mesh?"),
         (("flow", "--feature", "mesh=1"), "feature seed is missing"),
+        (("flow", "--user", "nobody-here"), "--user is 'nobody-here'; allowed: one of whom a job has succeeded"),
+        (("--user", "nobody-here"), "Jobs of "),
         (("--feature", "mesh=1"), "headway profile NAME"),
         (("flow", "--feature", "mesh=large"), "allowed: NAME=NUMBER"),
         (("flow", "--feature", "mesh=nan"), "allowed: NAME=NUMBER"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.up import log_to_stderr
 
 
@@ -16,7 +17,7 @@ from headway.cli.up import log_to_stderr
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default: any free port.")
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False), help="Demand the token in this file; created if there is none."
+    "--token-file", type=GivenPath(dir_okay=False), help="Demand the token in this file; created if there is none."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the decider is.")
 def decider(policy: str | None, host: str, port: int, token_file: str | None, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import as_json, print_json, print_table
 from headway.errors import HeadwayError
 from headway.model.node import NodeSpec
@@ -55,7 +56,7 @@ RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
     "--out",
     default="headway-demo",
     show_default=True,
-    type=click.Path(file_okay=False),
+    type=GivenPath(file_okay=False),
     help="Folder for pictures and tables.",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from headway.cli.paths import GivenPath
 from headway.cli.progress import progress
 from headway.cli.show import print_table, span
 from headway.cli.simulate import nodes_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
-@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="TOML file that declares nodes.")
 @click.option("--instants", default=100, show_default=True, help="How often the log is stopped, at random instants.")
 @click.option("--futures", default=40, show_default=True, help="How many futures are simulated at each instant.")
 @click.option(

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import begun, clock, counted
 from headway.cli.simulate import print_metrics, renting_told
 from headway.cli.written import FilesWanted, names_files
@@ -19,7 +20,7 @@ _NAMED: Final = 8
 
 
 @click.command()
-@click.argument("data", required=False, type=click.Path(file_okay=False))
+@click.argument("data", required=False, type=GivenPath(file_okay=False))
 @names_files
 @click.option("--job", type=int, metavar="ID", help="Write only this workflow with --wfformat, under the name given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")

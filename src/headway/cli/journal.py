@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.errors import HeadwayError
 from headway.model.instant import SECOND
 
@@ -22,7 +23,7 @@ SHOWN: Final = 20
 
 
 @click.command()
-@click.argument("data", required=False, type=click.Path(file_okay=False))
+@click.argument("data", required=False, type=GivenPath(file_okay=False))
 @click.option("--decide", is_flag=True, help="Also ask the policies of today what they would have decided.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON.")
 def check(data: str | None, decide: bool, as_json: bool) -> None:
@@ -83,8 +84,8 @@ def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> N
 
 
 @click.command()
-@click.argument("goal", metavar="DEST", type=click.Path())
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+@click.argument("goal", metavar="DEST", type=GivenPath())
+@click.option("--data", type=GivenPath(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 def backup(goal: str, data: str | None) -> None:
     """Copy a data directory to DEST, as of one transaction; its server may run meanwhile.
 
@@ -99,8 +100,8 @@ def backup(goal: str, data: str | None) -> None:
 
 
 @click.command()
-@click.argument("source", metavar="BACKUP", type=click.Path(file_okay=False, exists=True))
-@click.argument("data", type=click.Path(file_okay=False))
+@click.argument("source", metavar="BACKUP", type=GivenPath(file_okay=False, exists=True))
+@click.argument("data", type=GivenPath(file_okay=False))
 def restore(source: str, data: str) -> None:
     """Put BACKUP in place as the data directory DATA. Its server must not be running.
 

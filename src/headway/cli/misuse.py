@@ -58,6 +58,8 @@ def allowed_by(wanted: click.ParamType) -> str:
     """The values of a type; empty where its own message has to say it."""
     if isinstance(wanted, click.Choice):
         return ", ".join(map(str, wanted.choices))
+    if isinstance(wanted, click.Path):
+        return f"the path of a {wanted.name}" if wanted.name in ("file", "directory") else "a path"
     what = {"integer": "a whole number", "float": "a number"}.get(wanted.name.removesuffix(" range"), "")
     if not isinstance(wanted, click.IntRange | click.FloatRange):
         return what

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import print_table, span
 from headway.cli.simulate import RunProgress, nodes_of
 from headway.cli.trace import Trace, names_trace
@@ -19,7 +20,7 @@ from headway.metrics import to_json
 @click.option(
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
-@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="TOML file that declares nodes.")
 @click.option(
     "--yardstick",
     is_flag=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import counted, print_table, span
 from headway.cli.submit import numbers_in
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -31,8 +32,8 @@ SHOWN: Final = 10
     multiple=True,
     help="A feature of a run that is planned: which past runs were similar, and how long it will take.",
 )
-@click.option("--out", type=click.Path(dir_okay=False), help="Draw which features matter: .png, .svg or .pdf.")
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+@click.option("--out", type=GivenPath(dir_okay=False), help="Draw which features matter: .png, .svg or .pdf.")
+@click.option("--data", type=GivenPath(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")
 def profile(
     name: str | None, user: str | None, features: tuple[str, ...], out: str | None, data: str | None, as_json: bool
@@ -54,7 +55,12 @@ def profile(
         from headway.pictures.canvas import check_format
 
         check_format(out, "--out")
-    every = [one for one in programs(Path(data_directory(data))) if user in (None, one.user)]
+    ran = programs(Path(data_directory(data)))
+    every = [one for one in ran if user in (None, one.user)]
+    if ran and not every:
+        whose = {one.user for one in ran}
+        hint = did_you_mean(str(user), whose) or f"Jobs of {', '.join(sorted(whose))} have."
+        raise InvalidInput("--user", user, "one of whom a job has succeeded", hint=hint)
     if name is None:
         _list(every, as_json=as_json)
         return

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.client.address import data_directory
 from headway.client.client import Client
 
@@ -20,10 +21,10 @@ def asks_server(command: Command) -> Command:
     """Give a command the options for its server. Its argument `reach` is a function that reaches the server."""
 
     @click.option("--url", help="The server; default $HEADWAY_URL, else the one of the data directory.")
-    @click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+    @click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
     @click.option(
         "--tls-ca",
-        type=click.Path(dir_okay=False),
+        type=GivenPath(dir_okay=False),
         help="File with the certificates to trust; default $HEADWAY_TLS_CA, or the server's own in its data directory.",
     )
     @functools.wraps(command)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, money, print_json, print_table, span
 from headway.errors import HeadwayError
@@ -40,7 +41,7 @@ def sites(reach: Reach, as_json: bool) -> None:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Show what would be rented for the open jobs, and why; nothing is.")
-@click.option("--cluster", type=click.Path(dir_okay=False), help="With --dry-run: what this cluster file offers.")
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="With --dry-run: what this cluster file offers.")
 @click.option("--policy", help="With --dry-run: under this policy, such as sites:top=prefer.")
 @as_json
 @asks_server

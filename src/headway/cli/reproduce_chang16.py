@@ -10,6 +10,7 @@ import click
 
 from headway import policy_files
 from headway.cli.output import make_folder
+from headway.cli.paths import GivenPath
 from headway.cli.report import Report
 
 NAMES: Final = ("estimates", "orders", "mixed", "switching", "live")
@@ -29,12 +30,12 @@ USUAL: Final = NAMES[:3]
 )
 @click.option("--policy", "added", multiple=True, help="One more policy for orders: NAME[:KEY=VALUE,...].")
 @click.option(
-    "--data", type=click.Path(file_okay=False), help="Folder that contains swf/ with the log; default $HEADWAY_DATA."
+    "--data", type=GivenPath(file_okay=False), help="Folder that contains swf/ with the log; default $HEADWAY_DATA."
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write pictures, tables and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def chang16(
     what: tuple[str, ...],

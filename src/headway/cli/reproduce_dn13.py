@@ -10,6 +10,7 @@ import click
 
 from headway import policy_files
 from headway.cli.output import make_folder
+from headway.cli.paths import GivenPath
 from headway.cli.report import Report
 
 GENERATED: Final = ("series-parallel", "heterogeneous-parallel", "homogeneous-parallel", "single-task", "mix")
@@ -65,7 +66,7 @@ NAMES: Final = ("instances", "live")
 @click.option(
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write pictures, tables and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def dn13(
     what: tuple[str, ...],

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from headway.cli.output import make_folder
+from headway.cli.paths import GivenPath
 from headway.cli.report import Report
 
 NAMES: Final = ("estimates", "sites", "live")
@@ -34,7 +35,7 @@ SAMPLES: Final = {"estimates": 10, "sites": 20}
 @click.option(
     "--method", "methods", multiple=True, type=click.Choice(METHODS), help="live: only under this method; default: all."
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write pictures, tables and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def kim12(
     what: tuple[str, ...],

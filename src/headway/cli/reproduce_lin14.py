@@ -11,6 +11,7 @@ import click
 
 from headway import policy_files
 from headway.cli.output import make_folder
+from headway.cli.paths import GivenPath
 from headway.cli.progress import progress
 from headway.cli.replay import print_differences
 from headway.cli.report import Report
@@ -46,7 +47,7 @@ LIVE_MEASURES: Final = (
 @click.option(
     "--log",
     "file",
-    type=click.Path(dir_okay=False),
+    type=GivenPath(dir_okay=False),
     help="The log; default: the one in $HEADWAY_DATA, else a generated one.",
 )
 @click.option(
@@ -61,10 +62,10 @@ LIVE_MEASURES: Final = (
 )
 @click.option(
     "--cluster",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=GivenPath(exists=True, dir_okay=False, path_type=Path),
     help="For live: a cluster file with eight slots; default: eight slots of this machine.",
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Write pictures and every run to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write pictures and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def lin14(
     what: tuple[str, ...],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from headway.cli.output import make_folder
+from headway.cli.paths import GivenPath
 from headway.cli.progress import progress
 from headway.cli.report import Report
 
@@ -35,12 +36,12 @@ COLUMNS: Final = (
 @click.option("--scale", type=float, default=SCALE, show_default=True, help="Share of the jobs; 1 is the paper's size.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes jobs and their progress.")
 @click.option(
-    "--data", type=click.Path(file_okay=False), help="Folder that contains swf/ with logs; default $HEADWAY_DATA."
+    "--data", type=GivenPath(file_okay=False), help="Folder that contains swf/ with logs; default $HEADWAY_DATA."
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write pictures, tables and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def measy14(
     what: tuple[str, ...],

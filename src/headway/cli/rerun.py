@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.simulate import RunProgress, print_metrics
 from headway.cli.written import FilesWanted, names_files
 from headway.metrics import summarise, to_json
@@ -16,7 +17,7 @@ RECORDED = "recorded"
 
 
 @click.command()
-@click.argument("data", required=False, type=click.Path(file_okay=False))
+@click.argument("data", required=False, type=GivenPath(file_okay=False))
 @click.option(
     "--policy",
     "texts",

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from headway.cli.paths import GivenPath
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, bytes_in, print_json, print_table, seconds_in, when
 from headway.cli.tasks import variables_in
@@ -199,7 +200,7 @@ def _await_instance(client: Client, job: int, name: str) -> bool:
 @click.command()
 @click.argument("name")
 @click.argument("request", metavar="[REQUEST]", required=False)
-@click.option("--file", type=click.Path(dir_okay=False, exists=True), help="Send this file, as bytes.")
+@click.option("--file", type=GivenPath(dir_okay=False, exists=True), help="Send this file, as bytes.")
 @click.option("--timeout", metavar="SPAN", help="Wait no longer than this for the answer: 90s, 1h30m, ...")
 @asks_server
 def ask(reach: Reach, name: str, request: str | None, file: str | None, timeout: str | None) -> None:

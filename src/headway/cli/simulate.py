@@ -14,6 +14,7 @@ import numpy as np
 
 from headway.cli.comparing import undecided, unserved, without_due_dates
 from headway.cli.output import output_to, subject
+from headway.cli.paths import GivenPath
 from headway.cli.show import energy_text, print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.cli.written import FilesWanted, names_files
@@ -72,7 +73,7 @@ QUIET_SECONDS: Final = 0.5
 @click.option(
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
-@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="TOML file that declares nodes.")
 @click.option(
     "--slots-of",
     "bounds",
@@ -80,7 +81,7 @@ QUIET_SECONDS: Final = 0.5
     multiple=True,
     help="The tasks of a user may have N slots at once; may be given many times; *=N: those of each other user.",
 )
-@click.option("--services", type=click.Path(dir_okay=False), help="Table of services (.csv) that run beside the jobs.")
+@click.option("--services", type=GivenPath(dir_okay=False), help="Table of services (.csv) that run beside the jobs.")
 @names_trace
 @click.option(
     "--cpu",
@@ -120,7 +121,7 @@ QUIET_SECONDS: Final = 0.5
     "--warm-up", type=float, help=f"Share of the jobs, from the start, that such means leave out; default {WARM_UP}."
 )
 @names_files
-@click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
+@click.option("--out", type=GivenPath(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
 @click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
 @click.option(

@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from headway.cli.main import GOES_ON
+from headway.cli.paths import GivenPath
 from headway.cli.show import as_json, print_json, seconds_in
 from headway.client.address import data_directory
 from headway.client.client import Client
@@ -24,7 +25,7 @@ LOOK_SECONDS: Final = 0.02
 
 
 @click.command()
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+@click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
 @click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 5m. The server still stops later.")
 @as_json
 def stop(data: str | None, timeout: str | None, as_json: bool) -> int:

@@ -20,6 +20,7 @@ from click.core import ParameterSource
 from headway.cli import shell
 from headway.cli.main import INTERRUPTED
 from headway.cli.outlook import AUTO, SURE, Wish, advice_lines, counter_offer, grant, outlook_of, promise
+from headway.cli.paths import GivenPath
 from headway.cli.progress import progress
 from headway.cli.reach import Command, Reach, asks_server
 from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, plain, print_json, seconds_in
@@ -136,7 +137,7 @@ TERMS: Final = (
     click.option(
         "--workflow",
         metavar="FILE",
-        type=click.Path(dir_okay=False),
+        type=GivenPath(dir_okay=False),
         help="Submit the workflow of programs that this file describes: YAML, or WfFormat (.json). Without COMMAND; "
         "other options go before what the file says.",
     ),

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import counted, span
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
@@ -175,7 +176,7 @@ def _workflows(workload: Workload, slots: str) -> str:
 def names_trace(command: Command) -> Command:
     """Give a command the argument and options that say which jobs it runs; it gets them as `trace`."""
 
-    @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
+    @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=GivenPath(dir_okay=False))
     @click.option(
         "--as", "kind", type=click.Choice(["rigid", "bags"]), help="How to read a job with several processors."
     )

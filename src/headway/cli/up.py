@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.errors import HeadwayError, InvalidInput
 
 if TYPE_CHECKING:
@@ -74,17 +75,17 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @renamed("--output-max", "--task-output-max")
 @renamed("--outputs-max", "--storage-max")
 @click.option("--slots", type=int, help="One node with this number of slots. Default: the nodes of the last run.")
-@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares sites and nodes.")
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="TOML file that declares sites and nodes.")
 @click.option(
     "--dask",
     metavar="ADDRESS",
     help="Use the workers of a Dask cluster: tcp://HOST:PORT of its scheduler, or tls:. local: start one here.",
 )
 @click.option(
-    "--dask-tls", type=click.Path(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
+    "--dask-tls", type=GivenPath(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
 )
 @click.option("--slurm", metavar="PARTITION", help="Use the nodes of a partition of Slurm.")
-@click.option("--slurm-folder", type=click.Path(file_okay=False), help="Folder that they share with this machine.")
+@click.option("--slurm-folder", type=GivenPath(file_okay=False), help="Folder that they share with this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default: the last run's; at first tempo:strict=false.")
 @click.option("--decider", help="URL of a decider that makes the plans, or none; default: as in the last run.")
 @click.option(
@@ -96,7 +97,7 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
 @click.option(
     "--period", help="Run the policy at least this often: 30s, 5m, or none; default: as in the last run, at first 10s."
 )
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+@click.option("--data", type=GivenPath(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=int, help="Port to listen on; default: as in the last run, at first any free port; 0: any."
@@ -206,9 +207,9 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     "--run-as-owner", is_flag=True, help="Run each task as the account of its job's user; only root can start it."
 )
 @click.option("--allow-root", is_flag=True, help="With --run-as-owner: that account may be root.")
-@click.option("--ground", type=click.Path(file_okay=False), help="With --run-as: folder for the files of tasks.")
-@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="File with its key; default: the same file.")
+@click.option("--ground", type=GivenPath(file_okay=False), help="With --run-as: folder for the files of tasks.")
+@click.option("--tls-cert", type=GivenPath(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
+@click.option("--tls-key", type=GivenPath(dir_okay=False), help="File with its key; default: the same file.")
 @click.option("--tls-self-signed", is_flag=True, help="Speak HTTPS with a certificate that the server makes itself.")
 @click.option("--alert-url", metavar="URL", help="Post an alert there before a job is late, once a job.")
 @click.option("--alert-command", metavar="COMMAND", help="Run this for each alert, with the alert on its input.")
@@ -217,7 +218,7 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     type=click.FloatRange(0, 1, min_open=True),
     help="Alert when a job is on time with less than this probability; default 0.5.",
 )
-@click.option("--quotas", type=click.Path(dir_okay=False), help="TOML file that says how much users may have at once.")
+@click.option("--quotas", type=GivenPath(dir_okay=False), help="TOML file that says how much users may have at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the server is.")
 def up(
     slots: int | None,

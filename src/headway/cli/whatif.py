@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.reach import reached
 from headway.cli.show import begun, clock, counted, instant_in, money, print_table, span
 from headway.errors import InvalidInput, did_you_mean
@@ -85,10 +86,10 @@ class Supposition:
 @click.option("--at", metavar="TIME", help="Ask in the state of that time: 18:00, or 10m ago; default: now.")
 @click.option("--futures", default=40, show_default=True, type=click.IntRange(2), help="How many are simulated.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Fixes what is drawn in them.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
+@click.option("--out", type=GivenPath(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
 @click.option("--apply", "applied", is_flag=True, help="Then do it; not with --submit, --load and --at.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds since the epoch.")
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+@click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
 def whatif(
     data: str | None,
     at: str | None,

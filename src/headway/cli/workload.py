@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from headway.cli.paths import GivenPath
 from headway.cli.show import SpanType, print_json, print_table, seconds_in, span
 from headway.config import write_cluster
 from headway.errors import InvalidInput
@@ -73,7 +74,7 @@ def workload() -> None:
 def writes(command: Command) -> Command:
     """Give a command the options for the output of its workload."""
     out = click.option(
-        "-o", "--out", type=click.Path(dir_okay=False), help="Write the workload to this .swf, .swf.gz or .csv file."
+        "-o", "--out", type=GivenPath(dir_okay=False), help="Write the workload to this .swf, .swf.gz or .csv file."
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
     return out(as_json(command))
@@ -180,7 +181,7 @@ def feitelson96(
 @makes(
     jann,
     preset,
-    click.option("--fit", "log", type=click.Path(dir_okay=False), help="Fit the ranges to this log or table."),
+    click.option("--fit", "log", type=GivenPath(dir_okay=False), help="Fit the ranges to this log or table."),
 )
 def jann97(
     jobs: int | None, seed: int, processors: int | None, preset: str | None, log: str | None, **options: Any
@@ -218,7 +219,7 @@ def lublin99(
 
 
 @workload.command(short_help="Give the jobs of a log estimates as users give them.")
-@click.argument("log", type=click.Path(dir_okay=False))
+@click.argument("log", type=GivenPath(dir_okay=False))
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--processors", type=click.IntRange(min=1), help="Of the machine.  [default: as the log's header says]")
 @click.option(
@@ -260,10 +261,8 @@ def tsafrir(
     "--sites", type=click.Choice(tuple(dn.SIZES)), default="alike", show_default=True, help="How large the sites are."
 )
 @click.option("--processors", type=int, help="The most processors of a site.  [default: 100, for single tasks 10]")
-@click.option("--cluster", type=click.Path(dir_okay=False), help="Write the sites to this TOML file.")
-@click.option(
-    "-o", "--out", type=click.Path(dir_okay=False), help="Write the workflows to this .json or .json.gz file."
-)
+@click.option("--cluster", type=GivenPath(dir_okay=False), help="Write the sites to this TOML file.")
+@click.option("-o", "--out", type=GivenPath(dir_okay=False), help="Write the workflows to this .json or .json.gz file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
 def dn13(
     kind: str,

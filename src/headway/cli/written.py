@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from headway.cli.output import PART_ATTEMPTS_MAX, file_for
+from headway.cli.paths import GivenPath
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import write_schedule, write_tasks
 from headway.model.schedule import Schedule
@@ -104,15 +105,15 @@ def _named(path: str, *parts: str) -> Path:
 def names_files(command: Command) -> Command:
     """Give a command the options that say which files it writes; it gets them as `files`."""
 
-    @click.option("--schedule", type=click.Path(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
+    @click.option("--schedule", type=GivenPath(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
     @click.option(
         "--schedule-tasks",
-        type=click.Path(dir_okay=False),
+        type=GivenPath(dir_okay=False),
         help="Write a CSV file with a line for each task: job,task,node,start,end,slots.",
     )
     @click.option(
         "--wfformat",
-        type=click.Path(dir_okay=False),
+        type=GivenPath(dir_okay=False),
         help="Write what ran of each workflow as WfFormat 1.5 (.json, .json.gz), for tools of WfCommons.",
     )
     @functools.wraps(command)

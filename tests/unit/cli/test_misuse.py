@@ -8,6 +8,7 @@ import click
 import pytest
 
 from headway.cli import main as module
+from headway.cli.paths import GivenPath
 from headway.cli.submit import submit
 from headway.cli.tasks import misplaced
 
@@ -54,6 +55,30 @@ def test_what_was_typed_what_is_allowed_and_what_to_do_next(headway: Any, line: 
     ran = headway(*line.split())
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith(f"Error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("simulate", "x.swf", "--out", ""), "--out is ''; allowed: the path of a directory\n"),
+        (("up", "--data", ""), "--data is ''; allowed: the path of a directory\n"),
+        (("profile", "x", "--out="), "--out is ''; allowed: the path of a file\n"),
+        (("restore", "", "d"), "BACKUP is ''; allowed: the path of a directory\n"),
+    ],
+)
+def test_a_variable_without_a_value_is_no_path(headway: Any, words: tuple[str, ...], said: str) -> None:
+    ran = headway(*words)
+    assert (ran.status, ran.out, ran.err) == (2, "", f"Error: {said}")
+
+
+@pytest.mark.parametrize("name", list(module.COMMANDS))
+def test_no_path_of_any_command_may_be_empty(name: str) -> None:
+    found = module.headway.get_command(click.Context(module.headway), name)
+    assert found is not None
+    below = list(found.commands.values()) if isinstance(found, click.Group) else []
+    for command in (found, *below):
+        for param in command.params:
+            assert isinstance(param.type, GivenPath) or not isinstance(param.type, click.Path), param
 
 
 def test_a_range_may_be_open_on_either_side(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
