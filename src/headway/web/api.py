@@ -666,11 +666,11 @@ class Api:
         return await self._driver.nodes.remove(asked.node, by=asked.caller.name)
 
     async def _switch_node_off(self, asked: RouteRequest) -> wire.NodeChange:
-        by_hand = asked.query.get("by") == "hand"
+        by_hand = _is_by_hand(asked.query.get("by"))
         return await self._driver.nodes.switch(asked.node, on=False, by_hand=by_hand, by=asked.caller.name)
 
     async def _switch_node_on(self, asked: RouteRequest) -> wire.NodeChange:
-        by_hand = asked.query.get("by") == "hand"
+        by_hand = _is_by_hand(asked.query.get("by"))
         return await self._driver.nodes.switch(asked.node, on=True, by_hand=by_hand, by=asked.caller.name)
 
     async def _resize_node(self, asked: RouteRequest) -> wire.NodeChange:
@@ -815,6 +815,13 @@ def _query(given: QueryParams, kinds: Mapping[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             raise malformed(name, ", ".join(values), f"a value of another kind ({error})") from None
     return found
+
+
+def _is_by_hand(by: str | None) -> bool:
+    """Whether a node has been switched already."""
+    if by not in (None, "hand"):
+        raise malformed("by", by, "hand")
+    return by is not None
 
 
 def _drop_none(owners: Iterable[TokenOwner]) -> None:

@@ -112,7 +112,7 @@ class Rig:
         """The answer in JSON, as plain values."""
         got, headers, content = await self.send(
             route.method,
-            route.path.format(job=1) + query,
+            route.path.format(job=1, node="n") + query,
             b"" if body is None else json.dumps(body).encode(),
             authorization=f"Bearer {TOKEN}",
             content_type=wire.JSON,
@@ -302,6 +302,11 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         (400, wire.MESSAGES, None, "?wait=nan", "wait is nan"),
         (400, wire.MESSAGES, None, "?job=" + "&job=".join(["1"] * 1001), "job is '1001 jobs'; allowed: at most 1000"),
         (400, wire.NODES, None, "?x=1", "parameter is 'x'; allowed: none"),
+        *(
+            (400, route, None, f"?by={by}", f"by is '{by}'; allowed: hand")
+            for route in (wire.SWITCH_NODE_OFF, wire.SWITCH_NODE_ON)
+            for by in ("foot", "", "Hand")
+        ),
     ],
 )
 def test_bad_questions_are_answered_clearly_and_change_nothing(
