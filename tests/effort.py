@@ -20,7 +20,7 @@ def seeds(few: Iterable[int], more: Iterable[int]) -> list[Any]:
 
 
 def one_in(every: int, values: Sequence[Any]) -> list[Any]:
-    """All these values, of which only each so-manieth is not slow."""
+    """All these values; slow are those between the first, the one `every` places after it, and so on."""
     return [
         value if place % every == 0 else pytest.param(value, marks=pytest.mark.slow)
         for place, value in enumerate(values)
