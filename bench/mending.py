@@ -21,7 +21,8 @@ import numpy as np
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies.heft import Heft
 from headway.policies.layout import follow, lacking, mend

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.snapshot import Policy
+from headway.model.policy import Policy
 from headway.policies import registry
 
 _FORM: Final = re.compile(r"(?P<file>.+?\.py)(?::(?P<rest>.*))?", re.DOTALL)

@@ -19,11 +19,12 @@ from headway.errors import EngineError
 from headway.live.driver import Driver
 from headway.live.outside import Surroundings
 from headway.model.instant import SECOND
-from headway.model.job import JobId
+from headway.model.job import BATCH, JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
+from headway.model.policy import Policy
 from headway.model.renting import UNIT, Money, Offer, Renting
-from headway.model.snapshot import BATCH, Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.policies import registry
 from headway.policies.backfill import Easy
 from headway.renting.provider import NotRented, RentedMachine, Unsure

@@ -37,8 +37,8 @@ from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
+from headway.model.policy import PolicySource
 from headway.model.renting import Renting
-from headway.model.snapshot import PolicySource
 from headway.policies import registry
 from headway.testing import hear
 from headway.web.decider import decide

@@ -23,7 +23,7 @@ from headway.live.store import checks
 from headway.live.store.journal import Journal
 from headway.model.events import NodeMeasured, Outcome
 from headway.model.instant import SECOND, to_seconds
-from headway.model.snapshot import JobView, RunTimes
+from headway.model.seen import JobView, RunTimes
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 

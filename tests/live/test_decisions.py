@@ -18,7 +18,8 @@ from headway.live.store.history import history
 from headway.live.store.journal import Batch, Journal
 from headway.live.store.redeciding import rounds
 from headway.model.events import Incident, JobSubmitted, NodeJoined, Outcome, PolicyChosen, TaskEnded, Woke
-from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Plan, Snapshot
 from headway.policies import registry
 from headway.policies.registry import find
 from headway.restate import restate

@@ -49,7 +49,8 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND, to_seconds
 from headway.model.job import PenaltyShape
 from headway.model.node import Capabilities
-from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Plan, Snapshot
 from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission

@@ -22,10 +22,12 @@ from headway.live.outside import Surroundings
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.instant import SECOND
+from headway.model.job import BATCH
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
+from headway.model.policy import Policy
 from headway.model.renting import UNIT, Offer, Renting
-from headway.model.snapshot import BATCH, Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
 from headway.renting.provider import NotRented, Provider, RentedMachine, Unsure

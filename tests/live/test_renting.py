@@ -23,9 +23,11 @@ from headway.live.store.history import history
 from headway.live.store.journal import Journal
 from headway.model.events import Incident, Rented, RentingChosen
 from headway.model.instant import SECOND
+from headway.model.job import BATCH
 from headway.model.plan import Plan
+from headway.model.policy import Policy
 from headway.model.renting import HOUR, UNIT, Offer, Renting
-from headway.model.snapshot import BATCH, Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
 from headway.renting.provider import NotRented, RentedMachine, Unsure

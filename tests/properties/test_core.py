@@ -62,9 +62,11 @@ from headway.model.events import (
 from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import Capabilities, NodeSpec, Power, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
+from headway.model.policy import Policy, serves_of, uses_tiers
+from headway.model.seen import JobView
 from headway.model.site import SiteTerms
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 from headway.model.window import Window
 from headway.policies import registry

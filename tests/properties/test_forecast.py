@@ -19,8 +19,8 @@ from headway.model.forecast import Forecast
 from headway.model.instant import SECOND, Instant
 from headway.model.job import JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec
+from headway.model.policy import uses_tiers
 from headway.model.slots import numbers
-from headway.model.snapshot import uses_tiers
 from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.sim.forecast import WORLD, forecast

@@ -26,7 +26,7 @@ from headway.model.node import NodeSpec, Power
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage

@@ -33,8 +33,9 @@ from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Allocation, Claim, Plan
+from headway.model.policy import Policy
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry

@@ -16,8 +16,9 @@ from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
+from headway.model.policy import Policy
 from headway.model.schedule import NOT_YET, STATUSES, Schedule
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim import experiment

@@ -31,8 +31,8 @@ from headway.model.instant import SECOND, Instant, from_seconds
 from headway.model.job import JobId, Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import AllocationRecord, PlanRecord
+from headway.model.policy import uses_tiers
 from headway.model.schedule import STATUSES, Schedule
-from headway.model.snapshot import uses_tiers
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage, drawn_outages

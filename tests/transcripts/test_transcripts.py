@@ -72,9 +72,10 @@ from headway.model.events import (
 from headway.model.instant import Instant, from_seconds, seconds_text
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.plan import Claim, Plan, PlanRecord
+from headway.model.policy import Policy
 from headway.model.power import POWER_WORDS, Switching
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.testing import job, node

@@ -24,8 +24,9 @@ from headway.core.scheduler import Scheduler
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
+from headway.model.policy import Policy, uses_tiers
 from headway.model.schedule import Schedule
-from headway.model.snapshot import Policy, Snapshot, uses_tiers
+from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation

@@ -10,8 +10,8 @@ import numpy as np
 
 from headway.model.instant import NEVER
 from headway.model.job import Kind
+from headway.model.policy import serves_of
 from headway.model.schedule import NOT_YET, Schedule
-from headway.model.snapshot import serves_of
 from headway.model.workload import Workload
 
 LITTLE: Final = 0.01

@@ -17,8 +17,8 @@ import click
 from headway.cli.show import counted, seconds_in, span
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import to_json, write_schedule, write_services, write_tasks
+from headway.model.policy import uses_tiers
 from headway.model.schedule import Schedule
-from headway.model.snapshot import uses_tiers
 from headway.model.workload import Workload
 from headway.policies.registry import find
 from headway.times import span_text

@@ -20,7 +20,7 @@ from headway.client.client import Client
 from headway.client.service import MOST, RETRIES, Service
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.job import Kind, PenaltyShape
-from headway.model.snapshot import serves_of
+from headway.model.policy import serves_of
 from headway.policies.registry import find
 from headway.wire import ServiceReport, WindowReport
 

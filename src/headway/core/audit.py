@@ -12,8 +12,8 @@ from headway.model.power import PowerState
 from headway.model.queue import by_order
 from headway.model.ration import Ration, by_rank, uses_of
 from headway.model.renting import RentalStage
+from headway.model.seen import AttemptView, JobView
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
-from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from heapq import heapify
 
 from headway.core.pool import CANCELLED, RIGID, Pool
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 
 
 def drop_ready_tasks(pool: Pool, job: JobView) -> None:

@@ -8,8 +8,8 @@ from itertools import chain
 from headway.core.state import State
 from headway.model.actions import JobStatus
 from headway.model.node import SlotStatus
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, count
-from headway.model.snapshot import JobView
 
 
 def job_counts(state: State) -> dict[JobStatus, int]:

@@ -16,8 +16,9 @@ from headway.core.pool import Pool, pool_of
 from headway.core.state import State
 from headway.model.job import JobId
 from headway.model.plan import Claim, Deal, Lend
+from headway.model.seen import AttemptView, JobView, all_slots
 from headway.model.slots import NO_SLOTS, Slots, numbers
-from headway.model.snapshot import AttemptView, JobView, all_slots, with_slots
+from headway.model.snapshot import with_slots
 from headway.model.tier import Tier
 
 MakePool = Callable[[str], Pool]

@@ -10,7 +10,7 @@ from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
 from headway.model.power import AT_ONCE, PowerState
-from headway.model.snapshot import NodeView
+from headway.model.seen import NodeView
 
 
 def heard(state: State, node: NodeView) -> None:

@@ -131,7 +131,7 @@ from headway.model.instant import Instant
 from headway.model.job import Kind, Service
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
-from headway.model.snapshot import NONE_COUNTED, AttemptView, JobView
+from headway.model.seen import NONE_COUNTED, AttemptView, JobView
 
 LOSSES_MAX: Final = 10
 """Under rules 1: a task whose attempts were lost this often is settled as lost."""

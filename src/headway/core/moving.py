@@ -9,8 +9,8 @@ from __future__ import annotations
 from headway.core.pool import Pool
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
+from headway.model.seen import AttemptView, Goal, JobView
 from headway.model.slots import NO_SLOTS, Slots, count, outside
-from headway.model.snapshot import AttemptView, Goal, JobView
 from headway.model.tier import Tier
 
 

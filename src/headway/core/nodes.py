@@ -9,8 +9,8 @@ from headway.core.state import State
 from headway.model.job import JobSpec, Kind, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
+from headway.model.seen import AttemptView, NodeView
 from headway.model.slots import NO_SLOTS, Slots, below, count, numbers, of_numbers, span
-from headway.model.snapshot import AttemptView, NodeView
 
 
 def add(state: State, spec: NodeSpec) -> NodeView:

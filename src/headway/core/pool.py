@@ -15,25 +15,16 @@ from headway.core import lifecycle
 from headway.core.views import more, unpredict, without
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
-from headway.model.job import JobId, Kind
+from headway.model.job import BATCH, JobId, Kind
 from headway.model.kept_profile import KeptProfile
 from headway.model.network import place_of
 from headway.model.outcome import Outcome
+from headway.model.policy import Policy, is_added, serves_of, uses_tiers
 from headway.model.queue import Key, Queue, by_order
 from headway.model.ration import Ration
+from headway.model.seen import AttemptView, Goal, JobView, RunTimes
 from headway.model.slots import NO_SLOTS, Slots, count, first, numbers, outside, take_out, unite
-from headway.model.snapshot import (
-    BATCH,
-    AttemptView,
-    Goal,
-    JobView,
-    Policy,
-    RunTimes,
-    Snapshot,
-    is_added,
-    serves_of,
-    uses_tiers,
-)
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:

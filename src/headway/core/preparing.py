@@ -12,8 +12,10 @@ from functools import partial
 
 from headway.core.sorting import Sorting
 from headway.core.state import State
+from headway.model.policy import Policy
 from headway.model.queue import Key, Queue
-from headway.model.snapshot import JobView, Policy, Snapshot
+from headway.model.seen import JobView
+from headway.model.snapshot import Snapshot
 
 
 def prepare(state: State, policy: Policy) -> Iterator[None]:

@@ -46,8 +46,8 @@ from headway.model.job import PENALTY_MAX, Service, changed
 from headway.model.network import Routes
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, by_site
+from headway.model.seen import WINDOWS_KEPT, AttemptView, NodeView
 from headway.model.site import by_name
-from headway.model.snapshot import WINDOWS_KEPT, AttemptView, NodeView
 
 
 def on_job_submitted(state: State, event: JobSubmitted) -> bool:

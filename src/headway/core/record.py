@@ -33,16 +33,16 @@ from headway.model.power import (
 )
 from headway.model.ration import Ration, uses_of
 from headway.model.renting import MarketRecord
+from headway.model.seen import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.site import SiteTerms, by_name
 from headway.model.slots import count, numbers, of_numbers
-from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.tier import Tier
 from headway.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class GoalRecord:
-    """Where an attempt that was asked to end continues; see `headway.model.snapshot.Goal`."""
+    """Where an attempt that was asked to end continues; see `headway.model.seen.Goal`."""
 
     slots: tuple[int, ...]
     tier: TierWord
@@ -53,7 +53,7 @@ class GoalRecord:
 class AttemptRecord:
     """An attempt that was launched; `slots` as slot numbers, `saved` None if it has saved no checkpoint.
 
-    `since` is None if it has not changed its tier. The other fields are those of `headway.model.snapshot.AttemptView`.
+    `since` is None if it has not changed its tier. The other fields are those of `headway.model.seen.AttemptView`.
     """
 
     task: int
@@ -110,7 +110,7 @@ class PlannedRecord:
 class JobRecord:
     """A job in the system and how far it is; slots as their numbers, counts by task as pairs.
 
-    The fields are those of `headway.model.snapshot.JobView`. A field that is None follows from the others: terms and
+    The fields are those of `headway.model.seen.JobView`. A field that is None follows from the others: terms and
     `release` are those of `spec` (a job with `after` has no release yet), tasks with attempts are no longer ready, and
     all others are as they were when the job was submitted.
     """
@@ -161,7 +161,7 @@ class NodeRecord:
         places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
         closing: slots that it is to lose, still busy.
         power, power_until, comes_back, kept_off, idle_since, switch, by_hand, trouble, went_off: as in
-            `headway.model.snapshot.NodeView`.
+            `headway.model.seen.NodeView`.
     """
 
     spec: NodeSpec

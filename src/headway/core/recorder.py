@@ -62,8 +62,8 @@ from headway.model.schedule import (
     attempts_of,
     schedule_of,
 )
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, of_numbers
-from headway.model.snapshot import JobView
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_us
 

@@ -33,7 +33,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.outcome import Outcome
 from headway.model.plan import Rent, RentalRuling
 from headway.model.renting import WHY_MAX, Rental, RentalStage, Renting, node_name
-from headway.model.snapshot import NodeView
+from headway.model.seen import NodeView
 
 ASKED: Final = RentalStage.ASKED
 STARTS: Final = RentalStage.STARTS

@@ -14,7 +14,8 @@ from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise, Rent, Switch
-from headway.model.snapshot import JobView, Policy
+from headway.model.policy import Policy
+from headway.model.seen import JobView
 from headway.model.tier import Tier
 
 # Module constants, because looking up a member of an enumeration is slow.

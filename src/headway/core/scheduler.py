@@ -62,19 +62,12 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.node import NodeSpec
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
+from headway.model.policy import Policy, PolicySource, is_added, is_top_level, serves_of
 from headway.model.power import PowerState
 from headway.model.ration import wider_than
 from headway.model.renting import MarketRecord
-from headway.model.snapshot import (
-    JobView,
-    NodeView,
-    Policy,
-    PolicySource,
-    Snapshot,
-    is_added,
-    is_top_level,
-    serves_of,
-)
+from headway.model.seen import JobView, NodeView
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and loads nothing for it

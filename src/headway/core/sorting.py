@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from headway.model.queue import Key, Queue
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 from headway.model.value import python_class
 
 SORTED_AT_ONCE: Final = 2_000

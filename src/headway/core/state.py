@@ -17,8 +17,8 @@ from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.model.ration import Ration, by_rank, most_slots_for, uses_of
 from headway.model.renting import Market, Rental, RentalStage
+from headway.model.seen import AttemptView, JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots
-from headway.model.snapshot import AttemptView, JobView, NodeView
 
 UNKNOWN: Final[Slots] = -1
 """No set of slots: which nodes are idle is to be looked at again."""

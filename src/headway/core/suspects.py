@@ -15,8 +15,8 @@ from headway.core.views import more
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import Kind
 from headway.model.power import PowerState
+from headway.model.seen import AttemptView, JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import AttemptView, JobView, NodeView
 
 ALONE_MAX: Final = 5
 """A task may lose so many nodes while it runs alone; one more for each node that is lost elsewhere meanwhile."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId
-from headway.model.snapshot import AttemptView, JobView, NodeView
+from headway.model.seen import AttemptView, JobView, NodeView
 
 SUSPECTED_AFTER: Final = 2
 """Losses of nodes at which a task ran beside others, after which its next attempt runs alone."""

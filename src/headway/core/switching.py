@@ -36,8 +36,8 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
 from headway.model.plan import Switch
 from headway.model.power import PowerState, Switching, Trouble, again_after, settings_of
+from headway.model.seen import JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import JobView, NodeView
 
 ON: Final = PowerState.ON
 GOING_OFF: Final = PowerState.GOING_OFF

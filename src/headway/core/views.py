@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headway.model.instant import LONGEST, Duration
 from headway.model.job import Bag, JobSpec, Service, Workflow
-from headway.model.snapshot import JobView, RunTimes
+from headway.model.seen import JobView, RunTimes
 
 
 def estimate_of(spec: JobSpec) -> Duration | None:

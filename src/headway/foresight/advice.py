@@ -16,7 +16,7 @@ from headway.model.forecast import Advice, Chance
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
-from headway.model.snapshot import PolicySource
+from headway.model.policy import PolicySource
 
 UNKNOWN: Final = (
     "neither an estimate nor earlier jobs of its user and name tell how long its tasks run, or those of a job before it"

@@ -30,7 +30,7 @@ from headway.model.events import JobSubmitted
 from headway.model.forecast import CANNOT, Chance, Forecast
 from headway.model.instant import NEVER, Instant
 from headway.model.job import AnyJob, JobId
-from headway.model.snapshot import PolicySource
+from headway.model.policy import PolicySource
 from headway.sim.forecast import forecast
 
 PATIENCE: Final = 2.0

@@ -24,9 +24,10 @@ from headway.foresight.copies import Copies, in_copies
 from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec, Service, TaskKey
+from headway.model.policy import PolicySource
 from headway.model.renting import UNIT
+from headway.model.seen import NodeView
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import NodeView, PolicySource
 from headway.model.workload import Workload
 from headway.sim.ends import Ends, Over
 from headway.sim.forecast import WORLD

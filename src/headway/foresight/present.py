@@ -19,8 +19,8 @@ from headway.live.store.past import PastJob
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.policy import PolicySource
 from headway.model.schedule import Schedule
-from headway.model.snapshot import PolicySource
 from headway.times import clock_text
 
 

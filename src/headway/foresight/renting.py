@@ -10,9 +10,9 @@ from headway.model.actions import JobStatus
 from headway.model.events import RentingChosen
 from headway.model.instant import NEVER
 from headway.model.job import JobId
+from headway.model.policy import PolicySource
 from headway.model.renting import Renting
 from headway.model.schedule import RentalRow, Schedule
-from headway.model.snapshot import PolicySource
 from headway.sim.kernel import Simulation
 
 

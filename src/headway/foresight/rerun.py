@@ -21,8 +21,8 @@ from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
 from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.job import SHAPES, JobId, JobSpec, Kind, Service, Workflow
+from headway.model.policy import PolicySource
 from headway.model.schedule import Attempts, Holdings, Schedule
-from headway.model.snapshot import PolicySource
 from headway.model.workload import BagTimes, Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.kernel import Progress, Simulation

@@ -19,7 +19,7 @@ from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import NAME_MAX, AnyJob, JobId, JobSpec
-from headway.model.snapshot import PolicySource
+from headway.model.policy import PolicySource
 from headway.model.workload import Workload
 from headway.sim.specs import specs
 

@@ -12,8 +12,9 @@ from headway.model.events import Event, JobSubmitted, TaskEnded
 from headway.model.instant import Duration
 from headway.model.job import JobId, Kind
 from headway.model.outcome import Outcome
+from headway.model.policy import quantile_of
+from headway.model.seen import AttemptView, JobView
 from headway.model.slots import numbers
-from headway.model.snapshot import AttemptView, JobView, quantile_of
 from headway.model.tier import Tier
 
 

@@ -36,7 +36,7 @@ from headway.model.events import (
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.plan import PlanRecord, Reason, Waiting
-from headway.model.snapshot import PolicySource
+from headway.model.policy import PolicySource
 
 log = logging.getLogger(__name__)
 

@@ -84,11 +84,12 @@ from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
+from headway.model.policy import PolicySource
 from headway.model.power import Switching
 from headway.model.renting import Renting
+from headway.model.seen import AttemptView
 from headway.model.site import SiteTerms, check_sites
 from headway.model.slots import count, numbers
-from headway.model.snapshot import AttemptView, PolicySource
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from headway.live.store.journal import Journal, encode, work_body
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
 from headway.model.job import FEATURES_MAX, JobId, JobSpec, Kind, flaw
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 from headway.wire.base import array_head
 from headway.wire.by_parts import by_parts
 from headway.wire.reading import packed

@@ -52,9 +52,10 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
+from headway.model.policy import PolicySource
 from headway.model.renting import Rental
+from headway.model.seen import JobView
 from headway.model.slots import numbers
-from headway.model.snapshot import JobView, PolicySource
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from headway.model.instant import Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec, node_flaw
 from headway.model.power import POWER_WORDS, PowerState
+from headway.model.seen import NodeView
 from headway.model.slots import of_numbers
-from headway.model.snapshot import NodeView
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
-from headway.model.snapshot import AttemptView
+from headway.model.seen import AttemptView
 from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from headway.model.actions import JobStatus
 from headway.model.forecast import AWAITED_MAX, Bounds, Chance, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
 from headway.model.job import JobId, JobSpec, Kind
+from headway.model.seen import AttemptView, JobView
 from headway.model.slots import numbers
-from headway.model.snapshot import AttemptView, JobView
 
 SlotNames = Callable[[Iterable[int]], tuple[str, ...]]
 

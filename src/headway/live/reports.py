@@ -40,8 +40,8 @@ from headway.model.node import SlotStatus
 from headway.model.plan import TIER_WORDS, Reason
 from headway.model.power import POWER_WORDS, PowerState
 from headway.model.renting import UNIT
+from headway.model.seen import AttemptView, JobView, NodeView
 from headway.model.slots import NO_SLOTS, count, numbers
-from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
 
 LOOKED_AT_ONCE: Final = 100

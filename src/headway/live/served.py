@@ -9,9 +9,9 @@ from headway.errors import NoSuchService
 from headway.live.driver import Driver
 from headway.model.instant import SECOND, to_seconds
 from headway.model.job import JobId, Service
+from headway.model.seen import JobView
 from headway.model.site import of_services
 from headway.model.slots import count
-from headway.model.snapshot import JobView
 from headway.model.window import RESPONSE_BOUNDS, Window
 
 

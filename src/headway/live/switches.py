@@ -28,7 +28,7 @@ from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, Incident, NodeOff, NodeOn, SwitchFailed
 from headway.model.instant import Duration, Instant, to_seconds
 from headway.model.power import PowerState, Switching
-from headway.model.snapshot import NodeView
+from headway.model.seen import NodeView
 
 log = logging.getLogger(__name__)
 

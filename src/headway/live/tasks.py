@@ -13,8 +13,8 @@ from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, Workflow
 from headway.model.outcome import Outcome
+from headway.model.seen import JobView
 from headway.model.slots import numbers
-from headway.model.snapshot import JobView
 
 LOOKED_AT_ONCE: Final = 200
 """After this many tasks, other requests are served."""

@@ -19,8 +19,8 @@ from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Rigid
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
+from headway.model.seen import JobView, NodeView
 from headway.model.slots import numbers
-from headway.model.snapshot import JobView, NodeView
 from headway.services.terms import ARGV, InstanceTerms
 
 CANCELLED: Final = "it was cancelled"

@@ -75,6 +75,10 @@ class Kind(IntEnum):
     """Instances that answer requests, each on one slot, until the service is cancelled (Chang16)."""
 
 
+BATCH: Final = frozenset((Kind.BAG, Kind.RIGID, Kind.WORKFLOW))
+"""The kinds of jobs that end by themselves: those that most of Headway's own policies serve."""
+
+
 class PenaltyShape(Enum):
     """How the penalty of a late job grows with its tardiness x, in seconds (DN13)."""
 

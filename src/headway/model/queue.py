@@ -12,7 +12,7 @@ from headway.model.job import Kind
 from headway.model.value import python_class
 
 if TYPE_CHECKING:
-    from headway.model.snapshot import JobView
+    from headway.model.seen import JobView
 
 Key: TypeAlias = "Callable[[JobView], Any]"
 """A sort key of jobs. It ends in `JobView.order`, so that no two jobs have the same."""

@@ -11,7 +11,7 @@ from headway.model.job import JobId, JobSpec, Kind, Service, Workflow
 from headway.model.node import NodeSpec
 
 if TYPE_CHECKING:
-    from headway.model.snapshot import JobView
+    from headway.model.seen import JobView
 
 RIGID: Final = Kind.RIGID
 

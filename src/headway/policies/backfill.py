@@ -18,8 +18,9 @@ from headway.model.kept_profile import KeptProfile, PromisedPlace
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.queue import SHORT_QUEUE, Queue
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
-from headway.model.snapshot import FreeSlots, JobView, Snapshot
+from headway.model.snapshot import FreeSlots, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, check_order
 from headway.policies.place import next_task, ready_tasks, room_for

@@ -14,7 +14,9 @@ from headway.model.graph import length_of
 from headway.model.instant import SECOND, Duration
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
-from headway.model.snapshot import ALL_KINDS, JobView, NodeView, Snapshot, serves_of
+from headway.model.policy import ALL_KINDS, serves_of
+from headway.model.seen import JobView, NodeView
+from headway.model.snapshot import Snapshot
 
 ROOM: Final = 1.02
 """`efficient_first` fills a site up to this share of what it can do until the horizon: a site that works a little

@@ -12,8 +12,9 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.seen import JobView
 from headway.model.slots import Slots
-from headway.model.snapshot import FreeSlots, JobView, Snapshot
+from headway.model.snapshot import FreeSlots, Snapshot
 from headway.model.value import value
 from headway.policies.backfill import start
 from headway.policies.holes import Holes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from headway.model.job import Kind
 from headway.model.plan import Claim, Plan, Reason
 from headway.model.queue import by_order
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.value import value
 
 

@@ -20,8 +20,9 @@ from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.network import LinkTerms, NodePlace, place_of
 from headway.model.plan import Plan
+from headway.model.seen import JobView
 from headway.model.slots import Slots, count, lowest
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.policies.holes import Fit, Holes, Times
 
 LONGEST_PLANNED: Final[Duration] = 2**45

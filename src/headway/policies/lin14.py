@@ -21,8 +21,9 @@ from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, by_due, by_priority, check_order, with_due_date_by_priority
 from headway.policies.place import Dealing

@@ -9,8 +9,9 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue, by_order
+from headway.model.seen import JobView
 from headway.model.slots import count
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.value import value
 from headway.policies.anneal import annealed
 from headway.policies.backfill import Started, slots_needed, start

@@ -8,7 +8,7 @@ from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.queue import Key, by_order
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 
 
 def by_estimate(job: JobView) -> Any:

@@ -12,8 +12,9 @@ from headway.model.instant import Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
+from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
-from headway.model.snapshot import FreeSlots, JobView, Snapshot
+from headway.model.snapshot import FreeSlots, Snapshot
 
 BAG: Final = Kind.BAG
 """A name of its own, because looking up a member of an enumeration is slow."""

@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant, from_seconds
-from headway.model.job import JobId, Kind, TaskKey
+from headway.model.job import BATCH, JobId, Kind, TaskKey
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
+from headway.model.seen import JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
-from headway.model.snapshot import BATCH, JobView, NodeView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks

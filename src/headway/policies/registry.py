@@ -16,7 +16,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.snapshot import Policy, PolicyFactory
+from headway.model.policy import Policy, PolicyFactory
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

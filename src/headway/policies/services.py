@@ -21,20 +21,12 @@ from headway.errors import InvalidInput
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan, Reason
+from headway.model.policy import QUANTILE, Policy, is_top_level, quantile_of
 from headway.model.queue import by_order
+from headway.model.seen import AttemptView, JobView, all_slots
 from headway.model.site import named_by
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import (
-    QUANTILE,
-    AttemptView,
-    JobView,
-    Policy,
-    Snapshot,
-    all_slots,
-    is_top_level,
-    quantile_of,
-    with_slots,
-)
+from headway.model.snapshot import Snapshot, with_slots
 from headway.model.value import value
 from headway.policies.arrivals import ArrivalForecast
 from headway.policies.deals import Site, candidates, cores_of, needs_one_site, served_by

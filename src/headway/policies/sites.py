@@ -11,9 +11,11 @@ from typing import Final
 from headway.errors import InvalidInput
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.policy import Policy, is_top_level
 from headway.model.queue import by_order
+from headway.model.seen import JobView, NodeView, all_slots
 from headway.model.slots import NO_SLOTS, Slots
-from headway.model.snapshot import JobView, NodeView, Policy, Snapshot, all_slots, is_top_level, with_slots
+from headway.model.snapshot import Snapshot, with_slots
 from headway.model.value import value
 from headway.policies.deals import RULES, Demand, Site, served_by, why
 from headway.policies.prefer import MEAN, RELEASE, Prefer

@@ -24,8 +24,9 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
+from headway.model.seen import AttemptView, JobView
 from headway.model.slots import NO_SLOTS, Slots, count, first, lowest, numbers, of_numbers
-from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due, by_priority, without_due_date_by_priority
 from headway.policies.place import classes_of, lowest_idle, ready_in_workflow, ready_tasks, room_for

@@ -18,6 +18,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.plan import Allocation, Claim, Plan, Reason
 from headway.model.queue import Key, Queue
+from headway.model.seen import USE_UNKNOWN, AttemptView, JobView
 from headway.model.slots import (
     NO_SLOTS,
     Slots,
@@ -35,7 +36,7 @@ from headway.model.slots import (
     size,
     unite,
 )
-from headway.model.snapshot import LARGE, USE_UNKNOWN, AttemptView, JobView, Snapshot, slots_by_use
+from headway.model.snapshot import LARGE, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw

@@ -17,11 +17,11 @@ from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, JobId, PenaltyShape, Service, flaw
 from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
+from headway.model.policy import Policy, PolicySource
 from headway.model.power import Switching
 from headway.model.renting import Renting
 from headway.model.schedule import Schedule
 from headway.model.site import SiteTerms, check_sites
-from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage

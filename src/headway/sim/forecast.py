@@ -24,8 +24,8 @@ from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, 
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, TaskKey
 from headway.model.outcome import Outcome
+from headway.model.policy import PolicySource
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import PolicySource
 from headway.model.tier import Tier
 from headway.sim.kernel import Simulation
 from headway.sim.tiers import TwoTiers

@@ -65,12 +65,12 @@ from headway.model.network import NO_NETWORK, Network
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
+from headway.model.policy import Policy, PolicySource
 from headway.model.power import PowerState, Switching
 from headway.model.ration import most_slots_for
 from headway.model.renting import RentalStage, Renting
 from headway.model.schedule import Schedule
 from headway.model.site import SiteTerms
-from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.machines import Machines, RemainingWork

@@ -15,8 +15,8 @@ from headway.model.events import TaskEnded
 from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import JobId, TaskKey
 from headway.model.outcome import Outcome
+from headway.model.seen import AttemptView, JobView
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.workload import Workload

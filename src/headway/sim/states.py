@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.model.instant import NEVER
 from headway.model.node import NodeSpec
-from headway.model.snapshot import USE_UNKNOWN
+from headway.model.seen import USE_UNKNOWN
 from headway.model.workload import Workload, workload_us
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Final
 
 from headway.model.job import Kind
 from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot, serves_of, uses_tiers
+from headway.model.policy import Policy, serves_of, uses_tiers
+from headway.model.snapshot import Snapshot
 
 clock: Final = perf_counter  # a module constant, because compiled code finds it sooner than what is imported
 

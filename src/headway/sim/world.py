@@ -15,8 +15,8 @@ from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.renting import Rental
+from headway.model.seen import NodeView
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import NodeView
 from headway.model.workload import BagTimes, Workload
 from headway.sim.tiers import TWO_TIERS, TwoTiers
 

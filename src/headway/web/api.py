@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
-from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,30 +28,11 @@ from headway.access.accounts import Accounts
 from headway.access.quotas import Meters, Quotas
 from headway.access.tokens import TokenOwner, Tokens
 from headway.errors import (
-    Conflict,
-    Damaged,
     Forbidden,
-    HandlerFailed,
     HeadwayError,
-    InstanceDied,
     InvalidInput,
     Malformed,
     MissingBlobs,
-    NoRoom,
-    NoSuchJob,
-    NoSuchNode,
-    NoSuchOutput,
-    NoSuchService,
-    NoSuchToken,
-    NoSuchUpload,
-    NotTheirs,
-    QuotaExceeded,
-    RequestTimedOut,
-    ServiceEnded,
-    ServiceFull,
-    TooLarge,
-    TooOften,
-    Unauthorised,
     Unavailable,
     did_you_mean,
 )
@@ -65,27 +45,32 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.listeners import Caller, Listener, MessagesWanted
 from headway.live.meter import EnergyMeter
-from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import JobId, JobSpec
-from headway.model.outcome import Outcome
 from headway.times import clock_text
+from headway.web.answers import (
+    answer_to_fault,
+    answer_to_trouble,
+    messages_of,
+    refuse,
+    respond,
+    result_of,
+    status_to,
+    unanswered,
+)
 from headway.web.asking import ServiceDesk, answered, service_of
 from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
     OTHERS_MAX,
-    broken,
-    in_form,
     in_form_by_parts,
     malformed,
     methods_at,
     owner_of_token,
     read_body,
     read_submission,
-    status_of,
     unknown,
 )
 from headway.web.calls import CallDesk, Desks
@@ -116,35 +101,6 @@ _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory; an administrator makes others, with `headway token create`"
 _LARGE: Final = "Submit fewer jobs at once, in MessagePack, or hand large inputs over as files."
 _MANY: Final = "Ask about fewer at once."
-
-_STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
-    (Unauthorised, HTTPStatus.UNAUTHORIZED),
-    (Forbidden, HTTPStatus.FORBIDDEN),
-    (QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
-    (TooOften, HTTPStatus.TOO_MANY_REQUESTS),
-    (NoSuchToken, HTTPStatus.NOT_FOUND),
-    (NoSuchJob, HTTPStatus.NOT_FOUND),
-    (NoSuchUpload, HTTPStatus.NOT_FOUND),
-    (NoSuchOutput, HTTPStatus.NOT_FOUND),
-    (NoSuchService, HTTPStatus.NOT_FOUND),
-    (NotTheirs, HTTPStatus.FORBIDDEN),
-    (NoSuchNode, HTTPStatus.NOT_FOUND),
-    (Conflict, HTTPStatus.CONFLICT),
-    (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
-    (HandlerFailed, HTTPStatus.BAD_GATEWAY),
-    (InstanceDied, HTTPStatus.BAD_GATEWAY),
-    (RequestTimedOut, HTTPStatus.GATEWAY_TIMEOUT),
-    (ServiceFull, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ServiceEnded, HTTPStatus.SERVICE_UNAVAILABLE),
-    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
-    (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
-    (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
-    (Damaged, HTTPStatus.INTERNAL_SERVER_ERROR),
-    (Malformed, HTTPStatus.BAD_REQUEST),
-    (HeadwayError, HTTPStatus.UNPROCESSABLE_ENTITY),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +171,7 @@ class Api:
         self._delay = delay
         self._body_max = body_max
         self._meter = meter
-        self.desk = ServiceDesk(driver.services, tokens, _unanswered, self.may)
+        self.desk = ServiceDesk(driver.services, tokens, unanswered, self.may)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
@@ -343,7 +299,7 @@ class Api:
         if self._refusals is None or not isinstance(error, HeadwayError | msgspec.MsgspecError | RecursionError):
             return
         headway = error if isinstance(error, HeadwayError) else Malformed(str(error))
-        status = _status(headway)
+        status = status_to(headway)
         if isinstance(error, MissingBlobs) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         peer = getattr(line, "client", None)
@@ -385,7 +341,7 @@ class Api:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
                 self._note(route, error, request, caller)
-                return _trouble(route, error, packed, request.headers.get("content-type", wire.MSGPACK))
+                return answer_to_trouble(route, error, packed, request.headers.get("content-type", wire.MSGPACK))
             if isinstance(answer, Response):
                 return answer
             content, form = await in_form_by_parts(answer, packed=packed)
@@ -398,7 +354,7 @@ class Api:
         if self._refusals is not None:
             self._refusals.count(error.status_code)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        response = _response(unknown(request, error), packed, HTTPStatus(error.status_code))
+        response = respond(unknown(request, error), packed, HTTPStatus(error.status_code))
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             response.headers["Allow"] = ", ".join(methods_at(request.url.path, wire.ROUTES))
         return response
@@ -494,7 +450,7 @@ class Api:
 
     async def _results(self, asked: RouteRequest) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, CUT_MAX)
-        return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
+        return wire.Results(tuple(result_of(body, packed=asked.packed) for body in found), more)
 
     async def _output(self, asked: RouteRequest) -> Response:
         self._check_known((asked.job,))
@@ -544,7 +500,7 @@ class Api:
         retained = self._driver.journal.retained
         reply = Reply(
             wire.MSGPACK if packed else wire.JSON,
-            lambda rows, cursor: _messages(rows, cursor, forgotten=retained.forgotten, packed=packed),
+            lambda rows, cursor: messages_of(rows, cursor, forgotten=retained.forgotten, packed=packed),
             scope,
             receive,
             send,
@@ -560,10 +516,10 @@ class Api:
             refusal = await self._unknown(request, error)
         except HeadwayError as error:
             self._note(wire.MESSAGES, error, request, caller)
-            refusal = _refusal(error, packed)
+            refusal = refuse(error, packed)
         except Exception as error:
             log.exception("%s failed", wire.MESSAGES.name)
-            refusal = _broken(wire.MESSAGES, error, packed)
+            refusal = answer_to_fault(wire.MESSAGES, error, packed)
         else:
             try:
                 await reply.over()
@@ -592,14 +548,14 @@ class Api:
 
     def messages(self, rows: list[MessageRow], cursor: int, *, packed: bool) -> bytes:
         """The body of an answer (`NeededByCalls`)."""
-        return _messages(rows, cursor, forgotten=self._driver.journal.retained.forgotten, packed=packed)
+        return messages_of(rows, cursor, forgotten=self._driver.journal.retained.forgotten, packed=packed)
 
     def refused(
         self, route: wire.Route, error: Exception, caller: TokenOwner, line: HttpConnection, *, packed: bool
     ) -> Response:
         """The answer to an error, which is noted (`NeededByCalls`)."""
         self._note(route, error, line, caller)
-        return _trouble(route, error, packed)
+        return answer_to_trouble(route, error, packed)
 
     async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -619,7 +575,7 @@ class Api:
             answer = Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
             self._note(wire.REQUEST, error, request, caller)
-            answer = _unanswered(error, wire.MSGPACK in request.headers.get("accept", ""))
+            answer = unanswered(error, wire.MSGPACK in request.headers.get("accept", ""))
         await answer(scope, receive, send)
 
     def wanted(self, query: QueryParams, caller: TokenOwner) -> MessagesWanted:
@@ -859,68 +815,3 @@ def _within(name: str, value: N, least: N, most: N) -> N:
     if not least <= value <= most:
         raise malformed(name, value, f"{least} to {most}")
     return value
-
-
-def _result(body: bytes, *, packed: bool) -> wire.TaskResult:
-    """A result as it is stored, which in MessagePack is how it is sent."""
-    if packed:
-        return cast(wire.TaskResult, msgspec.Raw(body))
-    return msgspec.msgpack.decode(body, type=wire.TaskResult)
-
-
-def _message(row: MessageRow, *, packed: bool) -> wire.Message:
-    if row.task is None:
-        return wire.Message(row.number, row.job, status=JobStatus(row.word))
-    result = None if row.result is None else _result(row.result, packed=packed)
-    return wire.Message(row.number, row.job, row.task, Outcome(row.word), result=result)
-
-
-def _messages(rows: list[MessageRow], cursor: int, *, forgotten: int, packed: bool) -> bytes:
-    answer = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor, forgotten)
-    return wire.encode(answer) if packed else msgspec.json.encode(answer)
-
-
-def _trouble(route: wire.Route, error: Exception, packed: bool, kind: str = wire.MSGPACK) -> Response:
-    """The answer to a request that has led to an error; `kind` is the type of its body."""
-    if isinstance(error, HeadwayError):
-        return _refusal(error, packed)
-    if isinstance(error, msgspec.MsgspecError | RecursionError):
-        hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
-        return _refusal(Malformed(f"the body of {route.name} is not valid: {error}", hint), packed)
-    log.error("%s failed", route.name, exc_info=error)
-    return _broken(route, error, packed)
-
-
-def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:
-    """Our fault."""
-    return _response(broken(route, error, "the server's log"), packed, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def _unanswered(error: Exception, packed: bool) -> Response:
-    """Why a request to a service has no answer."""
-    if isinstance(error, HeadwayError):
-        return _refusal(error, packed)
-    log.error("%s failed", wire.REQUEST.name, exc_info=error)
-    return _broken(wire.REQUEST, error, packed)
-
-
-def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    body, form = in_form(answer, packed=packed)
-    return Response(body, status, media_type=form)
-
-
-def _status(error: HeadwayError) -> HTTPStatus:
-    if isinstance(error, QuotaExceeded) and error.retry_after is None:
-        return HTTPStatus.FORBIDDEN  # it will never do
-    return status_of(error, _STATUS)
-
-
-def _refusal(error: HeadwayError, packed: bool) -> Response:
-    status = _status(error)
-    missing = error.names if isinstance(error, MissingBlobs) else ()
-    response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing, error.code), packed, status)
-    if status is HTTPStatus.UNAUTHORIZED:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ServiceFull | TooOften | QuotaExceeded) and error.retry_after is not None:
-        response.headers["Retry-After"] = str(math.ceil(error.retry_after))
-    return response

@@ -30,7 +30,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import Contradiction, HeadwayError, Malformed, PolicyRaised, TooLarge, Unauthorised
 from headway.model.job import AnyJob
 from headway.model.plan import Plan
-from headway.model.snapshot import PolicySource
+from headway.model.policy import PolicySource
 from headway.web.bodies import broken, methods_at, owner_of_token, read_body, status_of, unknown
 from headway.web.openapi import describe
 from headway.web.serving import BoundedServer, listen, signals, url_of

@@ -14,7 +14,7 @@ from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, Ta
 from headway.model.instant import LONGEST, SECOND
 from headway.model.job import SIZE_RANGE, flaw
 from headway.model.node import SPEED_RANGE
-from headway.model.snapshot import JobView, RunTimes
+from headway.model.seen import JobView, RunTimes
 from headway.policies import registry
 from headway.policies.order import ORDERS
 from headway.testing import job, node

@@ -12,7 +12,8 @@ from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
 from headway.model.job import TaskSpec
 from headway.model.plan import Plan, Reason
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Snapshot
 from headway.policies.registry import BUILT_IN, find
 from headway.testing import job, node
 

@@ -31,7 +31,8 @@ from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.node import Capabilities
 from headway.model.plan import Allocation, Claim, Plan
-from headway.model.snapshot import JobView, Snapshot, slots_by_use
+from headway.model.seen import JobView
+from headway.model.snapshot import Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.policies.place import ready_tasks
 from headway.testing import job, node

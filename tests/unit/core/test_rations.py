@@ -29,7 +29,8 @@ from headway.model.events import (
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Service, TaskSpec
 from headway.model.plan import Allocation, Claim, Plan, Reason
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.testing import job, node

@@ -33,9 +33,10 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import JobSpec, Kind, PenaltyShape, Rigid, Service, TaskSpec
 from headway.model.plan import Claim, Plan, Reason, Waiting
+from headway.model.policy import Policy
 from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.snapshot import Snapshot
 from headway.model.window import Window
 from headway.policies import registry
 from headway.testing import job, node

@@ -25,7 +25,7 @@ from headway.model.job import Service, flaw
 from headway.model.node import Capabilities
 from headway.model.outcome import Outcome
 from headway.model.plan import Reason
-from headway.model.snapshot import WINDOWS_KEPT
+from headway.model.seen import WINDOWS_KEPT
 from headway.model.window import Window
 from headway.policies import registry
 from headway.testing import job, node

@@ -35,8 +35,8 @@ from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.node import SlotStatus
 from headway.model.plan import Reason
+from headway.model.seen import JobView
 from headway.model.slots import numbers
-from headway.model.snapshot import JobView
 from headway.policies import registry
 from headway.testing import job, node
 from headway.wire.reading import any_form

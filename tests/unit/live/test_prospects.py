@@ -14,7 +14,7 @@ from headway.model.actions import JobStatus
 from headway.model.forecast import Awaited, Expected, Forecast
 from headway.model.instant import SECOND
 from headway.model.job import PenaltyShape
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 from headway.testing import job
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from headway.model.instant import SECOND
 from headway.model.job import Bag, Rigid
 from headway.model.node import NodeSpec
+from headway.model.seen import JobView, NodeView
 from headway.model.slots import bounds, count, lowest, of_bounds, of_numbers, span
-from headway.model.snapshot import LARGE, FreeSlots, JobView, NodeView, Snapshot
+from headway.model.snapshot import LARGE, FreeSlots, Snapshot
 
 SHIFT = LARGE - 64
 """On the large machine all slots are so much higher."""

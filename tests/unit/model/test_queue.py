@@ -13,7 +13,7 @@ from headway.model import queue as module
 from headway.model.instant import NEVER
 from headway.model.job import Bag, Kind, Rigid
 from headway.model.queue import Queue, by_order
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 
 TERMS = st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(0, 9), st.sampled_from(list(Kind)[:2]))
 STEPS = st.lists(st.tuples(st.integers(-1, 9), st.sampled_from([-1, 0, 3, 6, 9, NEVER])), max_size=3)

@@ -11,9 +11,9 @@ from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.model.events import DeciderChosen, JobSubmitted, NodeDown, NodeJoined, Woke
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec, Rigid, TaskSpec, Workflow
+from headway.model.job import BATCH, JobSpec, Rigid, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
-from headway.model.snapshot import ALL_KINDS, BATCH, serves_of
+from headway.model.policy import ALL_KINDS, serves_of
 from headway.policies import deals, registry
 from headway.testing import job
 

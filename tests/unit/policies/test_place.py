@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from headway.model.job import TaskSpec, Workflow
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 from headway.policies.place import next_task, ready_tasks
 
 

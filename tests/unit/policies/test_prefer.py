@@ -15,8 +15,9 @@ from headway.metrics.places import site_uses
 from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, SitesChosen, TaskEnded, TaskStarted, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Bag, JobSpec, Kind, Rigid, TaskSpec, Workflow
+from headway.model.policy import quantile_of
+from headway.model.seen import RunTimes
 from headway.model.site import SiteTerms
-from headway.model.snapshot import RunTimes, quantile_of
 from headway.model.workload import BagTimes, Workload, workload_us
 from headway.policies import registry
 from headway.policies.prefer import Prefer

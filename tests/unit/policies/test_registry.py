@@ -13,7 +13,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.job import Kind
-from headway.model.snapshot import Policy
+from headway.model.policy import Policy
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft, Peft

@@ -9,8 +9,8 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
 from headway.model.job import Kind, Rigid, TaskSpec, Workflow
+from headway.model.policy import serves_of
 from headway.model.slots import count
-from headway.model.snapshot import serves_of
 from headway.policies import registry
 from headway.policies.tempo import ENOUGH, Tempo, TempoRound
 from headway.testing import job, node

@@ -23,7 +23,8 @@ from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
 from headway.model.instant import SECOND
 from headway.model.job import ESTIMATE_DEFAULT, PenaltyShape, Service, TaskSpec
 from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Snapshot
 from headway.policies import registry
 from headway.sim.forecast import forecast
 from headway.testing import job, node

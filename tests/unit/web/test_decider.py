@@ -13,7 +13,8 @@ from headway.advice.language import PlanText, PolicyOffer, Question
 from headway.errors import InvalidInput
 from headway.model.instant import SECOND
 from headway.model.plan import Plan, Reason
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.policy import Policy
+from headway.model.snapshot import Snapshot
 from headway.policies import registry
 from headway.web.decider import ROUTES, DeciderRoutes
 

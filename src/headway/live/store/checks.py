@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.renting import Money, Rental
-from headway.model.snapshot import JobView
+from headway.model.seen import JobView
 
 STATUSES_KEPT: Final[Duration] = 7 * 86_400 * SECOND
 """How long metrics and statuses are kept, unless these are more than `ROWS_MAX` rows."""

@@ -27,9 +27,9 @@ from headway.model.events import Event, JobChanged, JobSubmitted, TaskEnded
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
+from headway.model.policy import PolicySource
 from headway.model.schedule import Schedule
 from headway.model.slots import numbers
-from headway.model.snapshot import PolicySource
 
 
 def history(folder: Path, policies: PolicySource, *, record: bool = False, until: Instant | None = None) -> Schedule:

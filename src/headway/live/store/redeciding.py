@@ -15,8 +15,8 @@ from headway.live.store.rows import Rows
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Decision
+from headway.model.policy import PolicySource
 from headway.model.slots import numbers
-from headway.model.snapshot import PolicySource
 from headway.model.tier import Tier
 
 NAMED = 5
