@@ -53,6 +53,7 @@ from headway.model.events import (
     NodeLeft,
     NodeOff,
     NodeOn,
+    NodeResized,
     NodesHeard,
     NodeSwitched,
     NodeUp,
@@ -164,10 +165,12 @@ class Play:
             case "end":
                 return TaskEnded(at, *attempt(first), Outcome(" ".join(words[1:]) or "succeeded"))
             case "join":
-                terms = {name: float(value) for name, _, value in (word.partition("=") for word in words[1:])}
+                given = dict(word.split("=") for word in words[1:])
+                site = {"site": given.pop("site")} if "site" in given else {}
+                terms = {name: float(value) for name, value in given.items()}
                 whole = {name: int(terms[name]) for name in terms.keys() & {"slots", "cores", "read_ahead"}}
                 reports = {"reports_start": True} if terms.pop("reports_start", 0) else {}
-                return NodeJoined(at, node(first, **{**terms, **whole, **reports}))
+                return NodeJoined(at, node(first, **{**terms, **whole, **reports, **site}))
             case "switching":
                 pairs = [word.partition("=") for word in words]
                 terms = {name: float(value) for name, _, value in pairs}
@@ -183,6 +186,8 @@ class Play:
             case "unswitched":
                 number = self.scheduler.state.nodes[first].switch if len(words) < 3 else int(words[2].removeprefix("#"))
                 return SwitchFailed(at, first, number, serves=words[1] == "serves", detail="no such plug")
+            case "resize":
+                return NodeResized(at, first, int(words[1].removeprefix("slots=")))
             case "heard":
                 return NodesHeard(at, tuple(words))
             case "policy":
@@ -231,7 +236,7 @@ class Play:
                 return f"switch {name} on #{number}" + " by hand" * by_hand
 
     def answer(self, question: str) -> str:
-        """The answer to a `?` line: a job, why it waits, its slots; a slot; questions; what was ignored or refused.
+        """The answer to a `?` line: a job, why it waits, its site, its slots; a slot; questions; ignored or refused.
 
         Also `front` and `behind`: what runs in the two places of the slots; `moves` and `kills` of a job.
         """
@@ -240,6 +245,8 @@ class Play:
         match verb:
             case "job":
                 return self.scheduler.status(int(of)).value if int(of) in state.jobs else "gone"
+            case "site":
+                return state.jobs[int(of)].pool.name or "none"
             case "holds":
                 return self.slots(state.jobs[int(of)].held) or "nothing"
             case "why":
