@@ -16,7 +16,7 @@ import msgspec
 from headway.core.record import StateRecord, slots_in
 from headway.errors import Contradiction, HeadwayError, NoAdvice, did_you_mean
 from headway.model.instant import NEVER, Instant
-from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, Service, TaskSpec, Workflow, misplaced
+from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, Service, TaskSpec, Workflow, flaw_of_form
 from headway.model.plan import (
     AllocationRecord,
     ClaimWord,
@@ -298,7 +298,7 @@ def _job_of(plain: dict[str, Any], path: str) -> JobSpec:
     except msgspec.ValidationError as error:
         raise HeadwayError(f"the question is not valid: {error}".replace("`$", f"`$.{path}")) from None
     form = Kind[kind.upper()]
-    wrong = misplaced(form, terms.tasks, terms.width, len(terms.plan), len(terms.sizes))
+    wrong = flaw_of_form(form, terms.tasks, terms.width, len(terms.plan), len(terms.sizes))
     if wrong is not None:
         term, given, allowed = wrong
         raise Contradiction(f"{path}.{term} is {given!r}; allowed: {allowed}")

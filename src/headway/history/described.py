@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-KEPT: Final = 60
+RUNS_KEPT: Final = 60
 """So many last runs of a program are remembered."""
 
 LEAST: Final = 5
@@ -26,7 +26,7 @@ class Described:
     """The last runs of one program whose features have the same names."""
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[tuple[float, ...], float]] = deque(maxlen=KEPT)
+        self._runs: deque[tuple[tuple[float, ...], float]] = deque(maxlen=RUNS_KEPT)
         self._influence: tuple[float, ...] | None = None
 
     def learn(self, features: Features, seconds: float) -> None:

@@ -51,29 +51,29 @@ class Came:
 
     reports: list[base.Report] = field(default_factory=list)
     requests: list[TurnRequest] = field(default_factory=list)
-    offers: list[CheckedSubmission] = field(default_factory=list)
+    submissions: list[CheckedSubmission] = field(default_factory=list)
     measured: Measured = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     wakes: bool = True
 
     def __bool__(self) -> bool:
         """Whether there is anything besides measurements."""
-        return bool(self.steps or self.reports or self.requests or self.offers)
+        return bool(self.steps or self.reports or self.requests or self.submissions)
 
     @property
     def asked(self) -> list[TurnRequest | CheckedSubmission]:
         """All requests that wait for an answer."""
-        return [*self.requests, *self.offers]
+        return [*self.requests, *self.submissions]
 
     def things(self) -> list[Thing]:
         """Everything but measurements, in the order in which it is handled."""
-        return [*self.steps, *self.reports, *self.requests, *self.offers]
+        return [*self.steps, *self.reports, *self.requests, *self.submissions]
 
     @classmethod
     def of(cls, thing: Thing) -> Came:
         """Only this one thing."""
         if isinstance(thing, CheckedSubmission):
-            return cls(offers=[thing])
+            return cls(submissions=[thing])
         if isinstance(thing, Step):
             return cls(steps=[thing])
         return cls(requests=[thing]) if isinstance(thing, TurnRequest) else cls(reports=[thing])
@@ -148,7 +148,7 @@ class TurnMaker:
                 ledger.feed(turn, Incident(turn.now, "clock_stepped", "clock", step.detail))
             except Exception as error:
                 raise _Choked(step, error) from error
-        if came.measured and (ledger.core.state.jobs or came.offers):
+        if came.measured and (ledger.core.state.jobs or came.submissions):
             try:
                 for node in sorted(came.measured.keys() & ledger.core.state.nodes.keys()):
                     ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(came.measured[node].items()))))
@@ -169,17 +169,17 @@ class TurnMaker:
                 self._take_request(turn, request, events)
             except Exception as error:
                 raise _Choked(request, error) from error
-        for offer in tuple(came.offers):
+        for checked in tuple(came.submissions):
             try:
-                ledger.check(turn, offer)
+                ledger.check(turn, checked)
             except HeadwayError as error:  # what was looked at has changed since
-                came.offers.remove(offer)
-                refuse((offer,), error)
+                came.submissions.remove(checked)
+                refuse((checked,), error)
                 continue
             try:
-                turn.submitted.append((offer.answer, (yield from ledger.accept(turn, offer))))
+                turn.submitted.append((checked.answer, (yield from ledger.accept(turn, checked))))
             except Exception as error:
-                raise _Choked(offer, error) from error
+                raise _Choked(checked, error) from error
         if came.wakes:
             try:
                 ledger.wake(turn)
@@ -224,7 +224,7 @@ class TurnMaker:
             refuse((thing,), error)
             incident("not_taken_in", "a request", error, "it is refused, nothing of it was done")
         elif isinstance(thing, CheckedSubmission):
-            came.offers.remove(thing)
+            came.submissions.remove(thing)
             refuse((thing,), error)
             incident(
                 "not_taken_in", f"a submission of {thing.key[0]}", error, "it is refused, nothing of it was accepted"

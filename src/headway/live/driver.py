@@ -662,7 +662,7 @@ class Driver:
         bytes of output are kept with results of the user's jobs; and how many slots the user has, if there is a bound.
         """
         ledger = self._ledger
-        soon = [spec for offer in self._offers for spec in offer.specs if spec.user == user]
+        soon = [spec for checked in self._accepting for spec in checked.specs if spec.user == user]
         new = [spec.tasks for spec in soon if spec.id not in ledger.open]
         kept = self.journal.retained.stored_of[user]
         ration = self.core.state.rations.get(user)
@@ -748,7 +748,7 @@ class Driver:
 
     def _write(self, batch: Batch) -> Generator[None, None, Exception | None]:
         """Make a batch durable, in parts if it is of a large submission; returns why it could not be."""
-        if not any(offer.is_large for offer in self._came.offers):
+        if not any(checked.is_large for checked in self._came.submissions):
             return raised_by(partial(self.journal.write, batch))
         writing = self.journal.writing(batch)
         while (error := raised_by(writing.step)) is None and not writing.is_done:
@@ -769,7 +769,7 @@ class Driver:
         large = self._submissions.take_large(bool(self._reports or self._requests or self._steps))
         if large is not None:
             # Its rounds are held in the next turn: what they decide is of that instant, and durable at once.
-            came, self._measured = Came(offers=[large], measured=self._measured, wakes=False), {}
+            came, self._measured = Came(submissions=[large], measured=self._measured, wakes=False), {}
             self._wakes_next = True
             return came
         came = Came(self._reports, self._requests, self._submissions.take_small(), self._measured, self._steps)
@@ -799,7 +799,7 @@ class Driver:
         refuse((*self._came.asked, *queued, *self._requests), error)
         self._submissions.refuse_all(error)
         self._singly = [each for each in self._singly if not isinstance(each, TurnRequest | CheckedSubmission)]
-        self._came.requests, self._came.offers, self._requests = [], [], []
+        self._came.requests, self._came.submissions, self._requests = [], [], []
 
     def _take_singly(self, error: Exception) -> None:
         """Something that came cannot be written: handle one thing after the other, to find it and set it apart.
@@ -926,7 +926,7 @@ class Driver:
     def needs(self, name: str) -> bool:
         """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
         return name in self._ledger.needed or any(
-            name in offer.functions or name in offer.uploads for offer in self._offers
+            name in checked.functions or name in checked.uploads for checked in self._accepting
         )
 
     def is_workflow(self, job: JobId) -> bool:
@@ -935,14 +935,14 @@ class Driver:
         return kept is not None and isinstance(kept.spec, Workflow)
 
     @property
-    def _offers(self) -> list[CheckedSubmission]:
+    def _accepting(self) -> list[CheckedSubmission]:
         """The submissions that are being accepted."""
         singly = [one for one in self._singly if isinstance(one, CheckedSubmission)]
-        return [*self._submissions.waiting, *self._came.offers, *singly]
+        return [*self._submissions.waiting, *self._came.submissions, *singly]
 
     def listens(self, client: int) -> bool:
         """Whether a caller waits for messages of a client, or a submission of it is being accepted."""
-        return self._listeners.waits(-client) or any(offer.client == client for offer in self._offers)
+        return self._listeners.waits(-client) or any(checked.client == client for checked in self._accepting)
 
     @property
     def listeners(self) -> int:

@@ -309,7 +309,9 @@ def check_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus
         raise InvalidInput(f"{field}.retry_of", spec.retry_of, allowed, hint=unknown.hint) from unknown
 
 
-def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ...]], others: Iterable[JobSpec]) -> None:
+def check_names(
+    checked: CheckedSubmission, services: Mapping[str, tuple[JobId, ...]], others: Iterable[JobSpec]
+) -> None:
     """Check that no service would have the name of another job, unless it is to replace that.
 
     Args:
@@ -319,12 +321,12 @@ def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ..
     Raises:
         Conflict: one would.
     """
-    new = {spec.name for spec in offer.specs if spec.kind is Kind.SERVICE}
+    new = {spec.name for spec in checked.specs if spec.kind is Kind.SERVICE}
     if not new and not services:
         return
     named = {name: f"job {jobs[-1]}" for name, jobs in services.items()}
     jobs = {spec.name: f"job {spec.id}" for spec in (others if new else ()) if spec.kind is not Kind.SERVICE}
-    for place, spec in enumerate(offer.specs):
+    for place, spec in enumerate(checked.specs):
         field = f"jobs[{place}].name"
         if spec.kind is not Kind.SERVICE:
             if spec.name in named:
@@ -335,7 +337,7 @@ def check_names(offer: CheckedSubmission, services: Mapping[str, tuple[JobId, ..
         if spec.name in jobs:
             said = f"{field} is {spec.name!r}, which is the name of {jobs[spec.name]}, no service"
             raise Conflict(said, "Give the service another name.")
-        if spec.name in named and spec.id not in offer.replaces:
+        if spec.name in named and spec.id not in checked.replaces:
             said = f"{field} is {spec.name!r}, which is the name of a service, {named[spec.name]}"
             raise Conflict(said, f"`headway serve {spec.name} --replace` replaces it; `headway cancel` ends it.")
         named[spec.name] = f"jobs[{place}]"

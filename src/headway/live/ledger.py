@@ -334,33 +334,33 @@ class Ledger:
             raise NoSuchJob(job)
         return found[0]
 
-    def check(self, entry: Entry, offer: CheckedSubmission) -> None:
+    def check(self, entry: Entry, checked: CheckedSubmission) -> None:
         """Check a submission beside what is there at the last moment: names, and that no job comes after one that has
         ended badly.
 
         Raises:
             HeadwayError: one does, or a service would have the name of another job.
         """
-        check_names(offer, self.services, (kept.spec for kept in self.open.values()))
-        for place, spec in enumerate(offer.specs):
+        check_names(checked, self.services, (kept.spec for kept in self.open.values()))
+        for place, spec in enumerate(checked.specs):
             check_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
 
-    def accept(self, entry: Entry, offer: CheckedSubmission) -> Generator[None, None, wire.Submitted]:
+    def accept(self, entry: Entry, checked: CheckedSubmission) -> Generator[None, None, wire.Submitted]:
         """Accept a submission, part by part; returns the answer."""
         batch, now = entry.batch, entry.now
-        caller, key, digest = offer.key
-        answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self.message)
+        caller, key, digest = checked.key
+        answer = wire.Submitted(tuple(spec.id for spec in checked.specs), self.message)
         self._taking = range(answer.jobs[0], answer.jobs[-1] + 1)
-        for place, (spec, (functions, body)) in enumerate(zip(offer.specs, offer.works, strict=True), 1):
-            kept = self.open[spec.id] = OpenJob(spec, offer.client, now)
-            self._clients[offer.client] += 1
+        for place, (spec, (functions, body)) in enumerate(zip(checked.specs, checked.works, strict=True), 1):
+            kept = self.open[spec.id] = OpenJob(spec, checked.client, now)
+            self._clients[checked.client] += 1
             self._hold(spec)
-            large = offer.large.get(spec.id)
+            large = checked.large.get(spec.id)
             terms = encode(spec) if large is None else large.spec
             self._need(kept, functions)
             if spec.leased:
-                self.leased.setdefault(offer.client, {})[spec.id] = None
-            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, terms, functions, body))
+                self.leased.setdefault(checked.client, {})[spec.id] = None
+            batch.jobs.append((spec.id, checked.client, spec.name, spec.user, now, terms, functions, body))
             if large is not None:
                 kept.work, kept.names_files = large.work, large.names_files
                 self.journal.specs.remember(terms, spec)
@@ -370,17 +370,17 @@ class Ledger:
             kept.view = self.core.state.jobs.get(spec.id)
             if spec.kind is SERVICE:
                 self._add_service(spec)
-            if place % TAKEN_AT_ONCE == 0 and place < len(offer.specs):
+            if place % TAKEN_AT_ONCE == 0 and place < len(checked.specs):
                 yield
-        batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
-        for name in offer.functions:
+        batch.blobs += [(name, now, blob) for name, blob in checked.blobs.items()]
+        for name in checked.functions:
             if now - self._used.get(name, 0) > _USED_AGAIN:
                 if len(self._used) >= _USED_MAX:
                     self._used.clear()
                 batch.used.append((now, name))
                 self._used[name] = now
-        batch.uploads += [(name, now, 0) for name in offer.uploads]
-        batch.clients += self.journal.clients.to_record(offer.client)
+        batch.uploads += [(name, now, 0) for name in checked.uploads]
+        batch.clients += self.journal.clients.to_record(checked.client)
         if key:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor, now))
         return answer

@@ -24,7 +24,7 @@ PREFIX: Final = "intel-rapl:"
 EVERY: Final = 30.0
 """Seconds between two readings. At 1 kW a counter of the smallest range that is known, 65 kJ, goes round in 65 s."""
 
-KEPT: Final = 4096
+READINGS_KEPT: Final = 4096
 """So many readings are kept; then every second one of the older half is dropped."""
 
 
@@ -100,8 +100,8 @@ class Rapl:
             self._joules[self._names[zone]] += counted / 1e6
             self._last[zone] = now
         self._readings.append(Reading(self._clock.now(), dict(self._joules)))
-        if len(self._readings) > KEPT:
-            older = KEPT // 2
+        if len(self._readings) > READINGS_KEPT:
+            older = READINGS_KEPT // 2
             self._readings[:older] = self._readings[:older:2]
 
     def total(self) -> Mapping[str, float]:

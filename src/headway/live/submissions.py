@@ -103,7 +103,7 @@ class Submissions:
         first, count = ledger.job + 1, len(submission.jobs)
         ledger.job += count
         try:
-            offer = yield from intake.look_at(
+            checked = yield from intake.look_at(
                 submission,
                 caller,
                 digest,
@@ -114,7 +114,7 @@ class Submissions:
                 answer=answer,
             )
             self._check_open()
-            allow(offer.specs)  # nothing comes between this and that it waits to be taken
+            allow(checked.specs)  # nothing comes between this and that it waits to be taken
         except BaseException as error:
             if ledger.job == first - 1 + count:
                 ledger.job = first - 1  # no later numbers were given since
@@ -123,7 +123,7 @@ class Submissions:
             answer.set_exception(error if isinstance(error, Exception) else gone)
             answer.exception()  # read here: asyncio logs an exception that no other sender reads
             raise
-        (self._large if offer.is_large else self._small).append(offer)
+        (self._large if checked.is_large else self._small).append(checked)
         self._ask_for_turn()
         return answer
 

@@ -41,7 +41,7 @@ class Uploads:
     Args:
         folder: made if it does not exist.
         size_max: the most bytes that an uploaded file may have.
-        see_room: raises `NoRoom` if there is no room for a file of this many bytes, 0 if the size is not known.
+        check_room: raises `NoRoom` if there is no room for a file of this many bytes, 0 if the size is not known.
 
     Attributes:
         placing: files that are in their place and not recorded yet, and how many callers are about to record each.

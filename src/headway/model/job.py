@@ -348,7 +348,7 @@ Flaw = tuple[str, object, str]
 _Check = tuple[bool, str, object, str]
 
 
-def misplaced(kind: Kind, tasks: int, width: int, graph: int, sizes: int) -> Flaw | None:
+def flaw_of_form(kind: Kind, tasks: int, width: int, graph: int, sizes: int) -> Flaw | None:
     """What is wrong with what a job of this kind consists of, where it is told by the terms of all forms.
 
     Args:
@@ -412,7 +412,7 @@ def flaw(job: JobSpec) -> str | None:
         (len(job.features) <= FEATURES_MAX, "features", f"{len(job.features)} of them", f"at most {FEATURES_MAX}"),
     )
     of_service = _flaw_of_service(job) if isinstance(job, Service) else None
-    wrong = of_service or misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
+    wrong = of_service or flaw_of_form(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
     if wrong is not None:
         term, given, allowed = wrong
         return f"{term} is {given!r}; allowed: {allowed}"

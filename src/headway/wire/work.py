@@ -21,8 +21,8 @@ from headway.model.job import (
     Kind,
     PenaltyShape,
     TaskSpec,
+    flaw_of_form,
     is_variable_name,
-    misplaced,
 )
 from headway.services.terms import check_handler
 from headway.wire.base import (
@@ -226,7 +226,7 @@ class NewJob(Request, frozen=True):
             InvalidInput: a time is none that the core can count, or jobs of its kind have not such terms.
         """
         kind = Kind[self.kind.upper()]
-        wrong = misplaced(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
+        wrong = flaw_of_form(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
         if wrong is not None:
             raise InvalidInput(*wrong)
         if kind is Kind.SERVICE and self.tasks != 1:

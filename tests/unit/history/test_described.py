@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.history.described import KEPT, LEAST, Described
+from headway.history.described import LEAST, RUNS_KEPT, Described
 from headway.history.similar import Similar
 from headway.model.instant import SECOND
 from headway.model.job import Bag
@@ -46,8 +46,8 @@ def test_features_that_say_nothing_are_not_used() -> None:
 
 
 def test_old_runs_are_forgotten() -> None:
-    made = learnt([(float(place), 0.0, float(place)) for place in range(2 * KEPT)])
-    assert min(made.nearest((("mesh", 0.0), ("seed", 0.0)), KEPT)) == KEPT
+    made = learnt([(float(place), 0.0, float(place)) for place in range(2 * RUNS_KEPT)])
+    assert min(made.nearest((("mesh", 0.0), ("seed", 0.0)), RUNS_KEPT)) == RUNS_KEPT
 
 
 def test_a_prediction_goes_by_the_features() -> None:

@@ -24,7 +24,7 @@ from headway.model.job import (
     TaskSpec,
     Workflow,
     flaw,
-    misplaced,
+    flaw_of_form,
 )
 from headway.model.node import NodeSpec, node_flaw
 
@@ -113,7 +113,7 @@ def test_flaws_of_jobs(job: JobSpec, terms: dict[str, Any], words: str) -> None:
     ],
 )
 def test_terms_of_another_form_are_misplaced(kind: Kind, terms: dict[str, int], wrong: Flaw | None) -> None:
-    assert misplaced(kind, **{"tasks": 1, "width": 1, "graph": 0, "sizes": 0} | terms) == wrong
+    assert flaw_of_form(kind, **{"tasks": 1, "width": 1, "graph": 0, "sizes": 0} | terms) == wrong
 
 
 def test_a_form_has_its_own_terms_only() -> None:
