@@ -1,7 +1,7 @@
 """The errors that are meant for people, each with a code for programs; docs/reference/errors.md lists them.
 
 All are here, but `headway.pool.InitializerFailed`: this module is imported by each process that runs tasks, and must be
-light.
+light. Others that are below `HeadwayError` are caught within the server or a task, and only their sentences told.
 """
 
 from __future__ import annotations
