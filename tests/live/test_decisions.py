@@ -94,7 +94,9 @@ def test_a_changed_policy_neither_kills_nor_redoes_what_runs(tmp_path: Path, pol
     run(scenario)
 
 
-def test_without_its_policy_a_server_starts_and_what_runs_goes_on(tmp_path: Path) -> None:
+def test_without_its_policy_a_server_starts_and_what_runs_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, TWO, policy="mine", policies=mine) as live:
             await work(live)
@@ -105,6 +107,8 @@ def test_without_its_policy_a_server_starts_and_what_runs_goes_on(tmp_path: Path
             assert isinstance(told, Incident)
             assert (told.kind, told.subject) == ("policy_absent", "mine")
             assert "no policy is called 'mine'; nothing new starts" in told.detail
+            assert told.detail in caplog.messages
+            assert [record for record in caplog.records if record.exc_info] == [], "nothing is broken"
             await live.submit(new_job())
             assert "no policy is called 'mine'" in (await reports.explanation(live.driver, 5)).note
             await live.driver.choose("edf")

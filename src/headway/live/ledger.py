@@ -531,7 +531,9 @@ class Ledger:
         actions = self.core.handle(event)
         if self.core.failure is not self._failure:
             before, self._failure = self._failure, self.core.failure
-            if self._failure is not None and repr(before) != repr(self._failure):
+            if self._failure is None or self._failure is self.core.absent:  # that is told when the server starts
+                return actions
+            if repr(before) != repr(self._failure):
                 log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
         return actions
 
