@@ -71,6 +71,13 @@ def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ..
     return tuple(found)
 
 
+def with_option(wrong: InvalidInput) -> InvalidInput:
+    """What an engine refuses of a site, `FIELD of site 'NAME'`, by the option that says it."""
+    field, _, site = wrong.field.partition(" of site ")
+    option = OPTIONS.get(site.strip("'"), {}).get(field)
+    return InvalidInput(option, wrong.value, wrong.allowed, hint=wrong.hint) if option else wrong
+
+
 @click.command()
 @renamed("--output-max", "--task-output-max")
 @renamed("--outputs-max", "--storage-max")
@@ -287,6 +294,7 @@ def up(
         read_switching,
         read_terms,
         uniform_cluster,
+        with_line,
     )
     from headway.model.instant import from_seconds
     from headway.model.network import NO_NETWORK
@@ -390,7 +398,10 @@ def up(
         alerts=alerted,
         arrivals=forecast_arrivals,
     )
-    run(settings, say)
+    try:
+        run(settings, say)
+    except InvalidInput as wrong:
+        raise (with_line(wrong, cluster) if cluster else with_option(wrong)) from None
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
 
 

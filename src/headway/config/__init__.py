@@ -130,6 +130,7 @@ from headway.config.reading import (
     read_sites,
     read_switching,
     read_terms,
+    with_line,
 )
 from headway.config.tables import FILE_MAX
 from headway.config.writing import write_cluster

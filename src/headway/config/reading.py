@@ -11,6 +11,7 @@ from headway.config.power import switching_of
 from headway.config.renting import providers_of, renting_of
 from headway.config.sites import check_all_have_nodes, check_listed, sites_of
 from headway.config.tables import ClusterFile, cluster_file, of_text
+from headway.errors import InvalidInput
 from headway.model.network import Network
 from headway.model.node import NodeSpec
 from headway.model.power import Switching
@@ -47,6 +48,21 @@ def read_sites(path: str | Path) -> tuple[SiteSpec, ...]:
         InvalidInput, HeadwayError: as `read_cluster`.
     """
     return _parsed(cluster_file(path)).sites
+
+
+def with_line(wrong: InvalidInput, path: str | Path) -> InvalidInput:
+    """What an engine refuses of a site, `FIELD of site 'NAME'`, with the line of the cluster file that says it.
+
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+    """
+    file = cluster_file(path)
+    for number, table in enumerate(file.tables("site")):
+        field = wrong.field.removesuffix(f" of site {table.get('name')!r}")
+        if field != wrong.field:
+            line = file.line("site", number, field)
+            return InvalidInput(field, wrong.value, wrong.allowed, source=file.source, line=line, hint=wrong.hint)
+    return wrong
 
 
 def read_terms(path: str | Path) -> tuple[SiteTerms, ...]:

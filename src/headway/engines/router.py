@@ -40,7 +40,7 @@ from headway.engines.base import (
     Report,
     UsesAnother,
 )
-from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
+from headway.errors import EngineError, HeadwayError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -84,7 +84,8 @@ class Router:
         which: the name of the engine that a node belongs to, by its spec. A node that an engine finds is of the site
             that has the engine's name.
         plain: the engine whose names of outputs stay as they are; empty: none.
-        patient: whether it starts also if no engine does.
+        patient: whether it starts also if no engine does, and takes an engine for gone that refuses what it was told:
+            what it refuses now, it once took.
         pauses: see `PAUSES`.
 
     Attributes:
@@ -127,7 +128,11 @@ class Router:
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Start every engine with its nodes. If only some of them start, the nodes of the others are absent.
 
-        Unless it is patient, it does not start if none of them does.
+        Unless it is patient, it does not start if none of them does, or if one refuses what it was told.
+
+        Raises:
+            InvalidInput: one refuses it; the field says of which site.
+            HeadwayError: an engine does not start.
         """
         self._report, self._files = report, files
         for node in nodes:
@@ -141,7 +146,7 @@ class Router:
         ]
         for _, error in failed:
             none_starts = len(failed) == len(parts) and not self._patient
-            if none_starts or isinstance(error, NameTaken) or not isinstance(error, EngineError):
+            if none_starts or isinstance(error, NameTaken) or not isinstance(error, _passing(patient=self._patient)):
                 raise error
         found = list[Found]()
         for part, answer in zip(parts, answers, strict=True):
@@ -360,7 +365,13 @@ class Router:
     async def _begin(self, part: _Part) -> Found:
         part.lives += 1
         take = partial(self._take, part, part.lives)
-        found = await part.engine.start(tuple(part.nodes.values()), take, self._files)
+        try:
+            found = await part.engine.start(tuple(part.nodes.values()), take, self._files)
+        except InvalidInput as wrong:
+            if part.name == self._plain:
+                raise
+            field = f"{wrong.field} of site {part.name!r}"
+            raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
         part.up, part.why = True, ""
         return found
 
@@ -424,7 +435,7 @@ class Router:
             try:
                 found = await self._begin(part)
                 break
-            except EngineError as error:
+            except HeadwayError as error:
                 log.warning("engine %s is not back: %s", part.name, error)
                 part.why = _said(error)
                 pause = min(2 * pause, most)
@@ -437,6 +448,11 @@ class Router:
             self._ask(part, partial(part.engine.acknowledge, *ended.key))
         for name in part.nodes.keys() - found.absent if part.up else ():
             self._report(NodeBack(name))
+
+
+def _passing(*, patient: bool) -> type[HeadwayError]:
+    """The errors of engines that start later, perhaps."""
+    return HeadwayError if patient else EngineError
 
 
 def _said(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import pytest
 from headway import server
 from headway.engines import registry
 from headway.engines.registry import SiteSpec
+from headway.errors import InvalidInput
 from headway.model.network import NO_NETWORK
 
 
@@ -94,3 +95,31 @@ def test_an_engine_that_is_not_installed_is_said_with_its_extra(
     ran = headway("up", "--data", tmp_path / "data", "--dask", "tcp://h:1")
     assert ran.status == 2
     assert "pip install 'headway[dask]'" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("field", "file", "says"),
+    [
+        ("partition of site 'hpc'", True, "sites.toml:9: partition is 'mian'; allowed: main\n"),
+        ("slots of node 'a' of site 'hpc'", True, "sites.toml:6: slots of node 'a' is 'mian'; allowed: main\n"),
+        ("decider", True, "Error: decider is 'mian'; allowed: main\n"),
+        ("partition of site 'slurm'", False, "Error: --slurm is 'mian'; allowed: main\n"),
+        ("slots of site 'slurm'", False, "Error: slots of site 'slurm' is 'mian'; allowed: main\n"),
+    ],
+)
+def test_what_an_engine_refuses_is_named_where_it_was_said(
+    headway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, field: str, file: bool, says: str
+) -> None:
+    def refuse(_settings: object, _say: object) -> None:
+        raise InvalidInput(field, "mian", "main", hint="Did you mean main?")
+
+    monkeypatch.setattr(server, "run", refuse)
+    sites = tmp_path / "sites.toml"
+    sites.write_text(
+        '[[site]]\nname = "other"\nengine = "slurm"\npartition = "urgent"\n\n'
+        '[[site]]\nname = "hpc"\nengine = "slurm"\npartition = "mian"\n'
+    )
+    ran = headway("up", "--data", tmp_path / "data", *(["--cluster", sites] if file else ["--slurm", "mian"]))
+    assert ran.status == 2
+    assert says in ran.err
+    assert "Did you mean main?" in ran.err

@@ -34,12 +34,13 @@ class Mortal(FakeEngine):
 
     Attributes:
         gone: whether it is.
+        refuses: it refuses to start, because of what it was told.
         starts: the names of the nodes of each start.
     """
 
     def __init__(self, found: base.Found = base.Found()) -> None:  # noqa: B008  # frozen
         super().__init__(found)
-        self.gone = False
+        self.gone = self.refuses = False
         self.starts: list[list[str]] = []
 
     def see(self) -> None:
@@ -49,6 +50,8 @@ class Mortal(FakeEngine):
     async def start(self, nodes: Iterable[NodeSpec], report: Any, files: base.Files) -> base.Found:
         nodes = tuple(nodes)
         self.see()
+        if self.refuses:
+            raise InvalidInput("partition", "mian", "main")
         self.starts.append([node.name for node in nodes])
         return await super().start(nodes, report, files)
 
@@ -246,6 +249,38 @@ async def test_a_patient_one_starts_also_if_no_engine_does(rig: Rig) -> None:
         await asyncio.sleep(0)
     assert told == [base.Noticed("engine_gone", "east", "the connection is closed"), base.NodeBack("a")]
     await router.stop()
+
+
+async def test_what_an_engine_refuses_is_said_with_its_site(rig: Rig) -> None:
+    rig.west.refuses = True
+    with pytest.raises(InvalidInput, match="partition of site 'west' is 'mian'; allowed: main"):
+        await rig.start()
+
+
+async def test_a_patient_one_starts_without_an_engine_that_refuses_what_it_once_took() -> None:
+    east, west = Mortal(), Mortal()
+    west.refuses = True
+    router = Router({"east": east, "west": west}, patient=True, pauses=(0.0, 0.0))
+    told: list[base.Report] = []
+    found = await router.start(NODES, told.append, FilesInMemory())
+    assert (found.absent, east.starts) == ({"b", "c"}, [["a"]])
+    assert router.gone == {"west": "partition of site 'west' is 'mian'; allowed: main"}
+    west.refuses = False
+    for _ in range(12):
+        await asyncio.sleep(0)
+    assert router.gone == {}
+    assert base.NodeBack("b") in told
+    await router.stop()
+
+
+async def test_an_engine_that_is_gone_is_tried_again_whatever_it_says(rig: Rig) -> None:
+    rig.west.gone = True
+    await rig.start()
+    rig.west.gone, rig.west.refuses = False, True
+    await rig.reports()
+    assert rig.router.gone == {"west": "partition of site 'west' is 'mian'; allowed: main"}
+    rig.west.refuses = False
+    assert sorted(await rig.reports(), key=repr) == [base.NodeBack("b"), base.NodeBack("c")]
 
 
 async def test_a_plain_engine_names_its_outputs_as_without_a_router() -> None:
