@@ -8,6 +8,7 @@ import importlib
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,16 @@ def names_of(module: str) -> set[str]:
             raise
         source = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text("utf-8")
         return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def test_extras_that_are_named_exist_and_all_has_those_of_users() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    sources = (ROOT / "src" / "headway").rglob("*.py")
+    texts = [path.read_text("utf-8") for path in (*PAGES, *sources)]
+    named = {name for text in texts for group in re.findall(r"headway\[([a-z,]+)\]", text) for name in group.split(",")}
+    assert named <= extras.keys()
+    ours = {"all", "bench", "dev", "mutants", "peers"}
+    assert set(re.findall(r"\w+", extras["all"][0])) - {"headway"} == extras.keys() - ours
 
 
 @pages

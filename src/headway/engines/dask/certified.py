@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -83,13 +84,15 @@ def _shaken(context: ssl.SSLContext, host: str, port: int) -> str:
         except TimeoutError:
             return ""
         except ssl.SSLError as error:
-            return f"it refuses {_said(error)}"
+            return f"it refuses node.crt: {_said(error)}"
     return ""
 
 
 def _said(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or str(error)
-    return str(reason).replace("_", " ").lower()
+    reason = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+    if reason == "wrong version number":
+        return "it does not speak TLS: say tcp:// and give no folder of certificates"
+    return re.sub(r"^(ssl|tls)v\d+ alert ", "", reason)
 
 
 def _speaks_tls(host: str, port: int) -> bool:

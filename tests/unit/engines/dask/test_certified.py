@@ -64,7 +64,7 @@ def made(tmp_path: Path, authority: Pair, host: str = "127.0.0.1", days: tuple[f
     [
         ({}, {}, Handshake()),
         ({"days": (-9, -1)}, {}, Handshake("its certificate is refused here: certificate has expired")),
-        ({}, {"days": (-9, -1)}, Handshake("it refuses sslv3 alert certificate expired")),
+        ({}, {"days": (-9, -1)}, Handshake("it refuses node.crt: certificate expired")),
     ],
 )
 def test_what_has_expired_is_said(
@@ -94,3 +94,20 @@ def test_another_authority_and_a_missing_tls_are_said(tmp_path: Path, authority:
     assert look(address, tmp_path / "tls") == Handshake(), "nobody answers: that is no matter of certificates"
     assert look(address.replace("tls", "tcp"), None) == Handshake()
     assert "cannot be used" in look(address, tmp_path / "nothing").trouble
+
+
+def test_one_that_does_not_speak_tls_is_said_to(tmp_path: Path, authority: Pair) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.sendall(b"a frame of Dask, as it is without TLS")
+                line.recv(1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        tls = folder(tmp_path / "tls", made(tmp_path, authority), authority)
+        seen = look(f"tls://127.0.0.1:{server.getsockname()[1]}", tls)
+        thread.join()
+    assert seen == Handshake("it does not speak TLS: say tcp:// and give no folder of certificates")
