@@ -27,9 +27,9 @@ from headway.testing import FakeEngine, new_job
 from .test_driver import ONE, TWO, Rig, rig, run
 
 
-async def lose(live: Rig, name: str = "a") -> None:
+async def lose(live: Rig, name: str = "a", *, excused: bool = False) -> None:
     """A node is lost, and back."""
-    live.engine.report(base.NodeLost(name, "its process died"))
+    live.engine.report(base.NodeLost(name, "its process died", excused))
     live.engine._drop(name)
     await live.settle()
     live.engine.report(base.NodeBack(name))
@@ -38,6 +38,19 @@ async def lose(live: Rig, name: str = "a") -> None:
 
 def incidents(live: Rig, kind: str) -> list[Incident]:
     return [event for event in live.events(Incident) if isinstance(event, Incident) and event.kind == kind]
+
+
+def test_a_loss_that_no_task_can_have_caused_counts_against_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            await live.submit(new_job(), new_job())
+            for _ in range(3):
+                await lose(live, excused=True)
+            assert incidents(live, "tasks_suspected") == []
+            assert len(live.running) == 2, "they still run beside each other"
+            assert live.driver.core.state.suspicions == {}
+
+    run(scenario)
 
 
 def test_incidents_name_the_suspects_and_the_one_that_is_given_up(tmp_path: Path) -> None:

@@ -316,10 +316,15 @@ class TierRefused(msgspec.Struct, frozen=True):
 
 
 class NodeLost(msgspec.Struct, frozen=True):
-    """A node died or became silent, and all attempts that had a member there are lost; no `Ended` follows for them."""
+    """A node died or became silent, and all attempts that had a member there are lost; no `Ended` follows for them.
+
+    Attributes:
+        excused: what ran there cannot have been the cause, so the loss counts against none of it.
+    """
 
     node: str
     detail: str = ""
+    excused: bool = False
 
 
 class NodeBack(msgspec.Struct, frozen=True):

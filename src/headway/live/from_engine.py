@@ -162,10 +162,11 @@ class FromEngine:
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)
                 there = self._there(report.node)
-                self._ledger.feed(turn, NodeDown(now, report.node))
-                self.end_gangs(turn, report.node, Outcome.LOST)
+                self._ledger.feed(turn, NodeDown(now, report.node, excused=report.excused))
+                self.end_gangs(turn, report.node, Outcome.KILLED if report.excused else Outcome.LOST)
                 self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
-                self._name_suspects(turn, report.node, there)
+                if not report.excused:
+                    self._name_suspects(turn, report.node, there)
             case base.NodeBack():
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)

@@ -228,7 +228,9 @@ class NodesInService:
                     continue
                 node.closed = now.standing is NodeStanding.CLOSED
                 if now.standing is NodeStanding.DOWN or (node.closed and name not in working):
-                    self._lose(node, f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else ""))
+                    said = f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else "")
+                    drained = node.closed or now.state.lower().startswith("drained")
+                    self._lose(node, said, excused=drained and name not in working)
             elif now is not None and now.standing is NodeStanding.READY and name not in haunted and at >= node.until:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):
@@ -243,8 +245,13 @@ class NodesInService:
         self._owner.tell(NodeFound(node.spec))
         return True
 
-    def _lose(self, node: NodeInService, detail: str, *, gone: bool = False) -> None:
-        """A node is lost, and with it every attempt that has a part there."""
+    def _lose(self, node: NodeInService, detail: str, *, gone: bool = False, excused: bool = False) -> None:
+        """A node is lost, and with it every attempt that has a part there.
+
+        Args:
+            gone: it is no longer in the partition.
+            excused: somebody drained it, and nothing had begun there: what waited there is not the cause.
+        """
         name = node.spec.name
         log.warning("node %s is lost: %s", name, detail)
         node.up = False
@@ -253,4 +260,4 @@ class NodesInService:
             del self.by_name[name]
             self._owner.tell(NodeGone(name, detail))
         else:
-            self._owner.tell(NodeLost(name, detail))
+            self._owner.tell(NodeLost(name, detail, excused))

@@ -278,6 +278,20 @@ async def test_a_closed_node_begins_nothing_until_it_is_ready_again(played: Play
     await played.trial.told(Ended)
 
 
+async def test_what_waits_on_a_node_that_is_drained_has_not_brought_its_loss_about(played: Played) -> None:
+    await played.trial.start(*TWO)
+    number = await played.runs(node="a")
+    played.slurm.states["a"] = CLOSED
+    await asyncio.sleep(0.3)
+    played.launches(slot=1)
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+    assert (await played.trial.told(NodeLost)).excused
+    await played.runs(node="b")
+    played.slurm.states["b"] = DOWN
+    assert not (await played.trial.told(NodeLost)).excused, "what ran there may have"
+
+
 def after(words: tuple[str, ...]) -> list[str]:
     """Which job a job waits for in Slurm."""
     return [word.partition(":")[2] for word in words if word.startswith("--dependency=afterany:")]
