@@ -103,7 +103,9 @@ def read_quotas(path: Path) -> Quotas:
     for name, table in found.items():
         if name not in tables or not isinstance(table, dict):
             allowed = "tables [role.NAME] and [user.NAME]"
-            raise InvalidInput("table", name, allowed, source=str(path), hint=did_you_mean(name, tables))
+            heads = re.compile(rf"\s*\[?\s*[\"']?{re.escape(name)}[\"']?\s*[\].=]")
+            line = next((place for place, row in enumerate(text.splitlines(), 1) if heads.match(row)), None)
+            raise InvalidInput("table", name, allowed, source=str(path), line=line, hint=did_you_mean(name, tables))
         for whose, terms in table.items():
             line = _line_of(text, name, whose)
             if name == "role" and whose not in list(Role):

@@ -51,7 +51,13 @@ class ClusterFile:
         found = [given] if or_one and isinstance(given, dict) else [] if given is None else given
         if not isinstance(found, list) or len(found) < least or not all(isinstance(table, dict) for table in found):
             allowed = f"one [{name}] table, or [[{name}]] tables" if or_one else f"[[{name}]] tables"
-            raise InvalidInput(name, given, f"one [[{name}]] table or more" if least else allowed, source=self.source)
+            raise InvalidInput(
+                name,
+                given,
+                f"one [[{name}]] table or more" if least else allowed,
+                source=self.source,
+                line=self.top(name),
+            )
         return found
 
     def table(self, name: str) -> Mapping[str, Any]:
@@ -62,7 +68,7 @@ class ClusterFile:
         """
         found = self.content.get(name, {})
         if not isinstance(found, dict):
-            raise InvalidInput(name, found, f"one [{name}] table", source=self.source)
+            raise InvalidInput(name, found, f"one [{name}] table", source=self.source, line=self.top(name))
         return found
 
     @contextmanager
@@ -81,6 +87,10 @@ class ClusterFile:
             raise InvalidInput(
                 flaw.field, flaw.value, flaw.allowed, source=self.source, line=line, hint=flaw.hint
             ) from None
+
+    def top(self, name: str) -> int | None:
+        """The first line that names a table, or a key outside all tables; None: there is none."""
+        return _top(self.text, name)
 
     def line(self, name: str, number: int, field: str) -> int | None:
         """The line of a field of a table, of its heading if the field is not there; None for inline tables."""
@@ -131,8 +141,15 @@ def of_text(text: str, source: str, base: Path = Path()) -> ClusterFile:
             f"{source} is not TOML of nodes: it is nested too deeply", "Write one [[node]] each."
         ) from error
     for key in (key for key in content if key not in KEYS):
-        raise InvalidInput("key", key, ", ".join(KEYS), source=source, hint=did_you_mean(key, KEYS))
+        line, hint = _top(text, key), did_you_mean(key, KEYS)
+        raise InvalidInput("key", key, ", ".join(KEYS), source=source, line=line, hint=hint)
     return ClusterFile(text, content, source, base)
+
+
+def _top(text: str, name: str) -> int | None:
+    """See `ClusterFile.top`."""
+    names = re.compile(rf"\s*\[{{0,2}}\s*[\"']?{re.escape(name)}[\"']?\s*[\].=]")
+    return next((place for place, row in enumerate(text.splitlines(), 1) if names.match(row)), None)
 
 
 def _text(path: str | Path) -> str:

@@ -29,8 +29,8 @@ def test_a_users_own_table_counts_before_that_of_the_role(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[roles.submitter]\n", "table is 'roles'"),
-        ("role = 1\n", "table is 'role'"),
+        ("\n[roles.submitter]\n", "quotas.toml:2: table is 'roles'"),
+        ("role = 1\n", "quotas.toml:1: table is 'role'"),
         ("[role.submiter]\n", "quotas.toml:1: role is 'submiter'; allowed: viewer, submitter"),
         ("[role.viewer]\nopen_job = 1\n", r"quotas.toml:2: role.viewer.open_job is 1; allowed: only open_jobs"),
         ("[user.ann]\n\nopen_jobs = -1\n", r"quotas.toml:3: user.ann.open_jobs is -1; allowed: a whole number"),
