@@ -81,7 +81,7 @@ class SlurmCommands:
         """The partition of the settings.
 
         Raises:
-            InvalidInput: there is none of this name.
+            InvalidInput: there is none of this name, or the account may not see it.
             NotNow: Slurm does not answer.
         """
         name = self._settings.partition
@@ -90,7 +90,11 @@ class SlurmCommands:
         except SlurmRefused:
             others = sorted(set((await self._run("sinfo", "--noheader", "--format=%R")).split()))
             known = f"a partition of this Slurm: {', '.join(others) or 'it has none'}"
-            raise InvalidInput("partition", name, known, hint=did_you_mean(name, others)) from None
+            hint = did_you_mean(name, others)
+            with suppress(SlurmRefused):
+                await self._run("scontrol", "--all", "show", "partition", name, "--oneliner")
+                hint = "There is one that this account may not use (AllowGroups), or that is hidden from it."
+            raise InvalidInput("partition", name, known, hint=hint) from None
 
     async def nodes(self) -> dict[str, parsing.SlurmNode]:
         """The nodes of the partition, by name."""

@@ -124,8 +124,14 @@ async def test_a_partition_that_is_unknown_is_told_with_the_others(scripts: Scri
     commands = await scripts.commands()
     scripts.put("scontrol", "echo 'Partition main not found'; exit 1")
     scripts.put("sinfo", "printf 'mains\\nother\\nmains\\n'")
-    with pytest.raises(InvalidInput, match="partition is 'main'; allowed: a partition of this Slurm: mains, other"):
+    allowed = "partition is 'main'; allowed: a partition of this Slurm: mains, other"
+    with pytest.raises(InvalidInput, match=allowed) as error:
         await commands.partition()
+    assert error.value.hint == "Did you mean mains?"
+    scripts.put("scontrol", '[ "$1" = --all ] || { echo "Partition main not found"; exit 1; }')
+    with pytest.raises(InvalidInput, match=allowed) as error:
+        await commands.partition()
+    assert "this account may not use (AllowGroups)" in error.value.hint
 
 
 async def test_cancelling_what_has_ended_is_no_error(scripts: Scripts) -> None:
