@@ -50,6 +50,12 @@ def wait_for(path: str) -> int:
     return os.getpid()
 
 
+def waiting(door: Path) -> list[int]:
+    """The processes that wait for a file: none until they have written it."""
+    file = Path(f"{door}.waits")
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
 def runs(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -189,8 +195,8 @@ async def test_a_worker_that_dies_is_lost_at_once_and_back_with_its_name(
         await found(trial, "a", "b")
         door = tmp_path / "door"
         trial.call(wait_for, str(door), node="a")
-        await becomes(lambda: Path(f"{door}.waits").exists())
-        (orphan,) = map(int, Path(f"{door}.waits").read_text().split())
+        await becomes(lambda: bool(waiting(door)))
+        (orphan,) = waiting(door)
         began = time.monotonic()
         site.kill("a")
         assert (await trial.told(NodeLost)).node == "a"
@@ -211,7 +217,7 @@ async def test_a_silent_worker_is_lost_after_its_lease_and_reports_nothing_twice
         await found(trial, "a")
         door = tmp_path / "door"
         trial.call(wait_for, str(door), node="a")
-        await becomes(lambda: Path(f"{door}.waits").exists())
+        await becomes(lambda: bool(waiting(door)))
         site.kill("a", signal.SIGSTOP)
         assert "silent for 3 s" in (await trial.told(NodeLost)).detail
         door.touch()  # it goes on meanwhile, and ends: nobody asks it any more
@@ -232,7 +238,7 @@ async def test_a_server_that_is_started_again_adopts_what_runs_and_what_has_ende
     running, ends = (before.call(wait_for, str(door), node="a", slots=(slot,)) for slot, door in enumerate(doors))
     wrote = before.command("sh", "-c", "yes | head -c 300000", node="a", slots=(2,))
     await before.told(Ended)
-    await becomes(lambda: all(Path(f"{door}.waits").exists() for door in doors))
+    await becomes(lambda: all(waiting(door) for door in doors))
     let_go(first)
     doors[1].touch()
     async with Trial(make(), LIMIT) as trial:
@@ -261,8 +267,8 @@ async def test_what_another_server_left_is_ended_and_a_node_has_one_server(
     await found(before, "a")
     door = tmp_path / "door"
     before.call(wait_for, str(door), node="a")
-    await becomes(lambda: Path(f"{door}.waits").exists())
-    (pid,) = map(int, Path(f"{door}.waits").read_text().split())
+    await becomes(lambda: bool(waiting(door)))
+    (pid,) = waiting(door)
     async with Trial(make("second"), LIMIT) as trial:
         await trial.engine.start((), trial._take, trial._files)
         assert "taken by another server of Headway" in (await trial.told(Noticed)).detail
@@ -282,8 +288,8 @@ async def test_without_a_scheduler_dask_ends_its_workers_and_all_is_well_when_th
     async with Trial(make(), LIMIT) as trial:
         await found(trial, "a")
         trial.call(wait_for, str(tmp_path / "door"), node="a")
-        await becomes(lambda: (tmp_path / "door.waits").exists())
-        (pid,) = map(int, (tmp_path / "door.waits").read_text().split())
+        await becomes(lambda: bool(waiting(tmp_path / "door")))
+        (pid,) = waiting(tmp_path / "door")
         site.kill("scheduler")
         assert (await trial.told(NodeLost)).node == "a"
         assert "no Dask scheduler answers" in (await trial.told(Noticed)).detail
