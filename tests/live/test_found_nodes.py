@@ -7,9 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from headway.engines import base
-from headway.model.events import NodeDown, NodeJoined, NodeLeft, NodeResized, NodeUp, Outcome, TaskEnded
+from headway.model.events import (
+    NodeClosed,
+    NodeDown,
+    NodeJoined,
+    NodeLeft,
+    NodeOpened,
+    NodeResized,
+    NodeUp,
+    Outcome,
+    TaskEnded,
+)
 from headway.model.node import Capabilities, NodeSpec
 from headway.testing import FakeEngine, new_job, node
 
@@ -58,6 +69,33 @@ async def test_a_found_node_is_used_at_once_and_its_loss_sends_its_tasks_elsewhe
             ("NodeDown", "worker-1"),
             ("NodeUp", "worker-1"),
         ]
+
+
+@pytest.mark.parametrize("open_again", [False, True])
+async def test_on_a_closed_node_what_has_begun_goes_on_and_what_has_not_runs_elsewhere(
+    tmp_path: Path, open_again: bool
+) -> None:
+    async with rig(tmp_path, dies=True) as live:
+        await tell(live, base.NodeFound(replace(WORKER, reports_start=True)))
+        await live.submit(new_job(tasks=5))
+        assert live.running == [(1, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 1)]
+        await tell(live, base.Started(1, 2, 1), base.NodeClosed("worker-1", "it is draining in Slurm: new disk"))
+        assert live.engine.killed == [(1, 3, 1)]
+        assert live.incidents() == [("node_closed", "worker-1")]
+        await live.end(1, 3, 1, Outcome.KILLED)
+        await live.end(1, 0)
+        assert live.running == [(1, 1, 1), (1, 2, 1), (1, 3, 2)]
+        found = live.engine.found()
+    found = structs.replace(found, closed=frozenset() if open_again else frozenset({"worker-1"}))
+    async with rig(tmp_path, None, engine=FakeEngine(found)) as again:
+        await again.settle()
+        assert {(1, 1, 1), (1, 2, 1), (1, 3, 2)} <= set(again.running), "what runs there is not redone"
+        if not open_again:
+            await again.end(1, 2)
+            assert again.running == [(1, 1, 1), (1, 3, 2)]
+            await tell(again, base.NodeOpened("worker-1"))
+        assert (1, 4, 1) in again.running
+        assert [type(event) for event in again.events(NodeClosed, NodeOpened)] == [NodeClosed, NodeOpened]
 
 
 async def test_a_found_node_of_another_size_is_resized_and_one_of_other_terms_is_another_node(tmp_path: Path) -> None:

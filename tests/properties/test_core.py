@@ -37,11 +37,13 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    NodeClosed,
     NodeDown,
     NodeDrained,
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeUp,
@@ -753,7 +755,15 @@ class World:
             return
         if self.running[job, task].refused:  # another one has its place
             return
-        assert view.attempts[task].queued, "killed though its job does not allow it"
+        if view.attempts[task].queued:
+            return
+        closed = [
+            node
+            for node in self.scheduler.state.nodes.values()
+            if node.closed and node.slots & view.attempts[task].slots
+        ]
+        assert closed, "killed though its job does not allow it"
+        assert not view.attempts[task].running, "on a closed node it has begun"
 
     def is_alone(self, key: tuple[int, int], slots: int, tier: Tier) -> None:
         """Check that nothing runs in these places, except tasks of the same bag on one slot if the node reads ahead."""
@@ -1042,7 +1052,10 @@ class World:
     def node(self) -> None:
         chance, name = self.chance, self.chance.choice("abc")
         happening = chance.choice(
-            [None, None, NodeDown, NodeUp, NodeUp, NodeDrained, NodeLeft, NodesHeard, NodeResized, NodeResized]
+            [
+                *(None, None, NodeDown, NodeUp, NodeUp, NodeDrained, NodeLeft, NodesHeard, NodeResized, NodeResized),
+                *(NodeClosed, NodeOpened, NodeOpened),
+            ]
         )
         if happening is None:
             known = self.scheduler.state.nodes.get(name)
@@ -1093,7 +1106,7 @@ class World:
             self.feed(NodeLeft(self.now, name))
         self.feed(NodeJoined(self.now, NodeSpec("large", slots=6, cores=6, site="east", power=Power(10.0, 90.0))))
         fast = NodeSpec("fast", slots=2, speed=2.0, site="west", power=Power(5.0, 30.0))
-        self.feed(NodeJoined(self.now, replace(fast, slots=6, cores=6) if policy in IN_SITES else fast))
+        self.feed(NodeJoined(self.now, replace(fast, slots=6, cores=6) if policy.startswith("sites") else fast))
         self.feed(PolicyChosen(self.now, policy))
         for user, ration in list(self.scheduler.state.rations.items()):  # enough for the widest job
             self.feed_bound(user, max(4, ration.most), ration.used)

@@ -47,12 +47,14 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
+    NodeClosed,
     NodeDown,
     NodeDrained,
     NodeJoined,
     NodeLeft,
     NodeOff,
     NodeOn,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeSwitched,
@@ -202,6 +204,8 @@ class Play:
                 return DeciderBack(at)
             case "wake":
                 return Woke(at)
+            case "close" | "open":
+                return NodeClosed(at, first) if verb == "close" else NodeOpened(at, first)
         return {"down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[verb](at, first)
 
     def slots(self, slots: Slots) -> str:

@@ -234,7 +234,7 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
             names.add(node.spec.name)
             _check_node(node, path, set(places[node.spec.slots :]))
             exist.update(places[: node.spec.slots], node.closing)
-            if node.up and not node.draining and not node.apart and node.power == "on":
+            if node.up and not (node.draining or node.closed or node.apart) and node.power == "on":
                 usable.update(places[: node.spec.slots])
     return exist, usable
 
@@ -310,7 +310,7 @@ def _coming(snapshot: StateRecord) -> set[int]:
     """The slots of nodes that are not on and may come on."""
     there = set[int]()
     for node, places in _there(snapshot):
-        if node.power != "on" and node.up and not (node.draining or node.apart or node.kept_off):
+        if node.power != "on" and node.up and not (node.draining or node.closed or node.apart or node.kept_off):
             there.update(places)
     return there
 

@@ -292,13 +292,17 @@ def behind(attempt: AttemptReport, node: NodeReport) -> str:
 
 
 def node_status(node: NodeReport) -> str:
-    """Whether a node is up, and whether it or slots of it are about to leave; how often it could not be switched."""
+    """Whether a node is up and takes something new, and whether it or slots of it are about to leave; how often it
+    could not be switched.
+    """
     if node.draining:
         return "drains"
     if node.power != "on":
         said = f"{node.power}, kept off" if node.kept_off else node.power
     else:
-        said = ("up" if node.up else "down") + (f", {node.closing} slots go" if node.closing else "")
+        said = ("closed" if node.closed else "up" if node.up else "down") + (
+            f", {node.closing} slots go" if node.closing else ""
+        )
     return said + (f", failed {node.failures}x" if node.failures else "")
 
 

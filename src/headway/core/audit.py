@@ -221,6 +221,7 @@ def check_nodes(state: State) -> None:
             f"whether {node.spec.name} is idle"
         )
         assert not node.draining or taken, f"node {node.spec.name} drains and is still here"
+        assert node.up or not node.closed, f"node {node.spec.name} is closed and is lost"
         assert not node.closing & ~taken, f"idle slots of node {node.spec.name} are still here"
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"

@@ -23,7 +23,7 @@ def heard(state: State, node: NodeView) -> None:
 def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> None:
     """The node is lost with what ran there. Nothing starts on it until it is back. A draining node has left."""
     if node.up:
-        node.up = False
+        node.up = node.closed = False
         forget_power(state, node)
         node.trouble = None
         node.heard_until = NEVER

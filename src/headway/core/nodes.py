@@ -99,6 +99,23 @@ def shed(state: State, node: NodeView) -> None:
         compare(state)
 
 
+def close(state: State, node: NodeView) -> None:
+    """Nothing more starts on a node until it opens. What was launched there and has not begun comes back."""
+    node.closed, state.alike = True, None
+    state.close_all(node.slots)
+    for pool, part in state.parts(node.slots):
+        for attempt in pool.attempts_on(part) + pool.queued_on(part):
+            if attempt.queued or not attempt.running:
+                pool.ask_to_end(attempt)
+
+
+def reopen(state: State, node: NodeView) -> None:
+    """A closed node can be used again."""
+    node.closed, state.alike = False, None
+    if node.is_open:
+        state.open_all(node.slots & ~node.closing)
+
+
 def remove(state: State, node: NodeView) -> None:
     """Drop a node on which nothing runs and whose slots are not allocated."""
     del state.nodes[node.spec.name]

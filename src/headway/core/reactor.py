@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.core import cancelling, leases, lifecycle, moving, nodes, renting, switching
+from headway.core import cancelling, leases, lifecycle, moving, nodes, renting, suspects, switching
 from headway.core.pool import SERVICE, pool_of
 from headway.core.state import State
 from headway.model.events import (
@@ -13,6 +13,7 @@ from headway.model.events import (
     JobChanged,
     JobSubmitted,
     NetworkChosen,
+    NodeClosed,
     NodeDown,
     NodeDrained,
     NodeJoined,
@@ -20,6 +21,7 @@ from headway.model.events import (
     NodeMeasured,
     NodeOff,
     NodeOn,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeSwitched,
@@ -238,6 +240,26 @@ def _is_back(state: State, node: NodeView) -> None:
     leases.bring_up(state, node)
     if node.kept_off and node.up:
         switching.keep_off(state, node)
+
+
+def on_node_closed(state: State, event: NodeClosed) -> bool:
+    """Nothing more starts on the node until it opens."""
+    node = state.nodes.get(event.name)
+    if node is None or not node.up or node.closed:
+        return False
+    nodes.close(state, node)
+    return True
+
+
+def on_node_opened(state: State, event: NodeOpened) -> bool:
+    """The node can be used again."""
+    node = state.nodes.get(event.name)
+    if node is None or not node.closed:
+        return False
+    if state.suspects:
+        suspects.wait_again(state)
+    nodes.reopen(state, node)
+    return True
 
 
 def on_node_drained(state: State, event: NodeDrained) -> bool:

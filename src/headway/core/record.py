@@ -160,7 +160,7 @@ class NodeRecord:
     Attributes:
         places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
         closing: slots that it is to lose, still busy.
-        power, power_until, comes_back, kept_off, idle_since, switch, by_hand, trouble, went_off: as in
+        power, power_until, comes_back, kept_off, idle_since, switch, by_hand, trouble, went_off, closed: as in
             `headway.model.seen.NodeView`.
     """
 
@@ -181,6 +181,7 @@ class NodeRecord:
     by_hand: bool = False
     trouble: Trouble | None = None
     went_off: Switching = AT_ONCE
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +424,7 @@ def node_record(node: NodeView) -> NodeRecord:
         node.by_hand,
         node.trouble,
         node.went_off,
+        node.closed,
     )
 
 
@@ -540,7 +542,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         node.slots |= node.closing
         node.size = count(node.slots)
         node.measures = dict(kept.measures)
-        node.apart = kept.apart
+        node.apart, node.closed = kept.apart, kept.closed
         node.power, node.power_until = POWER_STATES[kept.power], kept.power_until
         node.comes_back, node.kept_off, node.idle_since = kept.comes_back, kept.kept_off, kept.idle_since
         node.switch, node.by_hand, node.trouble, node.went_off = kept.switch, kept.by_hand, kept.trouble, kept.went_off

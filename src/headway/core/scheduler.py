@@ -26,6 +26,7 @@ from headway.model.events import (
     JobChanged,
     JobSubmitted,
     NetworkChosen,
+    NodeClosed,
     NodeDown,
     NodeDrained,
     NodeJoined,
@@ -33,6 +34,7 @@ from headway.model.events import (
     NodeMeasured,
     NodeOff,
     NodeOn,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeSwitched,
@@ -93,6 +95,8 @@ _RareEvent = (
     | NodeJoined
     | NodeDown
     | NodeUp
+    | NodeClosed
+    | NodeOpened
     | NodeDrained
     | NodeLeft
     | NodeResized
@@ -622,6 +626,10 @@ class Scheduler:
                 return reactor.on_node_down(state, event)
             case NodeUp():
                 return reactor.on_node_up(state, event)
+            case NodeClosed():
+                return reactor.on_node_closed(state, event)
+            case NodeOpened():
+                return reactor.on_node_opened(state, event)
             case NodeDrained():
                 return reactor.on_node_drained(state, event)
             case NodeLeft():

@@ -235,7 +235,7 @@ def _cleared_at(state: State, isolation: Isolation) -> Instant:
 
 
 def _is_usable(node: NodeView) -> bool:
-    return node.up and not node.draining and node.power is PowerState.ON  # one that has left is not up
+    return node.may_start and node.power is PowerState.ON  # one that has left is not up
 
 
 def _usable(pool: Pool) -> int:

@@ -318,7 +318,7 @@ def show(state: State) -> None:
     if state.alike is None:
         alike = dict[tuple[str, int, Instant], tuple[NodeView, Slots]]()
         for node in state.dark.values():
-            if node.kept_off or not node.up or node.draining or node.apart:
+            if node.kept_off or not node.may_start or node.apart:
                 continue
             key = (node.spec.site, node.power, node.power_until)
             first, slots = alike.get(key, (node, NO_SLOTS))

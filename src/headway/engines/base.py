@@ -333,6 +333,22 @@ class NodeBack(msgspec.Struct, frozen=True):
     node: str
 
 
+class NodeClosed(msgspec.Struct, frozen=True):
+    """A node takes nothing new for now; what has begun there goes on. `NodeOpened` when it takes something again.
+
+    The driver kills what was launched there and has not begun.
+    """
+
+    node: str
+    detail: str = ""
+
+
+class NodeOpened(msgspec.Struct, frozen=True):
+    """A node that was closed takes something again."""
+
+    node: str
+
+
 class NodeFound(msgspec.Struct, frozen=True):
     """A node that the engine found by itself can be launched on and runs nothing; also one that it had lost.
 
@@ -368,7 +384,10 @@ class Noticed(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-Report = Started | Ended | Saved | Stalled | TierRefused | NodeLost | NodeBack | NodeFound | NodeGone | Heard | Noticed
+NodeReport = NodeLost | NodeBack | NodeClosed | NodeOpened | NodeFound | NodeGone
+"""What becomes of a node."""
+
+Report = Started | Ended | Saved | Stalled | TierRefused | NodeReport | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -381,6 +400,7 @@ class Found(msgspec.Struct, frozen=True):
         saved: jobs that have checkpoints; the driver has those deleted whose jobs are not open.
         background: those of `running` that are in the background.
         absent: those of the named nodes that cannot be launched on now; `NodeBack`, or `NodeFound`, when they can.
+        closed: those of the others that take nothing new for now, see `NodeClosed`.
     """
 
     running: frozenset[AttemptKey] = frozenset()
@@ -388,6 +408,7 @@ class Found(msgspec.Struct, frozen=True):
     saved: frozenset[JobId] = frozenset()
     background: frozenset[AttemptKey] = frozenset()
     absent: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
 
 
 class Files(Protocol):

@@ -33,6 +33,7 @@ from headway.engines.base import (
     Files,
     Found,
     NodeBack,
+    NodeClosed,
     NodeFound,
     NodeGone,
     NodeLost,
@@ -168,6 +169,7 @@ class Router:
             frozenset[JobId]().union(*(one.saved for one in found)),
             frozenset[AttemptKey]().union(*(one.background for one in found)),
             frozenset[str]().union(*absent, *(one.absent for one in found)),
+            frozenset[str]().union(*(one.closed for one in found)),
         )
 
     def check_fit(self, node: NodeSpec) -> None:
@@ -448,6 +450,8 @@ class Router:
             self._ask(part, partial(part.engine.acknowledge, *ended.key))
         for name in part.nodes.keys() - found.absent if part.up else ():
             self._report(NodeBack(name))
+            if name in found.closed:
+                self._report(NodeClosed(name))
 
 
 def _passing(*, patient: bool) -> type[HeadwayError]:

@@ -32,6 +32,7 @@ LEFT_OUT: Final = {
     events.JobCancelled: "cancelled jobs, which are left out unless they had run",
     events.TasksCancelled: "cancelled tasks, which run for no time",
     events.JobChanged: "changes of jobs, whose last terms count from the beginning",
+    events.NodeClosed: "closed nodes, which stay open",
     events.NodeDrained: "drained nodes, which stay",
     events.NodeResized: "nodes that got another number of slots, which keep their first",
     events.NodeSwitched: "nodes that were switched by hand, which stay on",

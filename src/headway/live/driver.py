@@ -364,7 +364,7 @@ class Driver:
                 adopts = all(specs[name].capabilities.adopts for name in running[key])
                 feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
         served = self._to_serve(named)  # what ends may have been the last on a node that drains
-        for event in changes_since(state.nodes, served, turn.now, found.absent):
+        for event in changes_since(state.nodes, served, turn.now, found.absent, found.closed):
             feed(turn, event)
         if network is not None and network != self.core.state.routes.network:
             feed(turn, NetworkChosen(turn.now, network))

@@ -17,9 +17,11 @@ from headway.live.turn import Turn
 from headway.model.actions import Kill
 from headway.model.events import (
     Incident,
+    NodeClosed,
     NodeDown,
     NodeJoined,
     NodeLeft,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeUp,
@@ -38,7 +40,6 @@ log = logging.getLogger(__name__)
 
 _NAMED_MAX = 4
 
-_OfNode = base.NodeLost | base.NodeBack | base.NodeFound | base.NodeGone
 _Rare = base.Started | base.Saved | base.Stalled | base.TierRefused | base.Heard | base.Noticed
 
 _FULL_AGAIN: Final[Duration] = 600 * SECOND
@@ -73,7 +74,7 @@ class FromEngine:
         """Tell the core what is reported."""
         if isinstance(report, base.Ended):
             self._take_ended(turn, report)
-        elif isinstance(report, _OfNode):
+        elif isinstance(report, base.NodeReport):
             self._take_node(turn, report)
         else:
             self._take_rare(turn, report)
@@ -155,7 +156,7 @@ class FromEngine:
             subject = f"job {report.job}, task {report.task}"
             self._ledger.feed(turn, Incident(turn.now, "disk_full", subject, self._stalled[key]))
 
-    def _take_node(self, turn: Turn, report: _OfNode) -> None:
+    def _take_node(self, turn: Turn, report: base.NodeReport) -> None:
         now = turn.now
         match report:
             case base.NodeLost():
@@ -171,6 +172,12 @@ class FromEngine:
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
                 self._ledger.feed(turn, NodeUp(now, report.node))
+            case base.NodeClosed():
+                self._ledger.feed(turn, NodeClosed(now, report.node))
+                self._incident(turn, "node_closed", report.node, report.detail or "no reason known")
+            case base.NodeOpened():
+                log.info("node %s is open again", report.node)
+                self._ledger.feed(turn, NodeOpened(now, report.node))
             case base.NodeFound():
                 self._take_found(turn, replace(report.node, found=True))
             case base.NodeGone():

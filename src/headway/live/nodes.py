@@ -21,10 +21,12 @@ from headway.engines import base
 from headway.errors import Conflict, HeadwayError, InvalidInput, NameTaken, NoSuchNode
 from headway.model.events import (
     Event,
+    NodeClosed,
     NodeDown,
     NodeDrained,
     NodeJoined,
     NodeLeft,
+    NodeOpened,
     NodeResized,
     NodesHeard,
     NodeSwitched,
@@ -281,7 +283,11 @@ class Nodes:
 
 
 def changes_since(
-    known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant, absent: Collection[str] = ()
+    known: Mapping[str, NodeView],
+    nodes: Iterable[NodeSpec],
+    now: Instant,
+    absent: Collection[str] = (),
+    closed: Collection[str] = (),
 ) -> Iterator[Event]:
     """The events that bring the core's nodes to exactly those that are in service now.
 
@@ -291,6 +297,7 @@ def changes_since(
     Args:
         known: the core's nodes; they change as the events are fed.
         absent: names of nodes that are in service and cannot be used now.
+        closed: names of those that take nothing new now.
     """
     wanted = {node.name: node for node in nodes}
     for name, was in list(known.items()):
@@ -303,6 +310,8 @@ def changes_since(
             yield NodeJoined(now, node)
             if name in absent:
                 yield NodeDown(now, name)
+            elif name in closed:
+                yield NodeClosed(now, name)
             continue
         if view.draining and not stays:
             yield NodeJoined(now, view.spec)
@@ -312,6 +321,8 @@ def changes_since(
             yield NodeDown(now, name)
         elif not known[name].up and known[name].power is PowerState.ON and name not in absent:
             yield NodeUp(now, name)
+        if known[name].up and (name in closed) != known[name].closed:
+            yield (NodeClosed if name in closed else NodeOpened)(now, name)
     leased = tuple(name for name, view in known.items() if view.spec.lease is not None)
     if leased:
         yield NodesHeard(now, leased)

@@ -402,6 +402,7 @@ def _node_report(
         cores=node.spec.cores,
         up=node.up and (node.power is PowerState.ON or node.waits_to_go_off),
         draining=node.draining,
+        closed=node.closed,
         slots=tuple(statuses[slot].value for slot in node.places[: node.spec.slots]),
         attempts=tuple(attempt_report(driver, attempt) for attempt in attempts),
         kind=node.spec.kind,

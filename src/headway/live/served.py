@@ -78,7 +78,7 @@ def short_of(driver: Driver, job: JobView) -> str:
     latest = [state.jobs[jobs[-1]].spec for jobs in driver.services.names.values()]
     wanted = sum(one.least for one in latest if isinstance(one, Service))
     sites = of_services(state.policy)
-    nodes = [node for node in state.nodes.values() if node.up and not node.draining]
+    nodes = [node for node in state.nodes.values() if node.may_start]
     slots = sum([count(node.slots) for node in nodes if not sites or node.spec.site in sites])
     if wanted <= slots:
         return f"{has}, and gets more slots when tasks that run there have ended"

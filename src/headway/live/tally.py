@@ -34,7 +34,7 @@ INCIDENTS: Final = (
         "engine_gone",
     ),
     *("handler_broken", "instance_stuck"),
-    *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
+    *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost", "node_closed"),
     *(
         "node_not_off",
         "node_not_on",

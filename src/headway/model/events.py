@@ -196,6 +196,25 @@ class NodeUp:
 
 
 @value
+class NodeClosed:
+    """Nothing more starts on a node until it opens again: so says what it is part of, such as Slurm.
+
+    What runs there goes on. What was launched and has not begun is taken back.
+    """
+
+    at: Instant
+    name: str
+
+
+@value
+class NodeOpened:
+    """A node that was closed can be used again."""
+
+    at: Instant
+    name: str
+
+
+@value
 class NodeDrained:
     """A node is to start nothing more; what runs there may end. It leaves with the last end."""
 
@@ -509,6 +528,8 @@ Event = (
     | NodeJoined
     | NodeDown
     | NodeUp
+    | NodeClosed
+    | NodeOpened
     | NodeDrained
     | NodeLeft
     | NodeResized

@@ -426,6 +426,7 @@ class NodeView:
         closing: those of them that it is to lose and that are still busy.
         up: whether it answers.
         draining: whether nothing more starts on it, and it leaves when it is idle.
+        closed: whether nothing more starts on it until it opens again; only while it is up.
         apart: whether it is set apart for a suspected task: its slots are not up.
         heard_until: when its lease runs out.
         measures: its latest measurements, by name.
@@ -444,6 +445,7 @@ class NodeView:
     __slots__ = (
         "apart",
         "by_hand",
+        "closed",
         "closing",
         "comes_back",
         "draining",
@@ -470,7 +472,7 @@ class NodeView:
         self.size = self.slots.bit_count()
         self.closing: Slots = NO_SLOTS
         self.up = True
-        self.draining = False
+        self.draining = self.closed = False
         self.apart = False
         self.heard_until: Instant = NEVER
         self.measures: dict[str, float] = {}
@@ -486,7 +488,12 @@ class NodeView:
     @property
     def is_open(self) -> bool:
         """Whether its slots can be allocated, but for those that it is to lose."""
-        return self.up and not self.draining and not self.apart and self.power is PowerState.ON
+        return self.may_start and not self.apart and self.power is PowerState.ON
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it is there and something may start on it, now or when it is on."""
+        return self.up and not (self.draining or self.closed)
 
     @property
     def waits_to_go_off(self) -> bool:

@@ -210,7 +210,7 @@ def _stranded(view: Snapshot) -> list[JobView]:
     return [
         job
         for pool in view.pools.values()
-        if not any(node.up and not node.draining for node in pool.nodes.values())
+        if not any(node.may_start for node in pool.nodes.values())
         for job in pool.jobs.values()
         if not (job.attempts or job.held or job.ended or job.cancelled)
     ]

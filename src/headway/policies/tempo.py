@@ -357,7 +357,7 @@ class TempoRound:
             stake.waiting = stake.work = job.width * task
             return stake
         if job.kind is WORKFLOW:
-            nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
+            nodes = [node.spec for node in self.view.nodes.values() if node.may_start]
             stake.usable = 0
             for core in (job.graph[ready].cores for ready in ready_in_workflow(job)):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)

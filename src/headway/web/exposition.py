@@ -230,10 +230,11 @@ def _of_energy(driver: Driver, meter: EnergyMeter | None) -> Iterator[Metric]:
 
 
 def _nodes(state: State) -> dict[str, int]:
-    found = {"up": 0, "draining": 0, "down": 0, "off": 0}
+    found = {"up": 0, "closed": 0, "draining": 0, "down": 0, "off": 0}
     for node in state.nodes.values():
         is_lit = node.power is PowerState.ON or node.waits_to_go_off
-        found["down" if not node.up else "draining" if node.draining else "up" if is_lit else "off"] += 1
+        lit = "closed" if node.closed else "up"
+        found["down" if not node.up else "draining" if node.draining else lit if is_lit else "off"] += 1
     return found
 
 

@@ -80,6 +80,7 @@ class NodeReport(Answer, frozen=True):
         again: when that is tried again, in seconds since the Unix epoch; None: that is not to come.
         engine: what runs tasks there: local is the server's own machine.
         found: whether its engine finds it by itself.
+        closed: whether its engine takes nothing new there for now.
     """
 
     name: str
@@ -100,6 +101,7 @@ class NodeReport(Answer, frozen=True):
     again: float | None = None
     engine: str = "local"
     found: bool = False
+    closed: bool = False
 
 
 class NodeList(Answer, frozen=True):

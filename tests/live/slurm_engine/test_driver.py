@@ -13,12 +13,13 @@ from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
-from headway.model.events import NodeJoined, TaskEnded
+from headway.model.events import NodeClosed, NodeDown, NodeJoined, NodeUp, TaskEnded
 from headway.model.outcome import Outcome
+from headway.model.slots import numbers
 from headway.policies.registry import find
 from headway.testing import new_job, submission
 
-from ...slurm import NODES, Cluster
+from ...slurm import NODES, Cluster, mark
 from ...waiting import becomes
 from .conftest import SETTINGS
 
@@ -56,3 +57,34 @@ async def test_jobs_run_on_the_nodes_that_are_found_and_these_are_known_later(
         await driver.submit("me", submission(new_job(argv=("false",))))
         await becomes(lambda: ends(journal)[11:] == [Outcome.EXITED])
         assert len([event for _, event in journal.events() if isinstance(event, NodeJoined)]) == len(NODES)
+
+
+async def test_a_node_that_drains_keeps_nothing_waiting_and_goes_on_with_what_it_runs(
+    slurm: Cluster, root: Path, tmp_path: Path
+) -> None:
+    begun, door = tmp_path / "begun", tmp_path / "door"
+
+    def of_nodes(journal: Journal) -> list[tuple[type, str]]:
+        return [(type(one), one.name) for _, one in journal.events() if isinstance(one, NodeClosed | NodeDown | NodeUp)]
+
+    async with driving(tmp_path / "data", root) as (driver, journal):
+        await becomes(lambda: len(driver.core.state.nodes) == len(NODES))
+        long = ("sh", "-c", f"touch {begun}; until test -e {door}; do sleep 0.1; done")
+        await driver.submit("me", submission(new_job(argv=long)))
+        await becomes(begun.exists)
+        (attempt,) = driver.core.state.attempts()
+        (name,) = {driver.core.state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)}
+        mark(name, "drain")
+        try:
+            await becomes(lambda: of_nodes(journal) == [(NodeClosed, name)])
+            await driver.submit("me", submission(new_job(tasks=12, argv=("true",))))
+            await becomes(lambda: 2 not in driver.open)
+            assert 1 in driver.open, "what has begun goes on"
+            door.touch()
+            await becomes(lambda: 1 not in driver.open)
+            await becomes(lambda: of_nodes(journal)[1:] == [(NodeDown, name)])
+        finally:
+            mark(name, "resume")
+        await becomes(lambda: of_nodes(journal)[2:] == [(NodeUp, name)])
+        ended = [one for _, one in journal.events() if isinstance(one, TaskEnded)]
+        assert {one.outcome for one in ended if one.job == 1} == {Outcome.SUCCEEDED}

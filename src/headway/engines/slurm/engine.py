@@ -701,8 +701,9 @@ class SlurmEngine(OutputsInFiles):
         saved = frozenset().union(*(checkpoints.jobs(str(ground / "checkpoints")) for ground in grounds))
         self._saving.update(saved)
         absent = frozenset(self._nodes.by_name) - self.up
+        closed = frozenset(name for name, node in self._nodes.by_name.items() if node.closed)
         self._look_soon()
-        return Found(frozenset(running), tuple(ended), saved, frozenset(), absent)
+        return Found(frozenset(running), tuple(ended), saved, frozenset(), absent, closed)
 
     def _sweep_fences(self, running: list[AttemptKey]) -> None:
         """Remove fences of tasks that ended while no server could take them down."""

@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from headway.engines.base import BEHIND_SECONDS, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Report
+from headway.engines.base import (
+    BEHIND_SECONDS,
+    NodeBack,
+    NodeClosed,
+    NodeFound,
+    NodeGone,
+    NodeLost,
+    NodeOpened,
+    Noticed,
+    Report,
+)
 from headway.engines.slurm.jobs import slots_of
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
@@ -99,9 +109,9 @@ class NodesInService:
         for spec in named:
             self.check_fit(spec)
             seen = self.seen.get(spec.name)
-            node = self.by_name[spec.name] = NodeInService(
-                spec, seen is not None and seen.standing is NodeStanding.READY
-            )
+            closed = seen is not None and seen.standing is NodeStanding.CLOSED  # what runs there may be ours
+            up = closed or (seen is not None and seen.standing is NodeStanding.READY)
+            node = self.by_name[spec.name] = NodeInService(spec, up, closed)
             if node.up and seen is not None:
                 self._shrinks(node, seen)
 
@@ -226,11 +236,13 @@ class NodesInService:
                     continue
                 if now.standing is NodeStanding.UNKNOWN:
                     continue
-                node.closed = now.standing is NodeStanding.CLOSED
+                said = f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else "")
+                was_closed, node.closed = node.closed, now.standing is NodeStanding.CLOSED
                 if now.standing is NodeStanding.DOWN or (node.closed and name not in working):
-                    said = f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else "")
                     drained = node.closed or now.state.lower().startswith("drained")
                     self._lose(node, said, excused=drained and name not in working)
+                elif node.closed != was_closed:
+                    self._owner.tell(NodeClosed(name, said) if node.closed else NodeOpened(name))
             elif now is not None and now.standing is NodeStanding.READY and name not in haunted and at >= node.until:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):
