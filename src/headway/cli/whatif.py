@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _NAMED: Final = 5
 """So many jobs or nodes are named in a sentence."""
 
-_COUNTED_MOST: Final = 24 * 3600 * 1e6
-"""Jobs that come within a day at most are counted."""
-
 NODE_FORM: Final = "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]"
 
 ROWS: Final = 20
@@ -135,14 +132,14 @@ def whatif(
     folder = data_directory(data)
     now = present(folder, find, round(instant * 1e6))
     policy = wanted.policy or now.state.policy
+    changes, told = _events(wanted, now)
+    arrivals, within = _arrivals(wanted.load, now, folder)
     if wanted.first and ignores_priorities(policy):
         click.echo(
             f"The policy {policy} does not look at priorities, so --first changes nothing. Ask with "
             f"--policy {by_priority_instead(policy)} too.",
             err=True,
         )
-    changes, told = _events(wanted, now)
-    arrivals, within = _arrivals(wanted.load, now, folder)
     known = run_times_known(now)
     found = what_if(
         now.state,
@@ -247,7 +244,7 @@ def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[tuple[Any, An
     """What comes later, as it is and as it would be; and for how long it is counted, in microseconds."""
     if load is None:
         return (None, None), 0
-    from headway.foresight.coming import COUNTED, coming, often
+    from headway.foresight.coming import coming, counted_for
     from headway.foresight.rerun import past
     from headway.policy_files import find
 
@@ -255,8 +252,7 @@ def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[tuple[Any, An
     as_it_is, otherwise = (coming(now.state.now, came, factor) for factor in (1.0, load))
     if otherwise is None:
         raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")
-    every = often(now.state.now, came) / max(1.0, load)
-    return (as_it_is, otherwise), round(min(_COUNTED_MOST, COUNTED * every))
+    return (as_it_is, otherwise), counted_for(now.state.now, came, load)
 
 
 def _object(found: WhatIf, words: list[str], futures: int, seed: int, within: int) -> dict[str, Any]:

@@ -20,6 +20,9 @@ SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
 COUNTED: Final = 500
 """About so many jobs that come are looked at one by one."""
 
+COUNTED_SPAN: Final[Duration] = 24 * 3600 * SECOND
+"""Jobs that come within a day at most are looked at one by one."""
+
 DrawnArrivals = Callable[[np.random.Generator], Workload | None]
 """Draws jobs that come later."""
 
@@ -60,10 +63,14 @@ def _recent(at: Instant, past: Workload) -> NDArray[np.int64]:
     return np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
 
 
-def often(at: Instant, past: Workload) -> float:
-    """How long it was from one job to the next in the recent past, in the mean, in microseconds."""
+def counted_for(at: Instant, past: Workload, load: float = 1.0) -> Duration:
+    """For how long what comes is counted one by one, so that it can be compared with what comes at load 1.
+
+    A draw has each job of the past once: what it lasts at the higher of both loads is the most.
+    """
     rows = _recent(at, past)
-    return (at - int(past.release[rows[0]])) / len(rows)
+    lasts = at - int(past.release[rows[0]])
+    return round(min(COUNTED_SPAN, lasts * min(1.0, COUNTED / len(rows)) / max(1.0, load)))
 
 
 def workload_of_past(jobs: Sequence[PastJob]) -> Workload:

@@ -34,7 +34,8 @@ INCIDENTS: Final = (
         "engine_gone",
     ),
     *("handler_broken", "instance_stuck"),
-    *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost", "node_closed"),
+    *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken"),
+    *("node_closed", "node_lost"),
     *(
         "node_not_off",
         "node_not_on",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from headway import workload_of
-from headway.foresight.coming import coming, workload_of_past
+from headway.foresight.coming import COUNTED, COUNTED_SPAN, coming, counted_for, workload_of_past
 from headway.live.store.past import past_job
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import SHAPES, Bag, Kind, PenaltyShape, Rigid
@@ -24,6 +25,25 @@ def test_more_load_draws_the_jobs_of_the_recent_past_more_often() -> None:
     assert drawn.release[0] >= 1000 * SECOND
     assert set(np.diff(drawn.release).tolist()) == {50 * SECOND}  # twice as often
     assert set((drawn.due - drawn.release).tolist()) == {50 * SECOND}
+
+
+@pytest.mark.parametrize(("load", "come", "come_as_before"), [(2.0, 10, 5), (1.0, 10, 10), (0.5, 5, 10)])
+def test_a_short_past_is_counted_no_longer_than_it_lasts(load: float, come: int, come_as_before: int) -> None:
+    """A job each 100 s for 1,000 s: were it counted for longer, as many would come at every load."""
+    at, past = 1000 * SECOND, workload_of(release=[100 * place for place in range(10)], runtime=[30] * 10)
+    until = at + counted_for(at, past, load)
+    for factor, counted in ((load, come), (1.0, come_as_before)):
+        draw = coming(at, past, factor)
+        assert draw is not None
+        drawn = draw(np.random.default_rng(1))
+        assert drawn is not None
+        assert (drawn.release <= until + 1).sum() == counted
+
+
+def test_of_many_jobs_some_are_counted_and_those_of_a_day_at_most() -> None:
+    busy = workload_of(release=list(range(2 * COUNTED)), runtime=[1] * 2 * COUNTED)
+    assert counted_for(2 * COUNTED * SECOND, busy) == COUNTED * SECOND
+    assert counted_for(6 * COUNTED_SPAN, workload_of(release=[0, 9], runtime=[1, 1])) == COUNTED_SPAN
 
 
 def test_nothing_is_known_where_nothing_came() -> None:
