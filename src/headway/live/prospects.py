@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from headway import wire
@@ -67,12 +68,20 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     expected = outlook.jobs.get(job.id)
     if expected is not None and not job.cancelled:
         assert outlook.forecast is not None
-        found = found._replace(chance=expected.chance, expected_at=outlook.forecast.made, behind=outlook.behind)
+        chance = expected.chance
+        if has_begun_since(job, outlook):
+            found, chance = found._replace(expected_start=None), chance and replace(chance, start=None)
+        found = found._replace(chance=chance, expected_at=outlook.forecast.made, behind=outlook.behind)
     if job.cancelled or job.due >= NEVER:
         return found
     end = found.expected_end
     cost = None if end is None or found.assumes else job.spec.penalty_of(max(end, now) - job.due)
     return found._replace(penalty=job.spec.penalty_of(now - job.due), penalty_expected=cost)
+
+
+def has_begun_since(job: JobView, outlook: Outlook) -> bool:
+    """Whether all that is left of a job runs, so that no start of a forecast that is behind is still to come."""
+    return outlook.behind > 0 and len(job.attempts) == job.unfinished
 
 
 def _of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:

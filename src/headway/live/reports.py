@@ -444,7 +444,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         seconds(said.start),
         by,
         note,
-        _awaited(driver, view, expected),
+        () if prospects.has_begun_since(view, outlook) else _awaited(driver, view, expected),
         start_assumes=expected.start_assumes,
         assumed=to_seconds(driver.core.state.estimate_default),
         due=None if view.due >= NEVER else to_seconds(view.due),

@@ -11,7 +11,7 @@ from headway.core.views import view_of
 from headway.live.forecasts import STILL_MADE, UNKNOWN, Outlook
 from headway.live.prospects import Prospect, of_ended, of_open, told
 from headway.model.actions import JobStatus
-from headway.model.forecast import Awaited, Expected, Forecast
+from headway.model.forecast import Awaited, Bounds, Chance, Expected, Forecast
 from headway.model.instant import SECOND
 from headway.model.job import PenaltyShape
 from headway.model.seen import JobView
@@ -91,6 +91,20 @@ def test_it_is_said_as_of_when_that_is_expected_and_what_it_does_not_include() -
     assert (told["expected_at"], told["behind"]) == (7.0, 3)
     of_another = of_open(view(due=100), replace(outlook(Expected(2, 0, 1)), behind=3), 9 * SECOND).told()
     assert (of_another["expected_at"], of_another["behind"]) == (None, 0)
+
+
+def test_what_has_begun_since_the_forecast_is_not_expected_to_start() -> None:
+    wide, bag = (view_of(one, SECOND) for one in (job(1, width=2), job(1, tasks=2)))
+    bounds = Bounds(*(6 * SECOND,) * 5)
+    old = replace(outlook(Expected(1, 5 * SECOND, 80 * SECOND, chance=Chance(bounds, bounds, None, 40))), behind=3)
+    for view, begun in ((wide, False), (bag, False), (wide, True), (bag, True)):
+        view.attempts = {0: None} if begun else {}  # type: ignore[dict-item]
+        found = of_open(view, old, 9 * SECOND)
+        assert found.chance is not None
+        assert found.chance.end == bounds
+        left = not (begun and view is wide)  # one task of the bag still waits
+        assert (found.expected_start, found.chance.start) == ((5 * SECOND, bounds) if left else (None, None))
+    assert of_open(wide, replace(old, behind=0), 9 * SECOND).expected_start == 5 * SECOND
 
 
 def test_a_cancelled_job_is_neither() -> None:
