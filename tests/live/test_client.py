@@ -264,6 +264,30 @@ def test_a_job_is_named_by_its_waiter_as_by_its_id(client: Client, gate: Path) -
             verb("seven")
 
 
+def test_when_a_job_ends_and_which_due_date_it_keeps_is_asked_of_the_server(client: Client, gate: Path) -> None:
+    waits = Task.command("sh", "-c", f"while test -e {gate}; do sleep 0.05; done")
+    known = client.submit(Job("known", [waits], estimate=600, due=time.time() + 3600))
+    unknown = client.submit(Job("nobody knows", [waits]))
+    chance = until(known.forecast)
+    assert chance.end is not None
+    assert chance.on_time is not None
+    assert 0 <= chance.on_time <= 1
+    assert unknown.forecast() is None
+    now, before = time.time(), len(client.jobs())
+    for asked in (known, known.job, Job("planned", [Task.command("true")], estimate=600)):
+        advice = client.advise(asked, sure=0.8)
+        assert advice.sure == 0.8
+        assert advice.due is not None, advice.lack
+        assert advice.due >= now
+    assert "neither an estimate" in client.advise(Job("never seen", [Task.command("true")])).lack
+    with pytest.raises(Refused, match=r"sure is 1\.0"):
+        client.advise(known, sure=1.0)
+    assert len(client.jobs()) == before
+    gate.unlink()
+    client.wait(known, unknown, timeout=LIMIT)
+    assert known.forecast() is None
+
+
 def test_an_urgent_job_goes_before_under_a_policy_chosen_while_jobs_wait(client: Client, gate: Path) -> None:
     client.choose_policy("fcfs")
     first = client.submit(Job("first", [Task(until_released, str(gate), number) for number in range(2)]))
