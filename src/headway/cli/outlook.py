@@ -21,6 +21,9 @@ AUTO: Final = "auto"
 SURE: Final = 0.9
 """With which probability, unless another is asked for; below it, what would help is said."""
 
+LIKELY: Final = 0.5
+"""What has at least this probability is more likely than not."""
+
 FORECAST_SECONDS: Final = 10.0
 """How long a command waits for the forecast of a job, as `live.forecasts.PATIENCE`. Mostly it is there in a tenth;
 where the machine is busy, two forecasts may have to be made, each after up to `foresight.pace.AWAITED_WAIT`."""
@@ -116,7 +119,18 @@ def promise(job: Explanation) -> str:
     known = None if job.chance is None else job.chance.on_time
     if known is not None and job.assumes:
         return f"Job {job.job} will be on time with {share(known)}, as long as its like have run."
-    return _promise(job) + ("" if known is None else f" As run times have been, it is on time with {share(known)}.")
+    if known is None:
+        return _promise(job)
+    said = _by_estimates(job) if (known >= LIKELY) == (job.outlook == "late") else _promise(job)
+    return f"{said} As run times have been, it is on time with {share(known)}."
+
+
+def _by_estimates(job: Explanation) -> str:
+    """The same where earlier run times tell otherwise."""
+    if job.expected_end is None:
+        return _promise(job)
+    when = f"about {span(job.late or 0)} after" if job.outlook == "late" else "before"
+    return f"By estimates, job {job.job} ends {until(job.expected_end)}, {when} its due date."
 
 
 def _promise(job: Explanation) -> str:

@@ -243,6 +243,21 @@ def test_what_is_said_at_submission(terms: dict[str, Any], said: str) -> None:
     assert promise(explained(**terms)) == said
 
 
+@pytest.mark.parametrize(
+    ("word", "on_time", "said"),
+    [
+        ("late", 0.85, "By estimates, job 2 ends in 60 s, about 9 s after its due date."),
+        ("late", 0.05, "Job 2 is expected to end in 60 s, about 9 s after its due date: it will be late."),
+        ("on time", 0.9, "Job 2 is expected to end in 60 s, before its due date."),
+        ("at risk", 0.2, "By estimates, job 2 ends in 60 s, before its due date."),
+    ],
+)
+def test_it_will_not_be_late_by_its_estimate_and_in_time_by_earlier_runs(word: Any, on_time: float, said: str) -> None:
+    late = 9.0 if word == "late" else None
+    found = explained(outlook=word, late=late, expected_end=NOW + 60, chance=ChanceReport(None, None, on_time, 40))
+    assert promise(found) == f"{said} As run times have been, it is on time with {on_time:.0%}.".replace("%", " %")
+
+
 def test_what_programs_are_told_at_submission() -> None:
     assert told(2, None) == {"job": 2}
     late = explained(outlook="late", late=290.0, expected_end=NOW + 300)
