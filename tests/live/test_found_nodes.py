@@ -79,7 +79,7 @@ async def test_on_a_closed_node_what_has_begun_goes_on_and_what_has_not_runs_els
         await tell(live, base.NodeFound(replace(WORKER, reports_start=True)))
         await live.submit(new_job(tasks=5))
         assert live.running == [(1, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 1)]
-        await tell(live, base.Started(1, 2, 1), base.NodeClosed("worker-1", "it is draining in Slurm: new disk"))
+        await tell(live, base.Started(1, 2, 1), base.NodeShut("worker-1", "it is draining in Slurm: new disk"))
         assert live.engine.killed == [(1, 3, 1)]
         assert live.incidents() == [("node_closed", "worker-1")]
         await live.end(1, 3, 1, Outcome.KILLED)
@@ -93,7 +93,7 @@ async def test_on_a_closed_node_what_has_begun_goes_on_and_what_has_not_runs_els
         if not open_again:
             await again.end(1, 2)
             assert again.running == [(1, 1, 1), (1, 3, 2)]
-            await tell(again, base.NodeOpened("worker-1"))
+            await tell(again, base.NodeReady("worker-1"))
         assert (1, 4, 1) in again.running
         assert [type(event) for event in again.events(NodeClosed, NodeOpened)] == [NodeClosed, NodeOpened]
 

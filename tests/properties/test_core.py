@@ -1257,7 +1257,7 @@ def test_what_must_hold_under_a_policy_that_does_not_serve_all_jobs(policy: str)
 @pytest.mark.parametrize("policy", one_in(2, [*BESIDE_SERVICES, "instances", "easy", "chaos_top:6", "border:tempo"]))
 def test_what_must_hold_beside_services(policy: str) -> None:
     """Instances come and go with the border, fail, are killed, and are asked to leave; services are cancelled."""
-    worlds = [attempt(seed, policy, in_calm=BESIDE_SERVICES[seed % 6], services=True) for seed in range(8)]
+    worlds = [attempt(seed, policy, in_calm=BESIDE_SERVICES[seed % 6], services=True) for seed in range(12)]
     events = [event for world in worlds for event in world.events]
     assert sum(isinstance(event, JobSubmitted) and event.job.kind is Kind.SERVICE for event in events) > len(worlds)
     if policy.startswith("services"):

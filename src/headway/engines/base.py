@@ -15,6 +15,7 @@ the core no longer needs (attempts are numbered; the core ignores late answers),
 - An end is kept until the driver acknowledges it. So if a driver dies before the result is durable, the end is
   reported again.
 - A node that is back (`NodeBack`) runs nothing that it ran before.
+- A node that takes nothing new for a while (`NodeShut`, until `NodeReady`) goes on with what has begun there.
 - An engine may find nodes by itself: it reports `NodeFound` for each that is there and was not named at its start, also
   for one that was lost and is there again, and `NodeGone` for one that has left for good. What a node can do is said in
   its `NodeSpec.capabilities`; nothing else is asked of it.
@@ -333,8 +334,8 @@ class NodeBack(msgspec.Struct, frozen=True):
     node: str
 
 
-class NodeClosed(msgspec.Struct, frozen=True):
-    """A node takes nothing new for now; what has begun there goes on. `NodeOpened` when it takes something again.
+class NodeShut(msgspec.Struct, frozen=True):
+    """A node takes nothing new for now; what has begun there goes on. `NodeReady` when it takes something again.
 
     The driver kills what was launched there and has not begun.
     """
@@ -343,7 +344,7 @@ class NodeClosed(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class NodeOpened(msgspec.Struct, frozen=True):
+class NodeReady(msgspec.Struct, frozen=True):
     """A node that was closed takes something again."""
 
     node: str
@@ -384,7 +385,7 @@ class Noticed(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-NodeReport = NodeLost | NodeBack | NodeClosed | NodeOpened | NodeFound | NodeGone
+NodeReport = NodeLost | NodeBack | NodeShut | NodeReady | NodeFound | NodeGone
 """What becomes of a node."""
 
 Report = Started | Ended | Saved | Stalled | TierRefused | NodeReport | Heard | Noticed
@@ -400,7 +401,7 @@ class Found(msgspec.Struct, frozen=True):
         saved: jobs that have checkpoints; the driver has those deleted whose jobs are not open.
         background: those of `running` that are in the background.
         absent: those of the named nodes that cannot be launched on now; `NodeBack`, or `NodeFound`, when they can.
-        closed: those of the others that take nothing new for now, see `NodeClosed`.
+        closed: those of the others that take nothing new for now, see `NodeShut`.
     """
 
     running: frozenset[AttemptKey] = frozenset()

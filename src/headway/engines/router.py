@@ -33,10 +33,10 @@ from headway.engines.base import (
     Files,
     Found,
     NodeBack,
-    NodeClosed,
     NodeFound,
     NodeGone,
     NodeLost,
+    NodeShut,
     Noticed,
     Report,
     UsesAnother,
@@ -451,7 +451,7 @@ class Router:
         for name in part.nodes.keys() - found.absent if part.up else ():
             self._report(NodeBack(name))
             if name in found.closed:
-                self._report(NodeClosed(name))
+                self._report(NodeShut(name))
 
 
 def _passing(*, patient: bool) -> type[HeadwayError]:

@@ -172,10 +172,10 @@ class FromEngine:
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
                 self._ledger.feed(turn, NodeUp(now, report.node))
-            case base.NodeClosed():
+            case base.NodeShut():
                 self._ledger.feed(turn, NodeClosed(now, report.node))
                 self._incident(turn, "node_closed", report.node, report.detail or "no reason known")
-            case base.NodeOpened():
+            case base.NodeReady():
                 log.info("node %s is open again", report.node)
                 self._ledger.feed(turn, NodeOpened(now, report.node))
             case base.NodeFound():

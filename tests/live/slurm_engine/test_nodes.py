@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.base import NodeBack, NodeClosed, NodeFound, NodeLost
+from headway.engines.base import NodeBack, NodeFound, NodeLost, NodeShut
 from headway.engines.slurm.engine import SlurmEngine
 from headway.engines.slurm.nodes import CAPABLE, SHORT
 from headway.engines.slurm.settings import SlurmSettings
@@ -42,7 +42,7 @@ async def test_a_drained_node_finishes_what_it_has_and_is_lost_then(trial: Trial
     runs = trial.call(note_and_wait, str(tmp_path / "pid"), node="a")
     await becomes((tmp_path / "pid").exists)
     mark("a", "drain")
-    assert (await trial.told(NodeClosed)).node == "a"
+    assert (await trial.told(NodeShut)).node == "a"
     waits = trial.call(add, 1, 2, node="a", slots=(1,))
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
     assert trial.unread == []
@@ -80,7 +80,7 @@ async def test_a_node_that_others_hold_finishes_what_it_has_and_is_lost_once(
         for name in sorted(lost - {"a"}):
             await trial.told(NodeLost, lambda told, name=name: told.node == name)  # type: ignore[misc]
         if how != "reservation":  # of a node that runs something Slurm says that only when it is idle
-            assert (await trial.told(NodeClosed)).node == "a"
+            assert (await trial.told(NodeShut)).node == "a"
         waits = trial.call(add, 1, 2, node="a", slots=(1,))
         if how != "partition":
             assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
@@ -115,7 +115,7 @@ async def test_a_node_whose_daemon_dies_is_lost_and_what_it_still_runs_ends(
     slurm.kill_node("m")
     lost = await trial.told(NodeLost)
     assert lost.node == "m"
-    trial.unread[:] = [told for told in trial.unread if told != NodeClosed("m", "it is mixed* in Slurm")]  # or not seen
+    trial.unread[:] = [told for told in trial.unread if told != NodeShut("m", "it is mixed* in Slurm")]  # or not seen
     assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
     await becomes(lambda: gone(int(path.read_text())))
     slurm.start_node("m")

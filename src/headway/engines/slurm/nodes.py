@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from headway.engines.base import (
     BEHIND_SECONDS,
     NodeBack,
-    NodeClosed,
     NodeFound,
     NodeGone,
     NodeLost,
-    NodeOpened,
+    NodeReady,
+    NodeShut,
     Noticed,
     Report,
 )
@@ -242,7 +242,7 @@ class NodesInService:
                     drained = node.closed or now.state.lower().startswith("drained")
                     self._lose(node, said, excused=drained and name not in working)
                 elif node.closed != was_closed:
-                    self._owner.tell(NodeClosed(name, said) if node.closed else NodeOpened(name))
+                    self._owner.tell(NodeShut(name, said) if node.closed else NodeReady(name))
             elif now is not None and now.standing is NodeStanding.READY and name not in haunted and at >= node.until:
                 node.up, node.closed = True, False
                 if not self._shrinks(node, now):

@@ -18,11 +18,11 @@ from headway.engines.base import (
     Ended,
     Ending,
     NodeBack,
-    NodeClosed,
     NodeFound,
     NodeGone,
     NodeLost,
-    NodeOpened,
+    NodeReady,
+    NodeShut,
     Noticed,
     Stalled,
     Started,
@@ -266,7 +266,7 @@ async def test_a_closed_node_begins_nothing_until_it_is_ready_again(played: Play
     await played.trial.start(*TWO)
     number = await played.runs(node="a")
     played.slurm.states["a"] = CLOSED
-    closed = await played.trial.told(NodeClosed)
+    closed = await played.trial.told(NodeShut)
     assert (closed.node, closed.detail.startswith("it is ")) == ("a", True)
     kept_back = played.launches(slot=1)
     unwanted = played.launches(slot=1)
@@ -274,7 +274,7 @@ async def test_a_closed_node_begins_nothing_until_it_is_ready_again(played: Play
     assert (await played.trial.ended(unwanted)).ending.outcome is Outcome.KILLED
     assert len(played.slurm.submitted) == 1
     played.slurm.states["a"] = READY
-    assert (await played.trial.told(NodeOpened)).node == "a"
+    assert (await played.trial.told(NodeReady)).node == "a"
     await becomes(lambda: len(played.slurm.submitted) == 2)
     played.ends(2, WELL)
     await played.trial.ended(kept_back)
@@ -286,7 +286,7 @@ async def test_what_waits_on_a_node_that_is_drained_has_not_brought_its_loss_abo
     await played.trial.start(*TWO)
     number = await played.runs(node="a")
     played.slurm.states["a"] = CLOSED
-    await played.trial.told(NodeClosed)
+    await played.trial.told(NodeShut)
     played.launches(slot=1)
     played.ends(number, WELL)
     await played.trial.told(Ended)
@@ -415,7 +415,7 @@ async def test_a_node_that_slurm_drains_for_a_second_copy_of_a_job_loses_that_on
     played.ends(twice, Ending(Outcome.KILLED))
     played.slurm.moves(twice, "CANCELLED")
     assert (await played.trial.told(Ended)).ending.outcome is Outcome.LOST
-    assert (await played.trial.told(NodeClosed)).node == "a"
+    assert (await played.trial.told(NodeShut)).node == "a"
     await asyncio.sleep(0.3)
     assert played.trial.unread == []
     played.ends(other, WELL)
