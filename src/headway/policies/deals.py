@@ -63,7 +63,7 @@ class Site:
         self.nodes = nodes
         self.serves = serves
         self.dealt = 0 if pool is None else pool.dealt
-        self.is_up = any(node.up and not node.closed for node in nodes)
+        self.is_up = any(node.may_start for node in nodes)
         specs = [node.spec for node in nodes]
         self.slots = self.widest = sum(spec.slots for spec in specs)
         if apart:
