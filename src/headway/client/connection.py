@@ -342,10 +342,9 @@ class Server:
                         raise
             raise AssertionError("pauses never end")
         finally:
-            if self._closed.is_set():
-                connection.hang_up()
-            else:
-                self._idle.append(connection)
+            self._idle.append(connection)
+            if self._closed.is_set():  # asked only now: whoever closes closes what is idle by then
+                self._hang_up_idle()
 
     def connection(self) -> Connection:
         """A connection for the caller alone."""
@@ -362,8 +361,12 @@ class Server:
     def close(self) -> None:
         """Close what is open; requests under way end as they can."""
         self._closed.set()
-        while self._idle:
-            self._idle.pop().hang_up()
+        self._hang_up_idle()
+
+    def _hang_up_idle(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread does the same
+            while True:
+                self._idle.pop().hang_up()
 
 
 def pauses() -> Iterator[float]:

@@ -7,13 +7,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException, InvalidURL
-from threading import Thread
+from threading import Event, Thread
 
 import msgspec
 import pytest
 
 from headway.client.address import Address
-from headway.client.connection import Connection
+from headway.client.connection import Connection, Server
 from headway.client.exchange import JOINED_MAX, HTTPAnswer, exchange, lines_of
 from headway.errors import InvalidInput
 from headway.wire import Command, Commands, Done, JobsNamed, NewJob, Submission
@@ -201,3 +201,23 @@ def test_after_an_interruption_the_next_request_gets_its_own_answer(monkeypatch:
         server.join(5)
         for line in lines:
             line.close()
+
+
+def test_a_request_that_ends_while_the_server_is_closed_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ClosedJustAfter(Event):
+        """It is asked whether the server is closed, and closed before anything is made of the answer."""
+
+        def is_set(self) -> bool:
+            was = super().is_set()
+            server.close()
+            return was
+
+    server = Server(nowhere)
+    connection = server.connection()
+    hung_up = list[Connection]()
+    monkeypatch.setattr(server, "_closed", ClosedJustAfter())
+    monkeypatch.setattr(Connection, "ask", lambda *_, **__: Done(1))
+    monkeypatch.setattr(Connection, "hang_up", lambda it: hung_up.append(it))
+    monkeypatch.setattr(server, "connection", lambda: connection)
+    assert server.ask(CANCEL, body=JobsNamed((1,))) == Done(1)
+    assert hung_up == [connection]
