@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -401,6 +402,33 @@ async def test_there_must_be_a_scheduler(tmp_path: Path) -> None:
     engine = DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1"))
     with pytest.raises(EngineError, match="no Dask scheduler answers at tcp:"):
         await engine.start((), lambda _: None, FilesInMemory())
+
+
+async def test_a_connection_that_is_given_up_is_closed_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made:
+        aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    async def slowly(address: str, **_: object) -> Made:
+        asked.set()
+        await shaken.wait()
+        return made
+
+    made, asked, shaken = Made(), asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr("headway.engines.dask.engine.connect", slowly)
+    engine = DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1"))
+    waiting = asyncio.ensure_future(engine.connected("tcp://127.0.0.1:1"))
+    await asked.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert not made.aborted
+    shaken.set()
+    await becomes(lambda: made.aborted)
 
 
 @pytest.mark.parametrize(

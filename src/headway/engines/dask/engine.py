@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from distributed.comm.core import Comm, connect
-from distributed.core import rpc
+from distributed.core import send_recv
 from distributed.protocol.pickle import dumps
 from distributed.security import Security
 
@@ -67,7 +67,7 @@ class DaskEngine(RemoteEngine):
         if settings.start:
             start = Start(settings.start, dict(settings.options), settings.workers, settings.agents.orphaned_after)
             self._started = StartedCluster(root / "cluster", start)
-        self._scheduler: Any = None
+        self._scheduler: Comm | None = None
         self._watching: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._attaching: dict[str, asyncio.Task[None]] = {}
@@ -106,7 +106,7 @@ class DaskEngine(RemoteEngine):
                 *(self._attached(node, fresh=False) for node in here.values()), return_exceptions=True
             )
         except BaseException:
-            await self._scheduler.close_rpc()
+            self._leave_scheduler()
             raise
         welcomes = dict[RemoteNode, Welcome]()
         for node, answer in zip(here.values(), answers, strict=True):
@@ -168,8 +168,7 @@ class DaskEngine(RemoteEngine):
         self._watching = None
         self._attaching.clear()
         await super().stop()
-        if self._scheduler is not None:
-            await self._scheduler.close_rpc()
+        self._leave_scheduler()
         if self._started is not None:
             await self._started.end()
 
@@ -184,7 +183,7 @@ class DaskEngine(RemoteEngine):
             self._tell(Noticed("certificate_doubtful", self._address, said))
 
     async def _find_scheduler(self) -> None:
-        """Begin to ask the scheduler; first start the cluster, if that is wanted and it is not there.
+        """See where the scheduler is; first start the cluster, if that is wanted and it is not there.
 
         Raises:
             EngineError: it cannot be started.
@@ -193,11 +192,14 @@ class DaskEngine(RemoteEngine):
         if self._started is not None:
             place = await self._started.place()
             self._address, tls = place.address, Path(place.tls) if place.tls else None
-        if self._scheduler is not None:
-            await self._scheduler.close_rpc()
+        self._leave_scheduler()
         self._tls = tls
         self._arguments = _security(tls).get_connection_args("client") or {}
-        self._scheduler = rpc(self._address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
+
+    def _leave_scheduler(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.abort()
+        self._scheduler = None
 
     async def _end_attaching(self, name: str) -> None:
         if (attaching := self._attaching.pop(name, None)) is not None:
@@ -210,15 +212,22 @@ class DaskEngine(RemoteEngine):
         Raises:
             EngineError: the scheduler does not answer.
         """
+        comm, self._scheduler = self._scheduler, None  # who asks meanwhile has a connection of their own
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                told = await self._scheduler.identity()
+                if comm is None or comm.closed():
+                    comm = await self.connected(self._address)
+                told = await send_recv(comm, op="identity")
         except (OSError, TimeoutError, ValueError) as error:
             seen = await asyncio.to_thread(look, self._address, self._tls)
             raise EngineError(
                 f"no Dask scheduler answers at {self._address}: {seen.trouble or _said(error)}",
                 "Start one with `dask scheduler`, and check address and certificates.",
             ) from error
+        finally:
+            if comm is not None:
+                self._leave_scheduler()
+                self._scheduler = comm
         found = dict[str, tuple[str, int]]()
         for address, worker in told["workers"].items():
             name = node_name(worker.get("name", address), self._terms.site)
@@ -312,10 +321,11 @@ class DaskEngine(RemoteEngine):
         name = node.spec.name
         way = cast(_ToWorker, node.way)
         there = f"pip install headway=={__version__} where the worker runs, and start the worker again"
-        worker = rpc(way.address, connection_args=self._arguments, timeout=_CONNECT_SECONDS)
+        comm: Comm | None = None
         try:
             async with asyncio.timeout(ATTACH_SECONDS):
-                answer = await worker.run(function=dumps(install), args=dumps(()), kwargs=dumps({}))
+                comm = await self.connected(way.address)
+                answer = await send_recv(comm, op="run", function=dumps(install))
         except (OSError, TimeoutError) as error:
             raise EngineError(f"the worker of node {name!r} does not answer: {_said(error)}") from error
         except Exception as error:  # whatever the worker raised when it looked for Headway
@@ -323,7 +333,8 @@ class DaskEngine(RemoteEngine):
                 f"node {name!r} cannot be used: its worker has no Headway that works: {error}", there
             ) from error
         finally:
-            await worker.close_rpc()
+            if comm is not None:
+                comm.abort()
         if answer["status"] != "OK":
             said = answer.get("exception_text") or answer.get("exception")
             raise EngineError(f"node {name!r} cannot be used: its worker has no Headway that works: {said}", there)
@@ -372,10 +383,23 @@ class DaskEngine(RemoteEngine):
         )
         return cast(dict[str, Any], msgspec.to_builtins(asked))
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """How connections to workers are made."""
-        return self._arguments
+    async def connected(self, address: str) -> Comm:
+        """A connection to a scheduler or worker.
+
+        One that is not waited for any more is closed when it is there: Tornado loses a connection if it is given up in
+        the moment in which its handshake ends.
+        """
+        connecting = asyncio.ensure_future(connect(address, timeout=_CONNECT_SECONDS, **self._arguments))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_given_up)
+            raise
+
+
+def _given_up(connecting: asyncio.Future[Comm]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().abort()
 
 
 CAPABLE: Final = Capabilities(shares_files=False)
@@ -439,7 +463,7 @@ class _ToWorker:
 
     async def _comm(self, name: str) -> Comm:
         try:
-            return await connect(self.address, timeout=_CONNECT_SECONDS, **self._engine.arguments)
+            return await self._engine.connected(self.address)
         except (OSError, TimeoutError) as error:
             raise EngineError(
                 f"the worker of node {name!r} does not answer at {self.address}: {_said(error)}"
