@@ -28,11 +28,24 @@ if TYPE_CHECKING:
     "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
 )
 @click.option("--cluster", type=GivenPath(dir_okay=False), help="TOML file that declares nodes.")
-@click.option("--instants", default=100, show_default=True, help="How often the log is stopped, at random instants.")
-@click.option("--futures", default=40, show_default=True, help="How many futures are simulated at each instant.")
+@click.option(
+    "--instants",
+    default=100,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="How often the log is stopped, at random instants.",
+)
+@click.option(
+    "--futures",
+    default=40,
+    type=click.IntRange(min=2),
+    show_default=True,
+    help="How many futures are simulated at each instant.",
+)
 @click.option(
     "--rehearsals",
     default=200,
+    type=click.IntRange(min=0),
     show_default=True,
     help="Forecasts beside them; what came of them corrects the bounds of later ones.",
 )

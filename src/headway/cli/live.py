@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import click
 
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import (
-    ANY_MOMENT,
-    OVERDUE_SECONDS,
     age,
     as_json,
     clock,
@@ -32,7 +29,7 @@ from headway.client.client import Client
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import AttemptReport, AwaitedReport, BoundsReport, Explanation, JobReport, NodeReport, TaskState
+from headway.wire import AttemptReport, BoundsReport, Explanation, JobReport, NodeReport, TaskState
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -45,11 +42,11 @@ IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": 
 TIMES_COUNT = "These count from a launch until its end is known, as policies see them, and later tasks weigh more."
 """How the run times by class of nodes differ from those of ended tasks, which their nodes measure."""
 
-FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
-"""Reasons of a job that runs of which no part waits for a decision."""
+SOON_SECONDS = 1.0
+"""What may happen so soon is not said to happen after a while."""
 
-AWAITED_SHOWN = 5
-"""Tasks that another one waits for, of which it is said how far they are."""
+OLD_SECONDS = 1.0
+"""A forecast that is so old says so."""
 
 LAST = 50
 """How many jobs a table has, unless it is said how many or which."""
@@ -59,12 +56,6 @@ TEXTS = ("name", "user", "done", "due", "outlook")
 
 SPARE = ("user", "priority", "penalty", "money", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
-
-SOON_SECONDS = 1.0
-"""What may happen so soon is not said to happen after a while."""
-
-OLD_SECONDS = 1.0
-"""A forecast that is so old says so."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
@@ -133,6 +124,11 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
         click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
         click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
+    oldest = min(
+        (job for job in found if job.expected_at is not None), key=lambda job: job.expected_at or 0, default=None
+    )
+    if oldest is not None and (since := age_of_forecast(oldest)):
+        click.echo(f"Outlooks are those of {since}.")
 
 
 def status_text(job: JobReport) -> str:
@@ -196,6 +192,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         "expected end": f"{NOT_COMPUTED}: {found.lack}" if found.lack else expected(found.expected_end, found.assumes),
         "start within": bounds(found.chance.start) if found.chance and found.chance.start else "",
         "end within": bounds(found.chance.end) if found.chance and found.chance.end else "",
+        "forecast": age_of_forecast(found),
         "submitted": clock(found.submitted),
         "after": ", ".join(
             f"job {one.job} ({one.status.value if one.status else 'not known any more'})" for one in detail.after
@@ -313,82 +310,6 @@ def trouble_of(node: NodeReport) -> str:
     return f"Node {node.name} could not be switched {wanted}: {node.trouble}; {then}."
 
 
-@click.command()
-@click.argument("number", metavar="ID", type=int)
-@click.option("--task", metavar="N", help="Say it of this task, by its number, or its name in a workflow.")
-@as_json
-@asks_server
-def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
-    """Say why a job waits, for which tasks, and when it is expected to start and to end by the estimates."""
-    with reach() as client:
-        if task is not None:
-            state = client.tasks(number, task=task_in(client, number, task))[0]
-            found = client.explain(number) if state.state == "ready" else None
-            print_json({"task": state, "job": found}) if as_json else explain_task(client, number, state, found)
-            return
-        found = client.explain(number)
-    if as_json:
-        print_json(found)
-        return
-    if found.status.is_final:
-        click.echo(f"Job {found.job} {found.text.removeprefix('it ')}.")
-    elif found.reason == "RUNS":
-        click.echo(f"Job {found.job} is {'starting' if found.starting else 'running'}.")
-    elif found.status is JobStatus.RUNNING and found.reason not in FULLY_SERVED:
-        click.echo(f"Job {found.job} is running. Why not more of it: {found.text}.")
-    else:
-        click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
-    if found.start is not None and found.reason != "STARTS_NOW":
-        what = "The start of its next task" if found.status is JobStatus.RUNNING else "Its start"
-        click.echo(promise_line(what, found.start))
-    for hindered in found.hindered:
-        click.echo(f"{hindered[0].upper()}{hindered[1:]}.")
-    if found.note:
-        click.echo(f"By policy {found.by}; {found.note}.")
-    if found.why_pool:
-        click.echo(f"{found.why_pool[0].upper()}{found.why_pool[1:]}.")
-    if not found.status.is_final:
-        for line in prospect_lines(found):
-            click.echo(line)
-
-
-def explain_task(client: Client, job: JobId, state: TaskState, found: Explanation | None) -> None:
-    """Say how far a task is, and what it waits for."""
-    named = f"Task {titled(state)} of job {job}"
-    if state.state == "running":
-        click.echo(f"{named} is running on {', '.join(state.slots)}, since {clock(state.start)}.")
-    elif state.why:
-        click.echo(f"{named} {state.state}, because {state.why}.")
-    elif state.after:
-        others = [client.tasks(job, task=other)[0] for other in state.after[:AWAITED_SHOWN]]
-        more = len(state.after) - len(others)
-        which = ", ".join(f"{titled(other)} ({other.state})" for other in others) + (
-            f" and {more} more" if more else ""
-        )
-        click.echo(f"{named} waits for {which}.")
-    elif state.state == "ready":
-        why = "" if found is None or found.reason in FULLY_SERVED else f". Of the job: {found.text}"
-        click.echo(f"{named} is ready, and starts as soon as it gets slots{why}.")
-    else:
-        word = {"cancelled": "was cancelled"}.get(state.state, f"has {state.state}")
-        ends = client.results(job, task=state.task) if state.state == "failed" else []
-        detail = ends[0].ending.detail.strip().rpartition("\n")[2] or ends[0].ending.outcome.value if ends else ""
-        why = f": {detail}" if detail else ""
-        click.echo(f"{named} {word}{why}.")
-    if state.start is not None and state.state in ("waits", "ready"):
-        where = f" on {state.node}" if state.node else ""
-        click.echo(promise_line(f"Its start{where}", state.start))
-    if state.hindered:
-        click.echo(f"{state.hindered[0].upper()}{state.hindered[1:]}.")
-
-
-def promise_line(what: str, start: float) -> str:
-    """What is promised, in a sentence; of a promise that has passed, that it is late."""
-    if start > time.time() - OVERDUE_SECONDS:
-        return f"{what} is promised {soon(start)}."
-    return f"{what} was promised {at(start)}: it is late."
-
-
 def titled(state: TaskState) -> str:
     """The number of a task, with its name if it has one."""
     return f"{state.task} {shown(state.name)}".rstrip()
@@ -433,79 +354,6 @@ def print_tasks(found: list[TaskState], as_json: bool) -> None:
     ]
     columns = ("task", "name", "state", "because of tasks", "on", "start", *(["hindered"] if hindered else []))
     print_table(columns, rows, fold=("name", "because of tasks", "on", "hindered"))
-
-
-def prospect_lines(found: Explanation) -> Iterator[str]:
-    """What an open job waits for and how long, in sentences."""
-    for awaited in found.awaits:
-        yield f"It waits for {awaited_text(awaited, found.job)}."
-    if found.lack:
-        yield f"When it ends is not computed: {found.lack}."
-    start, end = found.expected_start, found.expected_end
-    begins = "Its next task is expected" if found.status is JobStatus.RUNNING else "It is expected"
-    if start is not None and not found.start_assumes:
-        yield f"{begins} to start {soon(start)}."
-    if end is not None and not found.assumes:
-        yield f"It is expected to end {soon(end)}."
-    if found.assumes:
-        yield from assumption_lines(found, begins)
-    elif found.kind == "service":
-        yield "It is a service: it runs until it is cancelled."
-    elif end is None and not found.lack:
-        yield "It is not expected to end: no known event will give it the slots it needs."
-    if found.chance is not None and found.chance.end is not None:
-        yield f"As run times have been, it ends {bounds(found.chance.end)}."
-    if found.due is not None and found.outlook is not None:
-        yield f"It is due {at(found.due)}: {outlook(found)}."
-    if costs(found):
-        yield f"Its penalty: {costs(found)}."
-    if found.behind and found.expected_at is not None and time.time() - found.expected_at >= OLD_SECONDS:
-        ago = span(time.time() - found.expected_at)
-        yield f"That was expected {ago} ago; {counted(found.behind, 'event')} came since."
-
-
-def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
-    """What can be said if an estimate is missing, and what to do about it."""
-    others = [job for job in found.assumes if job != found.job]
-    whose = f"{'job' if len(others) == 1 else 'jobs'} {', '.join(map(str, others))}" if others else "it"
-    if others and found.job in found.assumes:
-        whose = f"it or for {whose}"
-    is_start_known = found.expected_start is None or not found.start_assumes
-    what = "end" if is_start_known else "start and end"
-    yield f"When it will {what} is not known, because there is no estimate for {whose}."
-    times = [
-        f"{word} {soon(instant)}"
-        for word, instant in (
-            ("start", None if is_start_known else found.expected_start),
-            ("end", found.expected_end),
-        )
-        if instant is not None
-    ]
-    if times:
-        yield f"If each such task takes {span(found.assumed)}, it will {' and '.join(times)}."
-    yield "Submit jobs with `--estimate SPAN`, the expected run time of a task, to get a forecast."
-
-
-def awaited_text(awaited: AwaitedReport, job: int) -> str:
-    """A task that is waited for, where, and until when."""
-    whose = "its own task" if awaited.job == job else f"job {awaited.job}, task"
-    on = f"{whose} {awaited.task} on {', '.join(awaited.slots)}"
-    if awaited.start is not None and awaited.end is None:
-        on += ", which comes before it and for which there is no estimate"
-    elif awaited.start is not None and awaited.end is not None:
-        on += f", which is to start {until(awaited.start)} and to end {until(awaited.end)}"
-    elif awaited.end is None:
-        on += ", for which there is no estimate"
-    elif awaited.end < time.time():
-        on += f", which should have ended {when(awaited.end)}"
-    else:
-        on += f", which is expected to end {when(awaited.end)}"
-    return on
-
-
-def soon(instant: float) -> str:
-    """An expected instant in words; if it has passed, any moment now."""
-    return at(instant) if instant > time.time() else ANY_MOMENT
 
 
 def at(instant: float) -> str:
@@ -592,6 +440,13 @@ def chance_of(job: JobReport | Explanation) -> str:
     """With which probability a job is on time; empty if that is not known."""
     known = None if job.chance is None else job.chance.on_time
     return "" if known is None else share(known)
+
+
+def age_of_forecast(job: JobReport | Explanation) -> str:
+    """How old what is expected of a job is, and what has come since; empty if it is of now."""
+    if not job.behind or job.expected_at is None or time.time() - job.expected_at < OLD_SECONDS:
+        return ""
+    return f"{span(time.time() - job.expected_at)} ago; {counted(job.behind, 'event')} came since"
 
 
 def is_settled(chance: str, outlook: str) -> bool:

@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "services": ("headway.cli.serve", "List the services."),
     "upload": ("headway.cli.files", "Send a file to the server, which keeps it for tasks."),
     "download": ("headway.cli.files", "Get a file that the server keeps."),
-    "explain": ("headway.cli.live", "Say why a job waits."),
+    "explain": ("headway.cli.explain", "Say why a job waits, and what would help."),
     "change": ("headway.cli.change", "Change the due date or the priority of jobs."),
     "retry": ("headway.cli.change", "Run the failed tasks of a job again."),
     "cancel": ("headway.cli.live", "End jobs."),

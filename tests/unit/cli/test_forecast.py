@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from headway.cli.forecast import _rows
 from headway.foresight.trial import Held, Horizon, Kept
 
@@ -20,3 +25,15 @@ def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
         ("end: all, uncorrected", "5"),
         ("end: all, by the estimates alone", "0"),
     ]
+
+
+@pytest.mark.parametrize(("option", "value", "least"), [("instants", 0, 1), ("futures", 1, 2), ("rehearsals", -1, 0)])
+def test_too_few_are_refused_before_the_log_is_read(
+    headway: Any, tmp_path: Path, option: str, value: int, least: int
+) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text("no log at all\n")
+    ran = headway("forecast", log, f"--{option}", value, "--slots", 4)
+    assert ran.status == 2
+    assert f"--{option} is {value}; allowed: " in ran.err
+    assert f"{least} or more" in ran.err

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from headway.cli import reach
-from headway.cli.live import bounds, ends, explain, job, jobs, outlook, prospect_lines
+from headway.cli.explain import explain, prospect_lines
+from headway.cli.live import bounds, ends, job, jobs, outlook
 from headway.cli.outlook import FORECAST_SECONDS, advice_lines
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
@@ -170,7 +171,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> list[JobReport]:
         def explain(self, number: int) -> Explanation:
             pool = found[number - 1].pool
             why = f"it is at site {pool}, because no other site can hold it" if pool else ""
-            return explained(pool=pool, why_pool=why)
+            return explained(pool=pool, why_pool=why, due=found[number - 1].due, chance=found[number - 1].chance)
+
+        def advise(self, job: int, *, sure: float) -> Advice:
+            return Advice(sure, due=NOW + 3600, slots=2)
 
     @contextmanager
     def reached(url: str | None, data: str | None, tls_ca: str | None, patience: float = 0.0) -> Iterator[Server]:
@@ -300,6 +304,28 @@ def test_a_forecast_that_is_not_new_says_how_old_it_is() -> None:
     assert re.fullmatch(r"That was expected [45].* s ago; 12,345 events came since\.", list(prospect_lines(old))[-1])
     for young in (explained(expected_end=now + 60, expected_at=now - 4), explained(expected_at=now, behind=9)):
         assert not any("came since" in line for line in prospect_lines(young))
+
+
+def test_a_job_and_a_list_say_how_old_their_forecasts_are(server: list[JobReport]) -> None:
+    now = time.time()
+    old = {"expected_end": now + 60, "expected_at": now - 4.2, "behind": 3}
+    server += [report(1, expected_end=now + 9, expected_at=now, behind=9), report(2, **old)]
+    assert re.search(r"forecast +[45].* s ago; 3 events came since\n", CliRunner().invoke(job, ["2"]).output)
+    assert "forecast" not in CliRunner().invoke(job, ["1"]).output
+    last = CliRunner().invoke(jobs).output.splitlines()[-1]
+    assert re.fullmatch(r"Outlooks are those of [45].* s ago; 3 events came since\.", last)
+    server.pop()
+    assert "Outlooks" not in CliRunner().invoke(jobs).output
+
+
+@pytest.mark.parametrize(("on_time", "helps"), [(0.2, True), (0.95, False), (None, False)])
+def test_explain_says_what_would_help_where_a_due_date_is_likely_to_be_missed(
+    server: list[JobReport], on_time: float | None, helps: bool
+) -> None:
+    server.append(report(1, due=NOW + 60, chance=ChanceReport(None, None, on_time, 40)))
+    said = CliRunner().invoke(explain, ["1"]).output.splitlines()[-1]
+    offered = said.startswith("With 90 % it would be kept with a due date ") and said.endswith("or with 2 more slots.")
+    assert offered == helps, said
 
 
 def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from headway import InvalidInput, wire
 from headway.cli import show
-from headway.cli.live import print_tasks, promise_line
+from headway.cli.explain import promise_line
+from headway.cli.live import print_tasks
 from headway.cli.show import bytes_in, instant_in, plain, print_table, promised, seconds_in, span, when
 from headway.model.events import Outcome
 
