@@ -8,6 +8,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -21,9 +22,9 @@ Decode = Callable[[bytes], Any]
 SEARCHED_MAX: Final = 64 << 10
 """Bytes of a body in which the entry that is wrong is looked for: it is decoded some ten times."""
 
-_IN_ENTRY: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])*)\[\.\.\.\]")
-_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
-"""The path of an error, up to an entry of a map; and a step of it."""
+_PATH: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`$")
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
+"""The path of an error; and a step of it, without groups into an entry of a map."""
 
 
 def decoder(kind: Any, *, is_json: bool) -> Decode:
@@ -39,41 +40,70 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
             return decode(body)
         except msgspec.ValidationError as error:
             if not is_json or "got `float`" not in str(error):
-                raise _with_key(error, body, kind, plain) from None
+                raise _told(error, body, kind, plain) from None
         try:
             return msgspec.convert(with_whole_numbers(plain(body)), kind)
         except msgspec.ValidationError as error:
-            raise _with_key(error, body, kind, plain) from None
+            raise _told(error, body, kind, plain) from None
 
     return lenient
 
 
-def _with_key(error: msgspec.ValidationError, body: bytes, kind: Any, plain: Decode) -> msgspec.ValidationError:
-    """The error, with the key of the entry that is wrong where its path has `[...]`; a long body is not looked into."""
-    path = _IN_ENTRY.search(str(error))
+def _told(error: msgspec.ValidationError, body: bytes, kind: Any, plain: Decode) -> msgspec.ValidationError:
+    """The error, with the keys of entries where its path has `[...]`, and with the value that is not what was expected;
+    a long body is not looked into.
+    """
+    text = str(error)
+    path = _PATH.search(text)
     if path is None or len(memoryview(body)) > SEARCHED_MAX:
         return error
-    whole = at = {"": plain(body)}
-    last: Any = ""
+    whole: dict[str, Any] = {"": plain(body)}
+    holder: Any = whole
+    key: Any = ""
+    told = ""
     try:
-        for name, number in _STEP.findall(path[1]):
-            at, last = at[last], name or int(number)
-        entries = list(at[last].items())
+        for step in _STEP.finditer(path[1]):
+            name, number = step.groups()
+            if name or number:
+                found = name or int(number)
+                told += step[0]
+            else:
+                found = _wrong_key(holder, key, partial(_is_wrong, whole, kind, text[: path.start(1) + step.start()]))
+                told += f"[{in_short(str(found))}]"
+            holder, key = holder[key], found
+        value = holder[key]
     except (AttributeError, LookupError, TypeError):  # a field is given twice, and this is the last of the two
         return error
+    what = text[: path.start()]
+    if what.startswith("Expected") and isinstance(value, str | int | float):
+        what += f"{'' if ', got `' in what else ', got'} {in_short(repr(value))}"
+    return msgspec.ValidationError(f"{what} - at `${told}`")
 
-    def is_wrong(count: int) -> bool:
-        at[last] = dict(entries[:count])
-        try:
-            msgspec.convert(with_whole_numbers(whole[""]), kind)
-        except msgspec.ValidationError as found:
-            return path[0] in str(found)
-        return False
 
-    first = bisect_left(range(len(entries)), True, key=lambda place: is_wrong(place + 1))
-    if first == len(entries):
-        return error
-    return msgspec.ValidationError(str(error).replace("[...]", f"[{in_short(str(entries[first][0]))}]", 1))
+def _wrong_key(holder: Any, key: Any, is_wrong: Callable[[], bool]) -> Any:
+    """The key of the first entry of `holder[key]` with which the body is wrong.
+
+    Raises:
+        LookupError: there is none.
+    """
+    entries = list(holder[key].items())
+
+    def is_wrong_with(count: int) -> bool:
+        holder[key] = dict(entries[:count])
+        return is_wrong()
+
+    first = bisect_left(range(len(entries)), True, key=lambda place: is_wrong_with(place + 1))
+    holder[key] = dict(entries)
+    return entries[first][0]
+
+
+def _is_wrong(whole: dict[str, Any], kind: Any, said: str) -> bool:
+    """Whether the error of the body begins so."""
+    try:
+        msgspec.convert(with_whole_numbers(whole[""]), kind)
+    except msgspec.ValidationError as found:
+        return str(found).startswith(said)
+    return False
 
 
 class LargeJobs:

@@ -99,7 +99,27 @@ def test_a_feature_that_is_text_is_named(is_json: bool, others: int) -> None:
     body = ENCODE[is_json]({"jobs": [job(features=features), job(features={**features, "mesh": "fine", "x": "y"})]})
     with pytest.raises(msgspec.ValidationError) as refused:
         asyncio.run(read_submission(body, is_json=is_json))
-    assert str(refused.value) == "Expected `float`, got `str` - at `$.jobs[1].features[mesh]`"
+    assert str(refused.value) == "Expected `float`, got `str` 'fine' - at `$.jobs[1].features[mesh]`"
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"due": "soon"}, "Expected `float | null`, got `str` 'soon' - at `$.jobs[0].due`"),
+        ({"width": 2.5}, "Expected `int`, got `float` 2.5 - at `$.jobs[0].width`"),
+        ({"after": [-1]}, "Expected `int` >= 0, got -1 - at `$.jobs[0].after[0]`"),
+        ({"name": ["a"]}, "Expected `str`, got `array` - at `$.jobs[0].name`"),
+        (
+            {"work": {"type": "commands", "commands": [{"argv": ["a"], "env": {"A": "b", "C d": 5}}]}},
+            "Expected `str`, got `int` 5 - at `$.jobs[0].work.commands[0].env[C d]`",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_place(is_json: bool, terms: dict[str, object], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        asyncio.run(read_submission(ENCODE[is_json]({"jobs": [job(**terms)]}), is_json=is_json))
+    assert str(refused.value) == said
 
 
 def test_in_a_long_body_the_entry_that_is_wrong_is_not_looked_for() -> None:
@@ -111,5 +131,5 @@ def test_in_a_long_body_the_entry_that_is_wrong_is_not_looked_for() -> None:
 @pytest.mark.parametrize("twin", [b'"features":3', b'"features":[]', b'"features":null'])
 def test_an_entry_of_a_field_that_is_given_twice_is_refused_all_the_same(twin: bytes) -> None:
     whole = ENCODE[True]({"jobs": [job(features={"mesh": "fine"})]})
-    with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str` - at `\$\.jobs\[0\]\.features\["):
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str`.* - at `\$\.jobs\[0\]\.features"):
         asyncio.run(read_submission(whole.replace(b'"fine"}', b'"fine"},' + twin), is_json=True))
