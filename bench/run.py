@@ -28,6 +28,7 @@ SECTIONS = (
     "size",
     "batch",
     "foresight",
+    "learning",
     "renting",
     "workflows",
     "services",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
 import socket
 import time
@@ -39,6 +40,11 @@ async def becomes(true: Callable[[], T]) -> T:
         while not (found := true()):
             await asyncio.sleep(0.005)
     return found
+
+
+def files_below(folder: Path, pattern: str) -> list[Path]:
+    """The files at any depth whose names match; `rglob` fails if a folder is removed meanwhile."""
+    return [Path(at, name) for at, _, names in os.walk(folder) for name in fnmatch.filter(names, pattern)]
 
 
 def gone(pid: int) -> bool:

@@ -28,7 +28,7 @@ from headway.model.outcome import Outcome
 
 from ...dask_site import Processes, certificates
 from ...small import MIB, fill, mounted
-from ...waiting import LIMIT, becomes
+from ...waiting import LIMIT, becomes, files_below
 from .conftest import LEASE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
@@ -383,7 +383,7 @@ async def test_what_was_saved_on_a_machine_that_is_gone_is_there_for_the_next_at
         door = tmp_path / "door"
         key = trial.call(saves_and_waits, str(door), node="a")
         await trial.told(Saved)
-        await becomes(lambda: next((tmp_path / "engine" / "checkpoints").rglob("*.tar"), None) is not None)
+        await becomes(lambda: files_below(tmp_path / "engine" / "checkpoints", "*.tar"))
         orphan = trial.engine.pids()["a"]  # type: ignore[attr-defined]
         site.kill("a")
         await trial.told(NodeLost)
@@ -394,7 +394,7 @@ async def test_what_was_saved_on_a_machine_that_is_gone_is_there_for_the_next_at
         again = trial.call(saves_and_waits, str(door), node="b", key=(*key[:2], 2))
         assert await trial.value(again) == "half of it"
         trial.engine.forget(key[0])
-        await becomes(lambda: not list((tmp_path / "engine" / "checkpoints").rglob("*.tar")))
+        await becomes(lambda: not files_below(tmp_path / "engine" / "checkpoints", "*.tar"))
         trial.disregard(Noticed)
 
 
