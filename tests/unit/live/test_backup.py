@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
@@ -13,7 +14,7 @@ import pytest
 
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import backup
-from headway.live.store.backup import BACKUP, Manifest, back_up, restore
+from headway.live.store.backup import BACKUP, Manifest, _below, back_up, restore
 from headway.live.store.journal import Journal
 from headway.live.store.layout import TOKEN, UPLOADS
 from headway.live.store.schema import FILE
@@ -104,3 +105,14 @@ def test_a_backup_that_names_a_file_outside_of_it_is_not_restored(data: Path, tm
     with pytest.raises(Damaged, match="no path in it"):
         restore(goal, tmp_path / "deep" / "restored")
     assert not (tmp_path / "deep").exists()
+
+
+def test_folders_of_checkpoints_that_are_removed_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    for attempt in "12":
+        (tmp_path / "7" / attempt).mkdir(parents=True)
+        (tmp_path / "7" / attempt / "state").touch()
+    found = _below(tmp_path / "7")
+    first = next(found)
+    shutil.rmtree(tmp_path / "7")
+    assert (first.name, list(found)) == ("state", [])
+    assert list(_below(tmp_path / "7")) == []

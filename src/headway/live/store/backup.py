@@ -194,7 +194,9 @@ def _open_jobs(db: sqlite3.Connection) -> list[int]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    """The files at any depth. The server may remove folders meanwhile, which `rglob` does not expect."""
+    files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
+    return (path for path in files if path.is_file() and not path.is_symlink())
 
 
 def _copy_file(source: Path, goal: Path) -> None:
