@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError, InvalidInput, QuotaExceeded, TooOften, did_you_mean
+from headway.toml_places import first_line
 from headway.wire import Bound, Role
 from headway.wire.access import USER_PATTERN
 
@@ -103,8 +104,7 @@ def read_quotas(path: Path) -> Quotas:
     for name, table in found.items():
         if name not in tables or not isinstance(table, dict):
             allowed = "tables [role.NAME] and [user.NAME]"
-            heads = re.compile(rf"\s*\[?\s*[\"']?{re.escape(name)}[\"']?\s*[\].=]")
-            line = next((place for place, row in enumerate(text.splitlines(), 1) if heads.match(row)), None)
+            line = first_line(text, name)
             raise InvalidInput("table", name, allowed, source=str(path), line=line, hint=did_you_mean(name, tables))
         for whose, terms in table.items():
             line = _line_of(text, name, whose)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.toml_places import first_line
 
 FILE_MAX: Final = 1 << 20
 """Bytes of a cluster file."""
@@ -90,7 +91,7 @@ class ClusterFile:
 
     def top(self, name: str) -> int | None:
         """The first line that names a table, or a key outside all tables; None: there is none."""
-        return _top(self.text, name)
+        return first_line(self.text, name)
 
     def line(self, name: str, number: int, field: str) -> int | None:
         """The line of a field of a table, of its heading if the field is not there; None for inline tables."""
@@ -141,15 +142,9 @@ def of_text(text: str, source: str, base: Path = Path()) -> ClusterFile:
             f"{source} is not TOML of nodes: it is nested too deeply", "Write one [[node]] each."
         ) from error
     for key in (key for key in content if key not in KEYS):
-        line, hint = _top(text, key), did_you_mean(key, KEYS)
+        line, hint = first_line(text, key), did_you_mean(key, KEYS)
         raise InvalidInput("key", key, ", ".join(KEYS), source=source, line=line, hint=hint)
     return ClusterFile(text, content, source, base)
-
-
-def _top(text: str, name: str) -> int | None:
-    """See `ClusterFile.top`."""
-    names = re.compile(rf"\s*\[{{0,2}}\s*[\"']?{re.escape(name)}[\"']?\s*[\].=]")
-    return next((place for place, row in enumerate(text.splitlines(), 1) if names.match(row)), None)
 
 
 def _text(path: str | Path) -> str:
