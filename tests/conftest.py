@@ -27,6 +27,9 @@ os.environ.pop("COLUMNS", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Threads of scikit-learn that wait for each other compute meanwhile: for 30 s instead of 1 s where others compute, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The number of examples of a property, by how much time there is (`make quick`, `make test`, `make slow`).
 EXAMPLES = {"quick": 10, "usual": 12, "slow": 2000}
 

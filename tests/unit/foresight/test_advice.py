@@ -17,6 +17,7 @@ from headway.model.job import AnyJob, JobId
 from headway.policies.registry import find
 from headway.testing import job
 
+from ...effort import one_in
 from .test_futures import Evenly
 from .test_renting import OFFERED
 from .test_renting import state as rentable
@@ -89,7 +90,7 @@ def test_the_surer_the_later(sure: float) -> None:
     assert found.due / SECOND == pytest.approx(35 + 14 * sure, abs=1.8)
 
 
-@pytest.mark.parametrize("due", [None, 60])
+@pytest.mark.parametrize("due", one_in(2, [60, None]))
 def test_where_machines_can_be_rented_the_date_is_one_that_they_make(due: float | None) -> None:
     """Six tasks of ten minutes behind twenty others on two slots: hours; on rented machines, a minute and one run.
 

@@ -95,7 +95,7 @@ def test_replaced_pickled_and_written_down_it_is_a_value_again() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(ended), type=TaskEnded) == ended
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make check` asks the type checker of the sources
 def test_the_type_checker_refuses_an_assignment(tmp_path: Path) -> None:
     module = tmp_path / "careless.py"
     module.write_text("from headway.model.window import Window\n\nwindow = Window(0, 1, 0, 0, 0)\nwindow.start = 2\n")
