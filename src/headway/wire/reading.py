@@ -26,6 +26,8 @@ _PATH: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`$")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 """The path of an error; and a step of it, without groups into an entry of a map."""
 
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
 
 def decoder(kind: Any, *, is_json: bool) -> Decode:
     """A decoder of bodies into values of this type. In JSON 2.0 is a whole number too, as in JSON Schema.
@@ -39,25 +41,34 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
         try:
             return decode(body)
         except msgspec.ValidationError as error:
-            if not is_json or "got `float`" not in str(error):
-                raise _told(error, body, kind, plain) from None
+            wrong = error
+        except UnicodeDecodeError as error:
+            raise msgspec.DecodeError(f"a text is not in UTF-8: {error}") from None
+        is_number = is_json and "got `float`" in str(wrong)
+        is_long = len(memoryview(body)) > SEARCHED_MAX
+        if is_long and not is_number:
+            raise wrong
         try:
-            return msgspec.convert(with_whole_numbers(plain(body)), kind)
-        except msgspec.ValidationError as error:
-            raise _told(error, body, kind, plain) from None
+            whole = plain(body)
+        except _UNREADABLE:  # what comes after that which is wrong
+            raise wrong from None
+        if is_number:
+            try:
+                return msgspec.convert(with_whole_numbers(whole), kind)
+            except msgspec.ValidationError as error:
+                wrong = error
+        raise (wrong if is_long else _told(wrong, whole, kind)) from None
 
     return lenient
 
 
-def _told(error: msgspec.ValidationError, body: bytes, kind: Any, plain: Decode) -> msgspec.ValidationError:
-    """The error, with the keys of entries where its path has `[...]`, and with the value that is not what was expected;
-    a long body is not looked into.
-    """
+def _told(error: msgspec.ValidationError, body: Any, kind: Any) -> msgspec.ValidationError:
+    """The error, with the keys of entries where its path has `[...]`, and the value that is not what was expected."""
     text = str(error)
     path = _PATH.search(text)
-    if path is None or len(memoryview(body)) > SEARCHED_MAX:
+    if path is None:
         return error
-    whole: dict[str, Any] = {"": plain(body)}
+    whole: dict[str, Any] = {"": body}
     holder: Any = whole
     key: Any = ""
     told = ""

@@ -133,3 +133,16 @@ def test_an_entry_of_a_field_that_is_given_twice_is_refused_all_the_same(twin: b
     whole = ENCODE[True]({"jobs": [job(features={"mesh": "fine"})]})
     with pytest.raises(msgspec.ValidationError, match=r"Expected `float`, got `str`.* - at `\$\.jobs\[0\]\.features"):
         asyncio.run(read_submission(whole.replace(b'"fine"}', b'"fine"},' + twin), is_json=True))
+
+
+@pytest.mark.parametrize("rest", [b'"key":"\xff"}', b'"key":' + b"[" * 50_000, b'"key":', b""])
+def test_what_is_wrong_first_is_said_whatever_comes_after_it(rest: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"^Expected `array`, got `str`"):
+        asyncio.run(read_submission(b'{"jobs":"x",' + rest, is_json=True))
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_text_that_is_not_utf_8_is_refused(is_json: bool) -> None:
+    body = b'{"jobs":[],"key":"\xff"}' if is_json else b"\x82\xa4jobs\x90\xa3key\xa1\xff"
+    with pytest.raises(msgspec.MsgspecError, match="a text is not in UTF-8"):
+        asyncio.run(read_submission(body, is_json=is_json))
