@@ -42,8 +42,8 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
             return decode(body)
         except msgspec.ValidationError as error:
             wrong = error
-        except UnicodeDecodeError as error:
-            raise msgspec.DecodeError(f"a text is not in UTF-8: {error}") from None
+        except UnicodeDecodeError:  # what msgspec before 0.23 raises
+            raise msgspec.DecodeError("Invalid UTF-8 encoded string") from None
         is_number = is_json and "got `float`" in str(wrong)
         is_long = len(memoryview(body)) > SEARCHED_MAX
         if is_long and not is_number:
