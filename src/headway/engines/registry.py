@@ -203,6 +203,18 @@ def check_apart(spec: SiteSpec, others: Iterable[SiteSpec]) -> None:
                 raise InvalidInput(name, spec.options[name], f"one that no other site has; site {other.name!r} has it")
 
 
+def check_owners(spec: SiteSpec, tasks: LocalSettings | None) -> None:
+    """Check that the engine of a site can run each task as the account of its user, if that is asked for.
+
+    Raises:
+        HeadwayError: it cannot.
+    """
+    if tasks is not None and tasks.run_as_owner and not kind(spec.engine).owners:
+        hint = "Leave out that site or --run-as-owner."
+        said = f"site {spec.name!r} cannot run each task as the account of its user: engine {spec.engine} has one"
+        raise HeadwayError(f"{said} for all", hint)
+
+
 def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> Engine:
     """The engine of a site.
 
@@ -217,10 +229,7 @@ def make(spec: SiteSpec, folder: Path, tasks: LocalSettings | None = None) -> En
     try:
         if not chosen.is_installed:
             raise _absent(chosen)
-        if tasks is not None and tasks.run_as_owner and not chosen.owners:
-            hint = "Leave out that site or --run-as-owner."
-            said = f"site {spec.name!r} cannot run each task as the account of its user: engine {chosen.name} has one"
-            raise HeadwayError(f"{said} for all", hint)
+        check_owners(spec, tasks)
         return chosen.build(EnginePlace(spec.name, folder, tasks), chosen.taken(spec.options, folder))
     except InvalidInput as wrong:
         field = f"{wrong.field} of site {spec.name!r}"

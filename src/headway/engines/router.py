@@ -1,8 +1,9 @@
 """Several engines as one: each node belongs to one of them, as a function of its spec says.
 
-An engine that is gone takes down only its own nodes. It is gone if it cannot start, or raises `EngineError` where it
-should launch, kill or do anything else with what it runs. The router then reports its nodes as lost, starts it again
-from time to time, and reports them as back. What it still runs then is killed, because the driver has it redone.
+An engine that is gone takes down only its own nodes. It is gone if it cannot be made or started, or raises
+`EngineError` where it should launch, kill or do anything else with what it runs. The router then reports its nodes as
+lost, starts it again from time to time, and reports them as back. What it still runs then is killed, because the driver
+has it redone.
 
 An attempt runs within one engine: a gang with members on nodes of several is refused. What a task saves is there for
 later attempts only on nodes of the same engine, unless the engines share a folder for it.
@@ -61,27 +62,55 @@ def by_site(node: NodeSpec) -> str:
 class _Part:
     """One of the engines, and its nodes by name.
 
+    Args:
+        engine: it, or what makes it; that is called at each start until it does.
+
     Attributes:
         lives: how often it was started; reports of an earlier life are dropped.
         why: why it is gone, if it is.
         unwanted: what it still ran or had when it came back, whose ends nobody waits for.
     """
 
-    def __init__(self, name: str, engine: Engine) -> None:
+    def __init__(self, name: str, engine: Engine | Callable[[], Engine]) -> None:
         self.name = name
-        self.engine = engine
+        self._engine = engine
         self.nodes: dict[str, NodeSpec] = {}
         self.up = False
         self.lives = 0
         self.why = ""
         self.unwanted: set[AttemptKey] = set()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is an engine, up or not."""
+        return not callable(self._engine)
+
+    def make(self) -> None:
+        """Make the engine, if it is not made yet.
+
+        Raises:
+            HeadwayError: it cannot be made.
+        """
+        if callable(self._engine):
+            self._engine = self._engine()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine.
+
+        Raises:
+            EngineError: it could not be made so far.
+        """
+        if callable(self._engine):
+            raise EngineError(f"engine {self.name!r} is gone: {self.why}")
+        return self._engine
+
 
 class Router:
     """One engine made of several.
 
     Args:
-        engines: by name.
+        engines: by name; or what makes one when it starts, where it may be that this cannot be done yet.
         which: the name of the engine that a node belongs to, by its spec. A node that an engine finds is of the site
             that has the engine's name.
         plain: the engine whose names of outputs stay as they are; empty: none.
@@ -95,7 +124,7 @@ class Router:
 
     def __init__(
         self,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | Callable[[], Engine]],
         which: Callable[[NodeSpec], str] = by_site,
         *,
         plain: str = "",
@@ -204,7 +233,7 @@ class Router:
         part = self._serving.get(name)
         if part is not None:
             part.nodes[name] = replace(part.nodes[name], slots=slots)
-            self._ask(part, partial(part.engine.resize, name, slots, at_once=at_once))
+            self._ask(part, lambda: part.engine.resize(name, slots, at_once=at_once))
 
     def launch(self, assignment: Assignment) -> None:
         """Let the engine of its nodes start it."""
@@ -298,7 +327,7 @@ class Router:
             returning.cancel()
         if self._returning:
             await asyncio.wait(list(self._returning.values()))
-        parts = list(self._parts.values())
+        parts = [part for part in self._parts.values() if part.is_made]
         for part in parts:
             part.up, part.lives = False, part.lives + 1
         stopped = await asyncio.gather(*(part.engine.stop() for part in parts), return_exceptions=True)
@@ -365,6 +394,7 @@ class Router:
             del self._attempts[key]
 
     async def _begin(self, part: _Part) -> Found:
+        part.make()
         part.lives += 1
         take = partial(self._take, part, part.lives)
         try:

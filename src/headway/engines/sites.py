@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
-from headway.engines.registry import LOCAL, SiteSpec, kind, make
+from headway.engines.registry import LOCAL, SiteSpec, check_owners, kind, make
 from headway.engines.router import PAUSES, Router
 from headway.errors import InvalidInput
 from headway.model.node import NodeSpec
@@ -40,8 +41,9 @@ class SiteEngines:
         engines: the kind of engine of each declared site.
 
     Raises:
-        InvalidInput: an engine is not installed, or what it was told is not allowed any more.
-        HeadwayError: an engine cannot be made.
+        InvalidInput: an engine is not installed, or what it was told is not allowed any more. If `patient`, its site
+            is gone then, until it can be made.
+        HeadwayError: an engine cannot be made, or cannot run each task as the account of its user.
     """
 
     engine: Engine
@@ -64,8 +66,11 @@ class SiteEngines:
         if self.own is not None and not others:
             self.engine = self.own
             return
-        engines: dict[str, Engine] = {} if self.own is None else {LOCAL: self.own}
-        engines |= {spec.name: make(spec, folder_of(folder, spec.name), tasks) for spec in others}
+        engines: dict[str, Engine | Callable[[], Engine]] = {} if self.own is None else {LOCAL: self.own}
+        for spec in others:
+            check_owners(spec, tasks)
+            maker = partial(make, spec, folder_of(folder, spec.name), tasks)
+            engines[spec.name] = maker if patient else maker()
         self.engine = self._router = Router(engines, self._which, plain=LOCAL, patient=patient, pauses=pauses)
 
     @property

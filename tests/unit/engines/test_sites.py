@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway.engines import registry
+from headway.engines.base import NodeBack, Report
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import EngineKind, EnginePlace, SiteSpec
 from headway.engines.router import Router
 from headway.engines.sites import SiteEngines, folder_of
-from headway.errors import InvalidInput
+from headway.engines.trial import FilesInMemory
+from headway.errors import EngineError, HeadwayError, InvalidInput
 from headway.testing import FakeEngine, node
+
+pytestmark = pytest.mark.anyio
 
 made_in: list[Path] = []
 
@@ -94,3 +101,53 @@ def test_without_an_engine_of_this_machine_nothing_is_added_here(tmp_path: Path)
     says = r"site of node 'a' is 'local'; allowed: .*there is none\nThis server has no engine of its own machine"
     with pytest.raises(InvalidInput, match=says):
         farm.engine.check_fit(node("a"))
+
+
+async def test_a_restart_does_without_a_site_whose_engine_cannot_be_made_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+
+    def locked(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
+        if not keys.exists():
+            raise InvalidInput("tls", str(keys), "a folder")
+        return FakeEngine()
+
+    safe = EngineKind("safe", "", locked, finds=False)
+    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "safe": safe})
+    vault = SiteSpec("vault", "safe")
+    with pytest.raises(InvalidInput, match="tls of site 'vault'"):
+        sites(tmp_path, YARD, vault)
+    makers = (YARD, vault), lambda: LocalEngine(tmp_path / "engine"), tmp_path / "sites"
+    one = SiteEngines(*makers, patient=True, pauses=(0.0, 0.0))
+    told: list[Report] = []
+    found = await one.engine.start([node("a", site="corner"), node("b", site="vault")], told.append, FilesInMemory())
+    assert found.absent == {"b"}
+    assert one.gone == {"vault": f"tls of site 'vault' is '{keys}'; allowed: a folder"}
+    with pytest.raises(EngineError, match="engine 'vault' is gone: tls of site"):
+        one.engine.check_fit(node("c", site="vault"))
+    one.engine.resize("b", 7)
+    keys.mkdir()
+    for _ in range(12):
+        await asyncio.sleep(0)
+    assert one.gone == {}
+    assert NodeBack("b") in told
+    await one.engine.stop()
+
+
+async def test_a_restart_that_never_could_make_an_engine_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
+        raise InvalidInput("tls", "keys", "a folder")
+
+    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "safe": EngineKind("safe", "", locked)})
+    one = SiteEngines((SiteSpec("vault", "safe"),), lambda: LocalEngine(tmp_path / "engine"), tmp_path, patient=True)
+    assert (await one.engine.start([], lambda report: None, FilesInMemory())).absent == set()
+    await one.engine.stop()
+
+
+def test_a_restart_refuses_accounts_that_a_site_cannot_give(tmp_path: Path) -> None:
+    here = partial(LocalEngine, tmp_path / "engine")
+    with pytest.raises(HeadwayError, match="cannot run each task as the account of its user"):
+        SiteEngines((FARM,), here, tmp_path, LocalSettings(run_as_owner=True), patient=True)
