@@ -123,7 +123,7 @@ def forecast(
         )
         for row in _rows(name, kept, other)
     ]
-    headings = ("forecast of", "asked", "within 50 %", "within 90 %", "median width of 90 %")
+    headings = ("forecast of", "asked", "within 50 %", "within 90 %", "+/-", "median width of 90 %")
     print_table(headings, rows, right=headings[1:])
 
 
@@ -142,9 +142,10 @@ def _rows(name: str, kept: Kept, other: str) -> list[tuple[str, ...]]:
 
     def row(what: str, held: Held) -> tuple[str, ...]:
         if not held.asked:
-            return (what, "0", "", "", "")
+            return (what, "0", "", "", "", "")
         return (
             *(what, f"{held.asked:,}", f"{held.coverage_50:.1%}", f"{held.coverage_90:.1%}"),
+            "" if np.isnan(held.error_90) else f"{held.error_90:.1%}",
             span(held.width_90_median),
         )
 

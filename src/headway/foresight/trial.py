@@ -54,13 +54,17 @@ class Held:
 
     Attributes:
         asked: how many bounds there were.
+        at_instants: at how many instants of the trial they were asked for.
         coverage_50, coverage_90: the share of outcomes within the bounds; nan if nothing was asked.
+        error_90: the standard error of `coverage_90`, as jobs of one instant share their fate; nan for one instant.
         width_90_median: seconds between the bounds that are to hold 90 %.
     """
 
     asked: int
+    at_instants: int
     coverage_50: float
     coverage_90: float
+    error_90: float
     width_90_median: float
 
 
@@ -285,7 +289,7 @@ def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
 def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
     """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
     record, number = TrackRecord(), 0
-    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
     all_came = {
         job: one.at + int(ahead * SECOND)
         for one, _, came, _ in made
@@ -303,32 +307,53 @@ def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
         jobs = tuple(asked.jobs[row] for row in np.flatnonzero(there).tolist())
         corrected = record.told(asked.at, jobs, bounds[there], rehearsed=not asked.is_asked)
         if asked.is_asked:
-            rows.append((bounds[there], corrected, came[there], others[there]))
-    raw, corrected, outcomes, compared = (
+            rows.append((bounds[there], corrected, came[there], others[there], np.full(len(jobs), float(asked.at))))
+    raw, corrected, outcomes, compared, at = (
         (np.concatenate(parts) for parts in zip(*rows, strict=True)) if rows else _nothing()
     )
     where = horizon_of(raw[:, 2])
     return Kept(
-        _held(corrected, outcomes),
+        _held(corrected, outcomes, at),
         tuple(
-            Horizon(since, until, _held(corrected[where == number], outcomes[where == number]))
+            Horizon(since, until, _held(*(part[where == number] for part in (corrected, outcomes, at))))
             for number, (since, until) in enumerate(pairwise((0.0, *AHEAD, None)))
             if since is not None
         ),
-        _held(raw, outcomes),
-        _held(compared, outcomes),
+        _held(raw, outcomes, at),
+        _held(compared, outcomes, at),
     )
 
 
 def _nothing() -> Iterator[Floats]:
-    return iter((*(np.empty((0, len(LEVELS))) for _ in range(2)), np.empty(0), np.empty((0, len(LEVELS)))))
+    none, bounds = np.empty(0), np.empty((0, len(LEVELS)))
+    return iter((bounds, bounds, none, bounds, none))
 
 
-def _held(bounds: Floats, came: Floats) -> Held:
+def _held(bounds: Floats, came: Floats, at: Floats) -> Held:
+    """How bounds held, of forecasts made at these instants."""
     if not len(came):
-        return Held(0, np.nan, np.nan, np.nan)
+        return Held(0, 0, np.nan, np.nan, np.nan, np.nan)
 
-    def share(low: int, high: int) -> float:
-        return float(np.mean((bounds[:, low] <= came + SAME) & (came <= bounds[:, high] + SAME)))
+    def within(low: int, high: int) -> NDArray[np.bool_]:
+        held: NDArray[np.bool_] = (bounds[:, low] <= came + SAME) & (came <= bounds[:, high] + SAME)
+        return held
 
-    return Held(len(came), share(1, 3), share(0, 4), float(np.median(bounds[:, 4] - bounds[:, 0])))
+    wide = within(0, 4)
+    instants, error = error_by_instant(wide, at)
+    width = float(np.median(bounds[:, 4] - bounds[:, 0]))
+    return Held(len(came), instants, float(np.mean(within(1, 3))), float(np.mean(wide)), error, width)
+
+
+def error_by_instant(held: NDArray[np.bool_], at: Floats) -> tuple[int, float]:
+    """How many instants there are, and how far the share of what held is from that of many more instants.
+
+    Jobs of one instant share their fate, so the standard error is that of a ratio of sums over instants (Cochran,
+    Sampling Techniques, 1977, section 6.3), not that of so many jobs; nan for one instant.
+    """
+    _, where = np.unique(at, return_inverse=True)
+    sizes = np.bincount(where)
+    count = len(sizes)
+    if count < 2:
+        return count, np.nan
+    rest = np.bincount(where, weights=held) - held.mean() * sizes
+    return count, float(np.sqrt(count / (count - 1) * (rest @ rest)) / len(held))

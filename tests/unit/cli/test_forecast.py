@@ -12,7 +12,7 @@ from headway.foresight.trial import Held, Horizon, Kept
 
 
 def held(asked: int) -> Held:
-    return Held(asked, 0.5, 0.9, 60.0)
+    return Held(asked, 2, 0.5, 0.9, 0.01, 60.0)
 
 
 def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
@@ -25,6 +25,7 @@ def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
         ("end: all, uncorrected", "5"),
         ("end: all, by the estimates alone", "0"),
     ]
+    assert _rows("end", kept, "")[0][2:] == ("50.0%", "90.0%", "1.0%", "60 s")
 
 
 @pytest.mark.parametrize(("option", "value", "least"), [("instants", 0, 1), ("futures", 1, 2), ("rehearsals", -1, 0)])

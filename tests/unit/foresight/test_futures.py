@@ -15,7 +15,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
 from headway.foresight.futures import Exactly, draw_futures, futures_for
 from headway.foresight.learning import RunTimesOfLog
-from headway.foresight.trial import trial
+from headway.foresight.trial import error_by_instant, trial
 from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Bag, Service
@@ -147,3 +147,25 @@ def test_a_trial_needs_instants() -> None:
     log = workload_of(release=[0, 60], runtime=[100] * 2, estimate=[100] * 2)
     with pytest.raises(InvalidInput, match="instants"):
         trial(log, [NodeSpec("a", 2)], "fcfs", RunTimesOfLog(log), instants=0)
+
+
+def test_the_error_of_a_share_is_what_drawing_instants_again_gives() -> None:
+    chance = np.random.default_rng(4)
+    sizes = chance.integers(1, 60, 80)
+    at = np.repeat(np.arange(80.0), sizes)
+    held = chance.random(len(at)) < np.repeat(chance.beta(9, 1, 80), sizes)  # each instant has a chance of its own
+    instants, error = error_by_instant(held, at)
+    drawn = chance.integers(0, 80, (4000, 80))
+    held_at = np.bincount(at.astype(int), weights=held)
+    again = held_at[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    assert instants == 80
+    assert error == pytest.approx(again.std(), rel=0.05)
+    by_jobs = np.sqrt(held.mean() * (1 - held.mean()) / len(held))
+    assert error > 1.5 * by_jobs
+
+
+def test_the_error_of_jobs_of_an_instant_each_is_that_of_independent_ones_and_one_instant_tells_none() -> None:
+    held = np.array([True] * 45 + [False] * 5)
+    assert error_by_instant(held, np.arange(50.0)) == (50, pytest.approx(np.sqrt(0.9 * 0.1 / 49)))
+    instants, error = error_by_instant(held, np.zeros(50))
+    assert (instants, np.isnan(error)) == (1, True)
