@@ -928,10 +928,19 @@ def test_what_has_slots_and_has_not_begun_is_told_apart_from_what_runs(tmp_path:
 
             assert await seen() == (1, 1, 1, True, "")
             await live.advance(2)
-            assert "has not begun" in (await seen())[-1]
+            begins = "it has its slots and has not begun: it waits in the queue of its site"
+            assert (await seen())[-1] == f"{begins}, or fetches its inputs"
+            live.engine.report(base.Pending(1, 0, 1, "Slurm says Resources"))
+            live.engine.report(base.Pending(9, 0, 1, "nobody knows this job"))
+            await live.settle()
+            assert (await seen())[-1] == f"{begins} (Slurm says Resources)"
+            live.engine.report(base.Pending(1, 0, 1, "Slurm says Priority"))
+            await live.settle()
+            assert (await seen())[-1] == f"{begins} (Slurm says Priority)"
             live.engine.report(base.Started(1, 0, 1))
             await live.settle()
             assert await seen() == (1, 0, 0, False, "")
+            assert live.driver.pending(next(live.driver.core.state.attempts())) == ""
 
     run(scenario)
 

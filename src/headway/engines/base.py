@@ -302,6 +302,19 @@ class Stalled(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """An attempt that was launched waits in the queue of the engine's system; reported again if the reason changes.
+
+    Attributes:
+        reason: for people: why, in the words of that system, and what may help.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    reason: str
+
+
 class TierRefused(msgspec.Struct, frozen=True):
     """The operating system did not let an attempt change to this tier: it continues in the other one.
 
@@ -388,7 +401,7 @@ class Noticed(msgspec.Struct, frozen=True):
 NodeReport = NodeLost | NodeBack | NodeShut | NodeReady | NodeFound | NodeGone
 """What becomes of a node."""
 
-Report = Started | Ended | Saved | Stalled | TierRefused | NodeReport | Heard | Noticed
+Report = Started | Ended | Saved | Stalled | Pending | TierRefused | NodeReport | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):

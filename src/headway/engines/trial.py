@@ -26,6 +26,7 @@ from headway.engines.base import (
     Function,
     Heard,
     Member,
+    Pending,
     Report,
     Work,
 )
@@ -100,12 +101,18 @@ class Trial:
         engine: not yet started.
         patience: seconds to wait for a report before the test has failed.
         files: those that the server keeps; None: in memory.
+
+    Attributes:
+        unread: reports that nobody has asked for, but signs of life.
+        pending: why attempts waited in the queue of the engine's system; how often they do depends on how fast that is,
+            so nobody has to ask.
     """
 
     def __init__(self, engine: Engine, patience: float = 60.0, files: Files | None = None) -> None:
         self.engine = engine
         self._files = FilesInMemory() if files is None else files
         self.unread: list[Report] = []
+        self.pending: list[Pending] = []
         self._patience = patience
         self._news = asyncio.Event()
         self._task = 0
@@ -115,7 +122,9 @@ class Trial:
         return await self.engine.start(nodes or (NodeSpec("n", slots=2),), self._take, self._files)
 
     def _take(self, report: Report) -> None:
-        if not isinstance(report, Heard):
+        if isinstance(report, Pending):
+            self.pending.append(report)
+        elif not isinstance(report, Heard):
             self.unread.append(report)
             self._news.set()
 

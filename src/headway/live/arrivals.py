@@ -262,7 +262,7 @@ class TurnMaker:
                 subject, then = f"node {report.node} is back", "nothing starts there until it is lost and back again"
             case base.NodeFound():
                 subject, then = f"node {report.node.name} is found", "it is not used until it is found again"
-            case base.Started() | base.Saved() | base.Stalled() | base.TierRefused():
+            case base.Started() | base.Saved() | base.Stalled() | base.Pending() | base.TierRefused():
                 subject = f"{type(report).__name__} of job {report.job}, task {report.task}, attempt {report.attempt}"
             case base.Heard():
                 subject = "signs of life"

@@ -612,6 +612,10 @@ class Driver:
         """What an attempt waits for on the disk of its node; empty: nothing."""
         return self._from_engine.stalled(attempt.job.id, attempt.task, attempt.number)
 
+    def pending(self, attempt: AttemptView) -> str:
+        """Why an attempt waits in the queue of its engine's system; empty: it does not, or that is not known."""
+        return self._from_engine.pending(attempt.job.id, attempt.task, attempt.number)
+
     @property
     def outputs(self) -> base.Outputs:
         """What attempts wrote."""

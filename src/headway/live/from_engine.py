@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _NAMED_MAX = 4
 
-_Rare = base.Started | base.Saved | base.Stalled | base.TierRefused | base.Heard | base.Noticed
+_Rare = base.Started | base.Saved | base.Stalled | base.Pending | base.TierRefused | base.Heard | base.Noticed
 
 _FULL_AGAIN: Final[Duration] = 600 * SECOND
 """That a task waits for room on a disk is an incident again after this time."""
@@ -66,6 +66,7 @@ class FromEngine:
         self._keeps = keeps
         self._serves = serves
         self._stalled: dict[base.AttemptKey, str] = {}
+        self._pending: dict[base.AttemptKey, str] = {}
         self._full_told: Instant = -_FULL_AGAIN
         self._heard: dict[str, Instant] = {}
         self._lost: set[str] = set()
@@ -93,6 +94,7 @@ class FromEngine:
         told = ended if keeps else work.without_files(ended)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
         self._stalled.pop(ended.key, None)
+        self._pending.pop(ended.key, None)
         if ended.ending.outside and ended.ending.outcome.is_own_doing:
             event, told = TaskStruck(turn.now, *ended.key, ended.ending.outcome), self._counted(told)
             said = told.ending.detail.rpartition("\n")[2]  # of a traceback what was raised
@@ -119,9 +121,13 @@ class FromEngine:
             case base.Saved():
                 self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
             case base.Started():
+                self._pending.pop((report.job, report.task, report.attempt), None)
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
             case base.Stalled():
                 self._take_stalled(turn, report)
+            case base.Pending():
+                key = (report.job, report.task, report.attempt)
+                self._pending = self._of_current({**self._pending, key: in_short(report.reason)})
             case base.TierRefused():
                 subject = f"job {report.job}, task {report.task}"
                 said = in_short(f"it is not let into the {report.tier.name.lower()}: {report.detail}")
@@ -139,15 +145,23 @@ class FromEngine:
         """What an attempt that runs waits for on the disk of its node; empty: it does not."""
         return self._stalled.get((job, task, attempt), "")
 
+    def pending(self, job: JobId, task: int, attempt: int) -> str:
+        """Why an attempt that was launched waits in the queue of its engine's system; empty: that is not known."""
+        return self._pending.get((job, task, attempt), "")
+
+    def _of_current(self, said: dict[base.AttemptKey, str]) -> dict[base.AttemptKey, str]:
+        """What was said of attempts that have not ended."""
+        current = self._ledger.core.state.current
+        return {key: text for key, text in said.items() if current(*key) is not None}
+
     def _take_stalled(self, turn: Turn, report: base.Stalled) -> None:
         """An attempt waits for room, or goes on; many may do so at once, which is one incident."""
         key = (report.job, report.task, report.attempt)
         if not report.detail:
             self._stalled.pop(key, None)
             return
-        current = self._ledger.core.state.current
-        self._stalled = {one: said for one, said in self._stalled.items() if current(*one) is not None}
-        if current(*key) is None:
+        self._stalled = self._of_current(self._stalled)
+        if self._ledger.core.state.current(*key) is None:
             return
         self._stalled[key] = in_short(report.detail)
         log.warning("job %d, task %d, attempt %d waits for room on a disk: %s", *key, self._stalled[key])

@@ -337,7 +337,8 @@ def hindrance(driver: Driver, job: JobView, task: int) -> str:
         and not (stalled or attempt.running or attempt.queued)
         and (driver.now() - attempt.start >= SOON_BEGUN)
     ):
-        waits = "it has its slots and has not begun: it fetches its inputs, or waits in the queue of its site"
+        why = f" ({said})" if (said := driver.pending(attempt)) else ", or fetches its inputs"
+        waits = f"it has its slots and has not begun: it waits in the queue of its site{why}"
     struck = f"a signal from outside or a full disk ended {strikes} of its attempts" if strikes else ""
     return "; ".join(filter(None, (waits, struck)))
 

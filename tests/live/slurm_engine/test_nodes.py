@@ -162,3 +162,21 @@ async def test_a_found_node_with_fewer_processors_than_before_is_resized(trial: 
     assert {(told.node.name, told.node.slots) for told in [await trial.told(NodeFound) for _ in NODES]} == {
         (name, CPUS) for name in NODES
     }
+
+
+async def test_why_a_job_waits_in_slurms_queue_is_told_with_what_helps(slurm: Cluster, trial: Trial) -> None:
+    """A node is to be maintained in an hour: what has no limit of time would run into that."""
+    reserve = ("scontrol", "create", "reservation", "ReservationName=gold", "Users=root", "Nodes=a")
+    await trial.start(*FOUR)
+    slurm.run(*reserve, "StartTime=now+1hour", "Duration=60", "Flags=MAINT")
+    try:
+        waits = trial.call(add, 1, 2, node="a")
+        await becomes(lambda: bool(trial.pending))
+        (said,) = trial.pending
+        assert (said.job, said.task, said.attempt) == waits
+        assert said.reason.startswith("Slurm says ReqNodeNotAvail")
+        assert "`--time-limit`, may begin before" in said.reason
+        assert await trial.value(trial.call(add, 1, 1, node="a", slots=(1,), time_limit=60)) == 2
+    finally:
+        slurm.run("scontrol", "delete", "ReservationName=gold")
+    assert await trial.value(waits) == 3

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
 
-from headway.engines.base import AttemptKey, Ended, Ending, Noticed, Report, Saved, Stalled, Started
+from headway.engines.base import AttemptKey, Ended, Ending, Noticed, Pending, Report, Saved, Stalled, Started
 from headway.engines.local.driver.gang import end_of
 from headway.engines.local.shared.frames import (
     MemberEnded,
@@ -42,6 +43,20 @@ _NOT_ITS_OWN: Final = {
 }
 """Ends that Slurm, or somebody else, has brought about."""
 
+_NO_REASONS: Final = ("", "None", "Dependency")
+"""A job was just submitted, or waits for the end of another one of ours."""
+
+_IN_QUEUE: Final = {
+    "ReqNodeNotAvail": "others have reserved its node from an instant before its limit of time on; "
+    "a job with a shorter limit, `--time-limit`, may begin before",
+    "Priority": "jobs of others come first",
+    "Resources": "jobs of others have its node",
+    "JobHeldUser": "`scontrol release` lets it go on",
+    "JobHeldAdmin": "an administrator has held it",
+    "PartitionTimeLimit": "the partition lets no job run for so long",
+}
+"""By the first word of Slurm's reason: what it means, and what may help."""
+
 _decode = to_driver_decoder().decode
 
 
@@ -68,6 +83,7 @@ class NodePart:
         began: a member has begun, or Slurm says that the job runs.
         cancelled: this engine does not want it any more; `told_slurm`: Slurm has been, or is being, asked to end it.
         submitting: its job is just being given to Slurm.
+        reason: why Slurm has not started its job, as last reported.
         final: the last state of its job.
         final_at: when it was seen.
     """
@@ -82,6 +98,7 @@ class NodePart:
         self.began = False
         self.cancelled = self.told_slurm = False
         self.submitting = False
+        self.reason = ""
         self.final: Queued | None = None
         self.final_at = 0.0
 
@@ -160,6 +177,15 @@ class Attempt:
                 if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
                     self.failed = message.rank
         return []
+
+    def hear_reason(self, part: NodePart, queued: Queued) -> Pending | None:
+        """Take why Slurm has not started the job of a part; returns what is to be reported of it."""
+        if queued.state != "PENDING" or part.began or queued.reason in (*_NO_REASONS, part.reason):
+            return None
+        part.reason = queued.reason
+        word = re.match("[A-Za-z]*", queued.reason)
+        meaning = _IN_QUEUE.get(word.group() if word else "", "")
+        return Pending(*self.key, f"Slurm says {queued.reason}" + (f": {meaning}" if meaning else ""))
 
     def is_asked_of(self, part: NodePart) -> bool:
         """Whether only Slurm can say what a part's end means: members failed, perhaps because Slurm ended the job."""

@@ -561,6 +561,9 @@ class SlurmEngine(OutputsInFiles):
         for _, part in before:
             if part.job in listed and listed[part.job].state in ("RUNNING", "SUSPENDED"):
                 part.began = True
+        for one, part in before:
+            if part.job in listed and (said := one.hear_reason(part, listed[part.job])) is not None:
+                self.tell(said)
         await self._read_all()
         open_ = [(one, part) for one, part in before if one.ended is None and part.final is None]
         missing = {part.job: (one, part) for one, part in open_ if part.job not in listed}
