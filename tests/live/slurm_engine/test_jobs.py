@@ -127,11 +127,12 @@ async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, root: Pat
         for process in psutil.process_iter(["cmdline"])
         if str(root / "attempts" / "1.0.1.0") in (process.info["cmdline"] or ())
     ]
-    for process in found:  # or else one that sees the other die could tell of it
-        process.suspend()
-    for process in found:
-        with contextlib.suppress(psutil.NoSuchProcess):  # Slurm ends what is left of a job as soon as it sees one die
-            process.kill()
+    # First all are suspended, or else one that sees the other die could tell of it. Slurm ends what is left of a job as
+    # soon as it sees one die, and a process that was just forked may have ended by itself.
+    for signal in (psutil.Process.suspend, psutil.Process.kill):
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                signal(process)
     ending = (await trial.ended(key)).ending
     assert ending.outcome is Outcome.LOST
     assert "told no more" in ending.detail
