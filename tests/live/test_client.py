@@ -29,6 +29,7 @@ from headway import (
     RemoteTraceback,
     Task,
     TaskFailed,
+    Workflow,
     as_completed,
     wire,
 )
@@ -95,6 +96,28 @@ def gate(tmp_path: Path) -> Path:
 
 def running(gate: Path, *values: int) -> bool:
     return all(Path(f"{gate}.{value}").exists() for value in values)
+
+
+def filled(size: int) -> bytes:
+    return os.urandom(16) + bytes(size)
+
+
+def first_and_length(value: bytes) -> tuple[bytes, int]:
+    return value[:16], len(value)
+
+
+@pytest.mark.parametrize("size", [200_000, 5 << 20])
+def test_large_results_come_whole_and_are_given_on_and_raised(client: Client, size: int) -> None:
+    """What is large stays where it has arrived until it is written down; see `Ending.result`."""
+    flow = Workflow("large")
+    large = flow.task(filled, size, name="large")
+    flow.task(first_and_length, large, name="seen")
+    waiter = client.submit(flow)
+    result = waiter["large"].result(LIMIT)
+    assert waiter["seen"].result(LIMIT) == (result[:16], 16 + size) == (result[:16], len(result))
+    with pytest.raises(LookupError) as raised:
+        client.submit(Job("boom", [Task(boom, "x" * size)])).result(LIMIT)
+    assert len(str(raised.value)) == size
 
 
 def test_lin14_example_code_1(up: Any) -> None:

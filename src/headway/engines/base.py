@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from headway.model.job import JobId
     from headway.model.node import NodeSpec
 
+    Pickled = bytes | memoryview
+else:
+    Pickled = bytes  # that is what decoders make
+
 AttemptKey = tuple[int, int, int]
 """Job, task, attempt."""
 
@@ -227,7 +231,7 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         result: pickled: what the function returned (SUCCEEDED), or the exception it raised (RAISED, OUT_OF_MEMORY) if
-            that can be pickled. None for commands and for all other outcomes.
+            that can be pickled. None for commands and for all other outcomes. If large, a view of where it has arrived.
         detail: for people: the traceback if there is one, else a line such as `exit status 3`.
         exit_code: as `subprocess` has it: negative for a signal. None if no process ended by itself.
         stdout, stderr: None if nothing was written.
@@ -241,7 +245,7 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
     """
 
     outcome: Outcome
-    result: bytes | None = None
+    result: Pickled | None = None
     detail: str = ""
     exit_code: int | None = None
     stdout: Output | None = None

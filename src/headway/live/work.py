@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -190,7 +190,7 @@ def gift_of(result: wire.TaskResult) -> wire.Gift:
     if value is None:
         value = pickle.dumps(ending.stdout.decode("utf-8", "replace"), pickle.DEFAULT_PROTOCOL)
     kept = ((name, url) for name, url in ending.outputs.items() if upload_of(url) is not None)
-    return wire.Gift(value, {name.removeprefix(KEPT_SCHEME): url for name, url in kept})
+    return wire.Gift(bytes(value), {name.removeprefix(KEPT_SCHEME): url for name, url in kept})
 
 
 def _call(work: wire.Calls, call: int, function: Callable[[str], base.Function], family: str) -> base.Call:
@@ -247,7 +247,7 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
     out, err = ending.stdout, ending.stderr
     return wire.TaskEnding(
         outcome=ending.outcome,
-        value=ending.result,
+        value=cast("bytes | None", ending.result),  # what is large stays where it has arrived until this is encoded
         detail=ending.detail,
         exit_code=ending.exit_code,
         stdout=out.tail if out else b"",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from random import Random
 from select import EPOLLOUT, epoll
 from socket import socketpair
@@ -32,6 +33,7 @@ from headway.engines.local.shared.frames import (
     joined,
     to_driver_decoder,
 )
+from headway.engines.local.slot.calls import _pickled
 from headway.model.outcome import Outcome
 
 
@@ -47,13 +49,16 @@ def test_frames_arrive_whole_and_in_order_however_the_stream_is_cut(bodies: list
     assert splitter.feed(framed(b"next")) == [b"next"]
 
 
-SIZES = (0, 1, LARGE - 5, LARGE - 4, LARGE - 3, LARGE, LARGE + 1, 3 * LARGE)
+HUGE = 4 << 20
+"""Bytes of a body that gets pages of its own."""
+
+SIZES = (0, 1, LARGE - 5, LARGE - 4, LARGE - 3, LARGE, LARGE + 1, 3 * LARGE, HUGE - 1, HUGE, HUGE + 1)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_large_frames_arrive_whole_too(seed: int) -> None:
     chance = Random(seed)
-    bodies = [chance.randbytes(chance.choice(SIZES)) for _ in range(12)]
+    bodies = [chance.randbytes(chance.choice(SIZES)) for _ in range(24)]
     stream, splitter, arrived = b"".join(map(framed, bodies)), Splitter(), list[Body]()
     at = 0
     while at < len(stream):
@@ -147,3 +152,12 @@ def test_a_shelf_drops_what_was_not_asked_for_the_longest(sizes: list[int]) -> N
         shelf.put(str(number), size, b"held")
     assert shelf.get("0") is None
     assert shelf.get(str(len(sizes) - 1)) == b"held"
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE, LARGE + 1, HUGE + 5])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_what_a_pickler_writes_is_what_it_makes_at_once(kind: type, size: int) -> None:
+    value = {"before": [1, "two"], "large": kind(Random(size).randbytes(size)), "after": (None, 3.0)}
+    pickled = _pickled(value)
+    assert pickled == pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    assert pickle.loads(pickled) == value

@@ -34,6 +34,7 @@ from headway.engines.local.shared.seal import (
     opened,
     read,
     sealed,
+    sealed_end,
     size_max,
     to_slot,
 )
@@ -127,6 +128,36 @@ def test_what_is_said_of_the_launch_before_is_told_apart() -> None:
     ]
     reader.begin(new_seal(), size_max(CALL))
     reader.feed(sealed(before, Saved()))
+    assert reader.broken
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_large_results_come_whole_too_however_they_are_cut(seed: int) -> None:
+    chance, seal, arrived = Random(seed), new_seal(), list[Any]()
+    sizes = (1, LARGE - 40, LARGE, 3 * LARGE, 4 << 20, 5 << 20)
+    results = [chance.randbytes(chance.choice(sizes)) for _ in range(8)]
+    ends = [RunEnded(False, Raw(encode(Ending(Outcome.SUCCEEDED))), True, memoryview(one)) for one in results]
+    sent, reader = b"".join(part for end in ends for part in sealed_end(seal, end)), Reader()
+    reader.begin(seal, 6 << 20)
+    at = 0
+    while at < len(sent):
+        part = sent[at : at + min(chance.choice((3, 1000, 1 << 16, 1 << 20, 6 << 20)), max(1, reader.missing) + 7)]
+        arrived += reader.feed(part)
+        at += len(part)
+    assert [is_now for is_now, _ in arrived] == [True] * len(results)
+    assert [read(body)[0] for _, body in arrived] == ends
+    assert not reader.broken
+
+
+def test_a_large_frame_that_does_not_end_is_noticed_once_its_launch_is_over() -> None:
+    seal, reader = new_seal(), Reader()
+    reader.begin(seal, 6 << 20)
+    assert reader.feed(seal + (5 << 20).to_bytes(4, "little") + bytes(1000)) == []
+    reader.begin(new_seal(), 6 << 20)
+    assert reader.feed(bytes(1000)) == []
+    assert not reader.broken, "what it left running may still send"
+    reader.begin(new_seal(), 6 << 20)
+    reader.feed(bytes(1000))
     assert reader.broken
 
 

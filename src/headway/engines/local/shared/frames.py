@@ -11,6 +11,7 @@ from where it is, and read where it has arrived: nobody on its way copies it.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -31,6 +32,9 @@ Body = bytes | memoryview
 LARGE: Final = 1 << 17
 """The body of a longer frame is not copied."""
 
+
+_HUGE: Final = 4 << 20
+"""Bytes from which on memory in large pages, of 2 MiB, is worth asking for."""
 
 SEND_BUFFER: Final = 4 << 20
 """So many bytes may wait in a socket, if the system allows it: fewer and longer turns for what is large."""
@@ -486,7 +490,11 @@ def ending_of(ended: MemberEnded) -> Ending:
     if ended.stdout is None and ended.stderr is None and ended.result is None:
         return ending
     stdout, stderr = ended.stdout or ending.stdout, ended.stderr or ending.stderr
-    result = ending.result if ended.result is None else bytes(ended.result)
+    result: bytes | memoryview | None = ended.result
+    if result is None:
+        result = ending.result
+    elif len(result) <= LARGE:
+        result = bytes(result)  # a view would keep all that came with it
     return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr, result=result)
 
 
@@ -584,40 +592,97 @@ _BYTES: Final = b"\xc6"
 """Begins bytes in MessagePack; their number follows in four bytes, then they themselves."""
 
 
+class Gathered:
+    """A large body of which a part has arrived. All its memory is taken at once, in large pages where there are any.
+
+    Memory that is new comes a page at a time, when it is first written to. For 64 MiB in pages of 4 KiB this takes two
+    thirds of the time in which they are received.
+    """
+
+    __slots__ = ("_at", "_view")
+
+    def __init__(self, size: int) -> None:
+        self._view = memoryview(_memory(size))
+        self._at = 0
+
+    @property
+    def missing(self) -> int:
+        """So many of its bytes have not arrived."""
+        return len(self._view) - self._at
+
+    def add(self, chunk: Body) -> int:
+        """Take in what belongs to it; returns how many bytes of the chunk that was."""
+        taken = min(len(chunk), self.missing)
+        self._view[self._at : self._at + taken] = memoryview(chunk)[:taken]
+        self._at += taken
+        return taken
+
+    @property
+    def whole(self) -> memoryview:
+        """All of it, where it has arrived."""
+        return self._view
+
+
+def _memory(size: int) -> Any:
+    """So many bytes of new memory."""
+    if size < _HUGE:
+        return bytearray(size)
+    import mmap  # by few programs
+
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(AttributeError, OSError):  # the system has no large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def together(parts: Sequence[Body]) -> Body:
+    """The same bytes in one part."""
+    if len(parts) == 1:
+        return parts[0]
+    size = sum(map(len, parts))
+    if size <= LARGE:
+        return b"".join(parts)
+    gathered = Gathered(size)
+    for part in parts:
+        gathered.add(part)
+    return gathered.whole
+
+
 class Splitter:
     """Cuts what arrives into the bodies of frames."""
 
-    __slots__ = ("_rest", "_wanted")
+    __slots__ = ("_large", "_rest", "_wanted")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._wanted = 4
+        self._large: Gathered | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of a frame waits for its rest."""
-        return not self._rest
+        return not self._rest and self._large is None
 
     @property
     def missing(self) -> int:
         """So many bytes are missing at least until something is complete."""
-        return self._wanted - len(self._rest)
+        return self._wanted - len(self._rest) if self._large is None else self._large.missing
 
     def feed(self, chunk: Body) -> list[Body]:
-        """The bodies that are complete now, in order. A large one is not copied: it is a view of what has arrived."""
+        """The bodies that are complete now, in order. A large one is a view of where it has arrived."""
         bodies: list[Body] = []
-        if self._rest:
+        if self._large is not None:
+            taken = self._large.add(chunk)
+            if self._large.missing:
+                return []
+            bodies.append(self._large.whole)
+            self._large, chunk = None, chunk[taken:]
+        elif self._rest:
             self._rest += chunk
             if len(self._rest) < self._wanted:
                 return []
-            if self._wanted > LARGE:
-                whole, self._rest = self._rest, bytearray()
-                view = memoryview(whole)
-                bodies.append(view[4 : self._wanted])
-                chunk = bytes(view[self._wanted :])
-            else:
-                chunk = bytes(self._rest)
-                self._rest.clear()
+            chunk = bytes(self._rest)
+            self._rest.clear()
         at, size = 0, len(chunk)
         while size - at >= 4:
             end = at + 4 + int.from_bytes(chunk[at : at + 4], "little")
@@ -625,7 +690,10 @@ class Splitter:
                 break
             bodies.append(chunk[at + 4 : end])
             at = end
-        if at < size:
+        if size - at >= 4 and end - at > LARGE:
+            self._large = Gathered(end - at - 4)
+            self._large.add(memoryview(chunk)[at + 4 :])
+        elif at < size:
             self._rest += chunk[at:]
             self._wanted = 4 if size - at < 4 else end - at
         return bodies

@@ -21,6 +21,7 @@ from headway.engines.local.shared.frames import (
     LARGE,
     Body,
     FromSlot,
+    Gathered,
     Launch,
     RunEnded,
     decode_call,
@@ -117,10 +118,11 @@ class Reader:
         missing: so many bytes are missing at least until something is complete.
     """
 
-    __slots__ = ("_rest", "broken", "last", "missing", "seal", "size_max")
+    __slots__ = ("_large", "_rest", "broken", "last", "missing", "seal", "size_max")
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._large: Gathered | None = None
         self.seal = self.last = b""
         self.size_max = _SLACK
         self.missing = _HEAD
@@ -135,8 +137,18 @@ class Reader:
         rest, bodies = self._rest, list[tuple[bool, Body]]()
         if self.broken:
             return []
-        rest += chunk
-        at = 0
+        large, at = self._large, 0
+        if large is None:
+            rest += chunk
+        else:  # the rest is its head
+            if rest[:SEAL_SIZE] not in (self.seal, self.last):
+                self.broken = True
+                return []
+            taken = large.add(chunk)
+            self.missing = large.missing
+            if self.missing:
+                return []
+            rest += memoryview(chunk)[taken:]
         while True:
             seal = bytes(rest[at : at + SEAL_SIZE])
             if seal and not any(known and known.startswith(seal) for known in (self.seal, self.last)):
@@ -149,16 +161,18 @@ class Reader:
             if size > self.size_max:
                 self.broken = True
                 break
+            if large is not None:
+                bodies.append((seal == self.seal, large.whole))
+                self._large, large, at = None, None, _HEAD
+                continue
             if len(rest) - at - _HEAD < size:
                 self.missing = size + _HEAD + at - len(rest)
+                if size > LARGE:
+                    self._large = Gathered(size)
+                    with memoryview(rest) as view:
+                        self._large.add(view[at + _HEAD :])
+                    del rest[at + _HEAD :]
                 break
-            body: Body
-            if size > LARGE and not at:  # it is not copied: what has arrived is its own from now on
-                view = memoryview(rest)
-                body = view[_HEAD : _HEAD + size]
-                self._rest = rest = bytearray(view[_HEAD + size :])
-                bodies.append((seal == self.seal, body))
-                continue
             with memoryview(rest) as view:
                 body = bytes(view[at + _HEAD : at + _HEAD + size])
             bodies.append((seal == self.seal, body))

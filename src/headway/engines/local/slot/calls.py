@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw
 
-from headway.engines.local.shared.frames import CallFrame, Launch, encode
+from headway.engines.local.shared.frames import Body, CallFrame, Launch, encode, together
 from headway.engines.local.shared.terms import NO_ROOM, NoRoomForFiles
 from headway.engines.local.slot.programs import ended_with
 from headway.errors import FileTrouble
@@ -88,7 +88,7 @@ def loaded(
     return callee, args, kwargs
 
 
-def called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outcome, bytes | None, str, int | None, bool]:
+def called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outcome, Body | None, str, int | None, bool]:
     """Outcome, result, detail and exit code of a call; and whether that was because a disk was full."""
     try:
         value = callee(*args, **kwargs)
@@ -121,16 +121,24 @@ def _caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-def _pickled(value: object) -> bytes:
+class _Parts(list[Body]):
+    """What a pickler writes. Something large in it is a part of its own, which was not copied."""
+
+    write = list.append
+
+
+def _pickled(value: object) -> Body:
     """Pickled by reference if possible, because that is ten times faster; else by value, as cloudpickle does."""
     with contextlib.suppress(Exception):  # the second try reports what is wrong
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        parts = _Parts()
+        pickle.Pickler(parts, pickle.HIGHEST_PROTOCOL).dump(value)
+        return together(parts)
     import cloudpickle  # large, and only values that cannot be pickled by reference need it
 
     return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
-def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None, str, None]:
+def _failed(error: BaseException, size_max: int) -> tuple[Outcome, Body | None, str, None]:
     """An exception, with its traceback, and pickled if it can be read again."""
     outcome = Outcome.OUT_OF_MEMORY if isinstance(error, MemoryError) else Outcome.RAISED
     detail = _told(error)

@@ -32,6 +32,7 @@ from headway.engines.local.shared import checkpoints as places
 from headway.engines.local.shared import descriptors, output
 from headway.engines.local.shared.frames import (
     SEND_BUFFER,
+    Body,
     CallFrame,
     CommandFrame,
     Fetched,
@@ -247,19 +248,19 @@ class _Slot:
         from headway.engines.local.slot import calls
 
         launch = calls.rehearsal()
-        ending = self.call(launch, decode_call(launch.work), None)
-        sealed_end(self.teller.seal, _done(ending, self.has_children(), _is_pending(1) or _is_pending(2)))
+        ended = self.call(launch, decode_call(launch.work), None)
+        sealed_end(self.teller.seal, _done(*ended, self.has_children(), _is_pending(1) or _is_pending(2)))
         self.functions = Shelf()
 
     def run(self, launch: Launch) -> None:
         """Run one member and report how it ended."""
-        files = None
+        files, result = None, None
         self.patience = ROOM_SECONDS
         try:
             if launch.uploads:
                 files = self.files(launch)
             if launch.function:
-                ending = self.call(launch, decode_call(launch.work), files)
+                ending, result = self.call(launch, decode_call(launch.work), files)
             else:
                 ending = self.command(launch, decode_command(launch.work), files)
         except FileTrouble as trouble:
@@ -269,9 +270,9 @@ class _Slot:
         if ending.outside and ending.outcome in (Outcome.RAISED, Outcome.EXITED):
             self.wait_for_room(ending)
         if ending.outside and ending.outcome is not Outcome.SIGNALLED and self.teller.asked():
-            ending = Ending(Outcome.KILLED, detail=LEFT)
+            ending, result = Ending(Outcome.KILLED, detail=LEFT), None
         spent = self.spent or self.has_children() or (launch.alone and not self.is_kept)
-        done = _done(ending, spent, spent or _is_pending(1) or _is_pending(2))
+        done = _done(ending, result, spent, spent or _is_pending(1) or _is_pending(2))
         for part in sealed_end(self.teller.seal, done):
             self.channel.sendall(part)
 
@@ -370,8 +371,8 @@ class _Slot:
             return False
         return True
 
-    def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> Ending:
-        """Call a function."""
+    def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> tuple[Ending, Body | None]:
+        """Call a function; its ending, and apart from that its result."""
         from headway import checkpoints
         from headway.engines.local.slot import calls  # programs need neither
 
@@ -411,8 +412,10 @@ class _Slot:
             os._exit(0)
         calls.reset(before)
         self.restore()
-        ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu, outside=outside)
-        return _put(files, ending) if files else ending
+        ending = Ending(outcome, None, detail, code, seconds=wall, cpu_seconds=cpu, outside=outside)
+        if files:
+            ending = _put(files, ending)
+        return ending, None if ending.outcome is Outcome.REFUSED else result
 
     def import_from(self, paths: tuple[str, ...]) -> None:
         """Import modules from these folders besides those of every process here, see `base.Call.paths`."""
@@ -511,10 +514,9 @@ class _Slot:
         return _put(files, ending) if files else ending
 
 
-def _done(ending: Ending, spent: bool, wrote: bool) -> RunEnded:
+def _done(ending: Ending, result: Body | None, spent: bool, wrote: bool) -> RunEnded:
     """What is reported of a run that has ended so."""
-    result = None if ending.result is None else memoryview(ending.result)
-    return RunEnded(spent, Raw(encode(msgspec.structs.replace(ending, result=None))), wrote, result)
+    return RunEnded(spent, Raw(encode(ending)), wrote, None if result is None else memoryview(result))
 
 
 def _free(folder: str) -> int:
@@ -605,9 +607,7 @@ def _put(files: AttemptFiles, ending: Ending) -> Ending:
         return msgspec.structs.replace(ending, outputs=files.put())
     except FileTrouble as trouble:
         refused = _refused(trouble)
-        return msgspec.structs.replace(
-            ending, outcome=refused.outcome, result=None, detail=refused.detail, outside=refused.outside
-        )
+        return msgspec.structs.replace(ending, outcome=refused.outcome, detail=refused.detail, outside=refused.outside)
 
 
 def _identities() -> list[tuple[int, int]]:
