@@ -30,6 +30,9 @@ from headway.sim.kernel import Simulation
 REHEARSALS: Final = 200
 """Forecasts beside those that are asked for; the bounds of later ones learn from what came of them."""
 
+FEW: Final = 10
+"""Of fewer instants the error of a share is not told: they may all have ended alike by chance."""
+
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""
 
@@ -56,7 +59,8 @@ class Held:
         asked: how many bounds there were.
         at_instants: at how many instants of the trial they were asked for.
         coverage_50, coverage_90: the share of outcomes within the bounds; nan if nothing was asked.
-        error_90: the standard error of `coverage_90`, as jobs of one instant share their fate; nan for one instant.
+        error_90: the standard error of `coverage_90`, as jobs of one instant share their fate; nan for fewer than
+            `FEW` instants.
         width_90_median: seconds between the bounds that are to hold 90 %.
     """
 
@@ -348,12 +352,12 @@ def error_by_instant(held: NDArray[np.bool_], at: Floats) -> tuple[int, float]:
     """How many instants there are, and how far the share of what held is from that of many more instants.
 
     Jobs of one instant share their fate, so the standard error is that of a ratio of sums over instants (Cochran,
-    Sampling Techniques, 1977, section 6.3), not that of so many jobs; nan for one instant.
+    Sampling Techniques, 1977, section 6.3), not that of so many jobs; nan for fewer than `FEW`.
     """
     _, where = np.unique(at, return_inverse=True)
     sizes = np.bincount(where)
     count = len(sizes)
-    if count < 2:
+    if count < FEW:
         return count, np.nan
     rest = np.bincount(where, weights=held) - held.mean() * sizes
     return count, float(np.sqrt(count / (count - 1) * (rest @ rest)) / len(held))

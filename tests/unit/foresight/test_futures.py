@@ -15,7 +15,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
 from headway.foresight.futures import Exactly, draw_futures, futures_for
 from headway.foresight.learning import RunTimesOfLog
-from headway.foresight.trial import error_by_instant, trial
+from headway.foresight.trial import FEW, error_by_instant, trial
 from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Bag, Service
@@ -164,8 +164,10 @@ def test_the_error_of_a_share_is_what_drawing_instants_again_gives() -> None:
     assert error > 1.5 * by_jobs
 
 
-def test_the_error_of_jobs_of_an_instant_each_is_that_of_independent_ones_and_one_instant_tells_none() -> None:
+def test_the_error_of_jobs_of_an_instant_each_is_that_of_independent_ones_and_few_instants_tell_none() -> None:
     held = np.array([True] * 45 + [False] * 5)
     assert error_by_instant(held, np.arange(50.0)) == (50, pytest.approx(np.sqrt(0.9 * 0.1 / 49)))
-    instants, error = error_by_instant(held, np.zeros(50))
-    assert (instants, np.isnan(error)) == (1, True)
+    for few in (1, FEW - 1):
+        instants, error = error_by_instant(held, np.arange(50.0) % few)
+        assert (instants, np.isnan(error)) == (few, True)
+    assert not np.isnan(error_by_instant(held, np.arange(50.0) % FEW)[1])
