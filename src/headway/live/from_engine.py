@@ -127,7 +127,8 @@ class FromEngine:
                 self._take_stalled(turn, report)
             case base.Pending():
                 key = (report.job, report.task, report.attempt)
-                self._pending = self._of_current({**self._pending, key: in_short(report.reason)})
+                if self._ledger.core.state.current(*key) is not None:
+                    self._pending[key] = in_short(report.reason)
             case base.TierRefused():
                 subject = f"job {report.job}, task {report.task}"
                 said = in_short(f"it is not let into the {report.tier.name.lower()}: {report.detail}")
@@ -179,6 +180,7 @@ class FromEngine:
                 there = self._there(report.node)
                 self._ledger.feed(turn, NodeDown(now, report.node, excused=report.excused))
                 self.end_gangs(turn, report.node, Outcome.KILLED if report.excused else Outcome.LOST)
+                self._pending = self._of_current(self._pending)
                 self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
                 if not report.excused:
                     self._name_suspects(turn, report.node, there)
@@ -229,6 +231,7 @@ class FromEngine:
         """A node leaves the core; what ran there is redone, which counts against no task."""
         self._ledger.feed(turn, NodeLeft(turn.now, name))
         self.end_gangs(turn, name, Outcome.KILLED)
+        self._pending = self._of_current(self._pending)
 
     def _there(self, node: str) -> list[tuple[base.AttemptKey, bool]]:
         """What runs on a node, and whether alone."""
