@@ -148,6 +148,13 @@ class Processes:
         if number == signal.SIGKILL:
             self.running.pop(name).wait()
 
+    def end_or_kill(self, name: str, seconds: float) -> None:
+        """Wait until one of them has ended by itself; if it has not by then, kill it."""
+        try:
+            self.running[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill(name)
+
     def end(self) -> None:
         """Kill all."""
         for process in self.running.values():

@@ -68,7 +68,8 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         site.kill("scheduler")
         time.sleep(chance.random())
         site.scheduler(port)
-        for name in WORKERS:  # Dask ended them with their scheduler
+        for name in WORKERS:  # Dask ends them with their scheduler, but not always
+            site.end_or_kill(name, 5.0)
             site.worker(name)
         site.worker("nursed", nanny=True)
 
