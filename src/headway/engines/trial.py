@@ -103,9 +103,9 @@ class Trial:
         files: those that the server keeps; None: in memory.
 
     Attributes:
-        unread: reports that nobody has asked for, but signs of life.
-        pending: why attempts waited in the queue of the engine's system; how often they do depends on how fast that is,
-            so nobody has to ask.
+        unread: reports that the test has not read yet, without signs of life.
+        pending: why attempts waited in the queue of the engine's system. A test may ignore them: how many there are
+            depends on how fast that system is.
     """
 
     def __init__(self, engine: Engine, patience: float = 60.0, files: Files | None = None) -> None:
