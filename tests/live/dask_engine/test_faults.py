@@ -68,10 +68,9 @@ def test_whatever_dies_each_result_comes_once(tmp_path: Path, seed: int) -> None
         site.kill("scheduler")
         time.sleep(chance.random())
         site.scheduler(port)
-        for name in WORKERS:  # Dask ends them with their scheduler, but not always
+        for name in (*WORKERS, "nursed"):  # they end with their scheduler, unless they had not found it yet
             site.end_or_kill(name, 5.0)
-            site.worker(name)
-        site.worker("nursed", nanny=True)
+            site.worker(name, nanny=name == "nursed")
 
     def agent_of(name: str) -> psutil.Process | None:
         for process in psutil.process_iter():
