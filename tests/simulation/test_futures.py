@@ -22,6 +22,7 @@ from headway.model.events import (
     NodeDown,
     NodeJoined,
     PolicyChosen,
+    SitesChosen,
     TaskEnded,
     TaskSaved,
     TaskStarted,
@@ -33,6 +34,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import AllocationRecord, PlanRecord
 from headway.model.policy import uses_tiers
 from headway.model.schedule import STATUSES, Schedule
+from headway.model.site import SiteTerms
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage, drawn_outages
@@ -371,6 +373,24 @@ def test_what_only_a_server_does_is_left_out() -> None:
         core.dump(), registry.find, timing={1: SECOND, 2: 99 * SECOND}, audit=Scheduler.check
     ).run()
     assert ends(found) == {1: 20, 2: 99}
+
+
+@pytest.mark.parametrize(("startup", "at", "ends_at"), [(0, 0, 10), (0, 5, 15), (3, 2, 13), (3, 5, 15), (3, 40, 50)])
+def test_what_waits_in_the_queue_of_its_site_begins_now_or_when_the_time_of_its_site_is_over(
+    startup: int, at: int, ends_at: int
+) -> None:
+    """The next job is to begin then, also by what the core expects of the first one."""
+    core = Scheduler(registry.find, "easy")
+    core.handle(SitesChosen(0, (SiteTerms("far", startup * SECOND),)))
+    core.handle(NodeJoined(0, node("n", slots=2, site="far", reports_start=True)))
+    core.handle(JobSubmitted(0, job(1, width=2, estimate=10)))
+    core.handle(JobSubmitted(0, job(2, width=2, estimate=1)))
+    core.handle(Woke(0))
+    core.handle(Woke(at * SECOND))
+    found = Simulation.from_state(core.dump(), registry.find, audit=Scheduler.check).run()
+    assert ends(found) == {1: ends_at, 2: ends_at + startup + 1}
+    core.handle(TaskStarted(at * SECOND, 1, 0, 1))
+    assert ends(Simulation.from_state(core.dump(), registry.find).run())[1] == at + 10
 
 
 def test_a_decider_may_plan_a_future() -> None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headway.model.instant import NEVER
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.node import NodeSpec
 from headway.model.seen import USE_UNKNOWN
 from headway.model.workload import Workload, workload_us
 
 if TYPE_CHECKING:
-    from headway.core.record import JobRecord, NodeRecord, PoolRecord, StateRecord
+    from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord
 
 
 def quiet(record: StateRecord) -> StateRecord:
     """The state from which a simulation continues.
 
-    Nodes send no heartbeats and report no starts. Attempts that were launched ahead of their turn wait instead. The
-    decider is left out; if there was one, a round of the policy is due.
+    Nodes send no heartbeats and report no starts. What was launched and has not begun, in the queue of a batch system
+    perhaps, begins now, or when its site's time is over. Attempts that were launched ahead of their turn wait instead.
+    The decider is left out; if there was one, a round of the policy is due.
     """
     is_advised = bool(record.decider) and not record.decider_failed
+    waits = any(not attempt.running for job in record.jobs for attempt in job.attempts)
+    startups = _startups(record) if waits else {}
     return replace(
         record,
         nodes=tuple(map(_quiet_node, record.nodes)),
         departed=tuple(map(_quiet_node, record.departed)),
-        jobs=tuple(map(_quiet_job, record.jobs)),
+        jobs=tuple(_quiet_job(job, record.now, startups) for job in record.jobs),
         arrived=None if is_advised else record.arrived,
         pools=tuple(_advised_pool(pool) for pool in record.pools) if is_advised else record.pools,
         decider="",
@@ -50,13 +54,32 @@ def _quiet_node(node: NodeRecord) -> NodeRecord:
     return replace(node, spec=quiet_spec(node.spec), heard_until=NEVER)
 
 
-def _quiet_job(job: JobRecord) -> JobRecord:
+def _startups(record: StateRecord) -> dict[int, Duration]:
+    """How long each slot is held before work begins there."""
+    from headway.core.record import placed  # a simulation from the start loads no records of states
+
+    sites = {site.name: site.startup for site in record.sites}
+    return {slot: sites.get(node.spec.site, 0) for node, places in placed(record) for slot in places}
+
+
+def _quiet_job(job: JobRecord, now: Instant, startups: Mapping[int, Duration]) -> JobRecord:
     if not job.spec.fetches and all(attempt.running and not attempt.queued for attempt in job.attempts):
         return job  # nearly all are: to copy them takes a good part of a future
     queued = [attempt.task for attempt in job.attempts if attempt.queued]
-    attempts = tuple(replace(attempt, running=True) for attempt in job.attempts if not attempt.queued)
+    attempts = tuple(_begun(attempt, now, startups) for attempt in job.attempts if not attempt.queued)
     again = tuple(sorted((*(job.again or ()), *queued))) if queued else job.again
     return replace(job, spec=replace(job.spec, fetches=False), attempts=attempts, again=again)
+
+
+def _begun(attempt: AttemptRecord, now: Instant, startups: Mapping[int, Duration]) -> AttemptRecord:
+    """An attempt that runs. What has had its slots for longer than its site's time, and has not begun, begins now."""
+    if attempt.running:
+        return attempt
+    later = max(0, now - max(startups[slot] for slot in attempt.slots) - attempt.start)
+    since = None if attempt.since is None else attempt.since + later
+    return replace(
+        attempt, running=True, start=attempt.start + later, expected_end=attempt.expected_end + later, since=since
+    )
 
 
 def crowd(record: StateRecord, arrivals: Workload) -> Workload:
