@@ -23,7 +23,9 @@ _OF_SLURM: Final = ("SLURM_CONF", "SLURM_CONF_SERVER")
 _PASSING: Final = (
     *("unable to contact", "timed out", "connection refused", "connection reset", "zero bytes", "temporarily"),
     *("munge", "authentication", "standby mode", "shutting down", "transport", "unexpected message", "try again"),
-    *("no route to host", "communication", "submit limit", "maxsubmit"),
+    *("no route to host", "unreachable", "broken pipe", "communication", "slurm_msg_sendto", "slurm_receive_msg"),
+    *("missing socket", "send failure", "receive failure", "lengths are longer", "connect to database"),
+    *("submit limit", "maxsubmit"),
 )
 """In what a command says: it may be tried again later. The last two: there are too many jobs just now."""
 
@@ -154,5 +156,6 @@ class SlurmCommands:
             raise SlurmUnavailable(f"{name} cannot be started: {error}") from error
         if done.code:
             words = done.complained.strip() or f"{name} ended with status {done.code}"
-            raise SlurmUnavailable(words) if any(sign in words.lower() for sign in _PASSING) else SlurmRefused(words)
+            passes = done.code < 0 or any(sign in words.lower() for sign in _PASSING)  # below 0: something killed it
+            raise SlurmUnavailable(words) if passes else SlurmRefused(words)
         return done.printed

@@ -84,6 +84,12 @@ async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None
         "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
         "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
         "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+        "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4003: Unexpected missing socket error",
+        "sbatch: error: Batch job submission failed: Unexpected missing socket error",
+        "sbatch: error: Batch job submission failed: Message receive failure",
+        "sbatch: error: Batch job submission failed: Broken pipe",
+        "sbatch: error: Batch job submission failed: Network is unreachable",
+        "sbatch: error: Batch job submission failed: Unable to connect to database",
         "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
         "sbatch: error: If munged is up, restart with --num-threads=10",
         "sbatch: error: QOSMaxSubmitJobPerUserLimit",
@@ -93,6 +99,13 @@ async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
     commands = await scripts.commands()
     scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
     with pytest.raises(SlurmUnavailable, match=r"^sbatch: error: "):
+        await commands.submit("--hold")
+
+
+async def test_a_command_that_something_kills_may_be_tried_again(scripts: Scripts) -> None:
+    commands = await scripts.commands()
+    scripts.put("sbatch", "kill -9 $$")
+    with pytest.raises(SlurmUnavailable, match="sbatch ended with status -9"):
         await commands.submit("--hold")
 
 
