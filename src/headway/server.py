@@ -279,9 +279,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 refusals=refusals,
                 accounts=accounts if owned else None,
             )
-            app, front = Epochs(api.app, journal.epoch, refusals.count), api.front(journal.epoch)
+            app, front = Epochs(api.app, journal.epoch, refusals.note_unread), api.front(journal.epoch)
             context = None if secure is None else secure.context
-            server = BoundedServer(app, end, front, refused=refusals.count, tls=context)
+            server = BoundedServer(app, end, front, refused=refusals.note_unread, tls=context)
             api.drop = server.drop
             spare_collector()
             url = url_of(listener, secure=secure is not None)

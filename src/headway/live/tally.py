@@ -66,8 +66,8 @@ INCIDENTS: Final = (
 )
 """All kinds of incidents."""
 
-REFUSED: Final = ("400", "401", "403", "404", "408", "409", "413", "414", "422", "429", "431", "503")
-"""Statuses of answers to refused requests that are counted from the beginning."""
+REFUSED: Final = ("400", "401", "403", "404", "405", "408", "409", "413", "414", "416", "422", "429", "431", "503")
+"""Statuses of answers to refused requests: all that the server gives, counted from the beginning."""
 
 
 @dataclass(slots=True)

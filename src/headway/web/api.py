@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.access.accounts import Accounts
@@ -69,6 +70,7 @@ from headway.web.bodies import (
     malformed,
     methods_at,
     owner_of_token,
+    peer_of,
     read_body,
     read_submission,
     unknown,
@@ -171,7 +173,7 @@ class Api:
         self._delay = delay
         self._body_max = body_max
         self._meter = meter
-        self.desk = ServiceDesk(driver.services, tokens, unanswered, self.may)
+        self.desk = ServiceDesk(driver.services, tokens, self._unanswered, self.may)
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
             wire.JOBS: self._jobs,
@@ -351,11 +353,11 @@ class Api:
 
     async def _unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        told, status = unknown(request, error), HTTPStatus(error.status_code)
         if self._refusals is not None:
-            self._refusals.count(error.status_code)
-        packed = wire.MSGPACK in request.headers.get("accept", "")
-        response = respond(unknown(request, error), packed, HTTPStatus(error.status_code))
-        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            self._refusals.note_unread(status, told.error, peer_of(request.scope))
+        response = respond(told, wire.MSGPACK in request.headers.get("accept", ""), status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
             response.headers["Allow"] = ", ".join(methods_at(request.url.path, wire.ROUTES))
         return response
 
@@ -482,7 +484,7 @@ class Api:
         self._driver.retention.uploaded(asked.upload)
         path = self._driver.retention.uploads.path(asked.upload)
         if gives_threads():
-            return FileResponse(path, media_type=wire.OCTETS)
+            return _KeptFile(path, asked.caller, self._refusals)
         return StreamingResponse(
             output.pieces_of(path.open("rb"), path.stat().st_size),
             media_type=wire.OCTETS,
@@ -556,6 +558,11 @@ class Api:
         """The answer to an error, which is noted (`NeededByCalls`)."""
         self._note(route, error, line, caller)
         return answer_to_trouble(route, error, packed)
+
+    def _unanswered(self, error: Exception, caller: TokenOwner, line: HttpConnection, packed: bool) -> Response:
+        """The answer to an error of a request that the desk has taken, which is noted."""
+        self._note(wire.REQUEST, error, line, caller)
+        return unanswered(error, packed)
 
     async def _ask(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -778,6 +785,28 @@ def _is_by_hand(by: str | None) -> bool:
     if by not in (None, "hand"):
         raise malformed("by", by, "hand")
     return by is not None
+
+
+class _KeptFile(FileResponse):
+    """The answer with a file that is kept, or with a part of it; a part that it does not have is refused, and noted."""
+
+    def __init__(self, path: Path, caller: TokenOwner, refusals: Refusals | None) -> None:
+        super().__init__(path, media_type=wire.OCTETS)
+        self._caller = caller
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+
+        async def say(message: Message) -> None:
+            status = message.get("status", HTTPStatus.OK)
+            if status >= HTTPStatus.BAD_REQUEST and self._refusals is not None:
+                asked = Headers(scope=scope).get("range", "")
+                why = HeadwayError(f"the range {asked!r} is not one of the file")
+                self._refusals.note(wire.DOWNLOAD.name, HTTPStatus(status), why, self._caller.name, peer_of(scope))
+            await send(message)
+
+        await super().__call__(scope, receive, say)
 
 
 def _drop_none(owners: Iterable[TokenOwner]) -> None:

@@ -85,7 +85,7 @@ class ServiceDesk:
     Args:
         services: answer them.
         owners: of the tokens.
-        refused: the answer to an error; whether it is MessagePack or JSON.
+        refused: notes an error, of whose request and on which connection, and answers it, in MessagePack or JSON.
         may: whether the owner of a token may ask a service now; a request that is taken counts.
     """
 
@@ -93,7 +93,7 @@ class ServiceDesk:
         self,
         services: Queues,
         owners: Owners[TokenOwner],
-        refused: Callable[[Exception, bool], Response],
+        refused: Callable[[Exception, TokenOwner, HttpConnection, bool], Response],
         may: Callable[[wire.Route, TokenOwner], bool],
     ) -> None:
         self._services = services
@@ -198,7 +198,7 @@ class ServiceRequest:
     def failed(self, error: Exception) -> None:
         """Write an error."""
         self._waiting = None
-        response = self._desk.refused(error, self.head.packed)
+        response = self._desk.refused(error, self.head.owner, self._line, self.head.packed)
         head = b"".join([b"%b: %b\r\n" % header for header in response.raw_headers])
         close = b"" if self.keep_alive else _CLOSE
         self._line.reply(self, b"%b%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, close, bytes(response.body)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Scope
 
 from headway import wire
 from headway.errors import HeadwayError, InvalidInput, Malformed, TooLarge, Unauthorised
@@ -191,6 +192,20 @@ def _token_in(authorization: bytes) -> bytes:
 def status_of(error: HeadwayError, statuses: Iterable[tuple[type[HeadwayError], HTTPStatus]]) -> HTTPStatus:
     """The status of the answer to an error: that of the first class that it belongs to."""
     return next(status for kind, status in statuses if isinstance(error, kind))
+
+
+NoteUnread = Callable[[HTTPStatus, str, str], None]
+"""Notes a request that is refused unread: the status of its answer, why, and its caller's address."""
+
+
+def noted_nowhere(status: HTTPStatus, why: str, peer: str) -> None:
+    """Where nobody notes it (`NoteUnread`)."""
+
+
+def peer_of(scope: Scope) -> str:
+    """The address of the caller of a request; empty: it is not known, as that of a caller of this machine may be."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def methods_at(path: str, routes: Iterable[wire.Route]) -> list[str]:

@@ -7,8 +7,8 @@ next job may have the number of one of theirs. So a client says with each reques
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -16,8 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import wire
 from headway.web.asking import service_of
-from headway.web.bodies import in_form
+from headway.web.bodies import NoteUnread, in_form, noted_nowhere, peer_of
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
+
+_WHY: Final = f"the server's journal {OTHER}"
 
 
 class Epochs:
@@ -26,10 +28,10 @@ class Epochs:
     Args:
         app: answers requests of this epoch, and those that name none.
         epoch: of the journal.
-        refused: is called with the status of each refusal.
+        refused: notes a refusal: its status, why, and the caller's address.
     """
 
-    def __init__(self, app: ASGIApp, epoch: str, refused: Callable[[int], None] = lambda status: None) -> None:
+    def __init__(self, app: ASGIApp, epoch: str, refused: NoteUnread = noted_nowhere) -> None:
         self._app = app
         self._refused = refused
         self._epoch = epoch
@@ -48,7 +50,7 @@ class Epochs:
 
         headers = Headers(scope=scope)
         if headers.get(EPOCH, self._epoch) != self._epoch:
-            self._refused(HTTPStatus.CONFLICT)
+            self._refused(HTTPStatus.CONFLICT, _WHY, peer_of(scope))
             await self._refusal(packed=wire.MSGPACK in headers.get("accept", ""))(scope, receive, say)
         elif scope["path"] == wire.MESSAGES.path:
             await self._app(scope, receive, send)  # whose answers are written straight to the connection
@@ -56,5 +58,5 @@ class Epochs:
             await self._app(scope, receive, say)
 
     def _refusal(self, *, packed: bool) -> Response:
-        body, form = in_form(wire.ErrorBody(f"the server's journal {OTHER}", START_AGAIN), packed=packed)
+        body, form = in_form(wire.ErrorBody(_WHY, START_AGAIN), packed=packed)
         return Response(body, HTTPStatus.CONFLICT, media_type=form)

@@ -154,7 +154,7 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
     yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
     about = "Requests refused, by the status of the answer."
-    yield _counts("headway_requests_refused", about, "status", REFUSED, tally.refused)
+    yield _counts("headway_requests_refused", about, "status", sorted({*REFUSED, *tally.refused}), tally.refused)
 
 
 def _of_services(driver: Driver) -> Iterator[Metric]:

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headway import wire
-from headway.web.bodies import in_form
+from headway.web.bodies import NoteUnread, in_form, noted_nowhere, peer_of
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -126,10 +126,10 @@ class ConnectionRoom:
     Args:
         most: connections at once, > 0.
         files: how many files this process may have open, for the error.
-        refused: is called with the status of each answer to a request that the application never sees.
+        refused: notes a request that the application never sees: the status, why, and the caller's address.
     """
 
-    def __init__(self, most: int, files: int, refused: Callable[[int], None] = lambda status: None) -> None:
+    def __init__(self, most: int, files: int, refused: NoteUnread = noted_nowhere) -> None:
         self.refused = refused
         self._most = most
         self._files = files
@@ -182,8 +182,9 @@ class ConnectionRoom:
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application that always gives this answer."""
-        self.refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        answer = _answer(self.refusal(), HTTPStatus.SERVICE_UNAVAILABLE, Request(scope).headers.get("accept", ""))
+        refusal = self.refusal()
+        self.refused(HTTPStatus.SERVICE_UNAVAILABLE, refusal.error, peer_of(scope))
+        answer = _answer(refusal, HTTPStatus.SERVICE_UNAVAILABLE, Request(scope).headers.get("accept", ""))
         start = {"type": "http.response.start", "status": int(HTTPStatus.SERVICE_UNAVAILABLE), "headers": answer[0]}
         await send(start)
         await send({"type": "http.response.body", "body": answer[1]})
@@ -626,8 +627,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, refused: _Refused) -> None:
         """Say why nothing more is read, and end the connection."""
-        log.debug("refused a request: %s", refused.error)
-        self._room.refused(refused.status)
+        self._room.refused(refused.status, refused.error, "" if self.client is None else self.client[0])
         self._ending = True
         self._unwatch()
         self._rested = None

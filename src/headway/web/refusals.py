@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _Key = tuple[str, str, str, int, str]
 _REST: Final = "others"
+_UNREAD: Final = "a request"
 
 
 @dataclass(slots=True)
@@ -60,10 +61,6 @@ class Refusals:
         self._unwritten: list[RefusalRow] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def count(self, status: int) -> None:
-        """Count a request that is refused before anybody knows what it asks for."""
-        self._counts[str(int(status))] += 1
-
     def note(self, request: str, status: HTTPStatus, error: HeadwayError, user: str, peer: str) -> None:
         """Note a request that is refused.
 
@@ -72,12 +69,23 @@ class Refusals:
             user: who sent it; empty: nobody who is known.
             peer: from which address.
         """
-        self.count(status)
-        key = (user, peer, request, int(status), error.code)
+        self._add((user, peer, request, int(status), error.code), str(error.args[0]))
+
+    def note_unread(self, status: HTTPStatus, why: str, peer: str) -> None:
+        """Note a request that is refused before anybody knows who sends it, and for which route.
+
+        Args:
+            peer: from which address; empty: from here.
+        """
+        self._add(("", peer, _UNREAD, int(status), ""), why)
+
+    def _add(self, key: _Key, why: str) -> None:
+        status = key[3]
+        self._counts[str(status)] += 1
         if key not in self._seen and len(self._seen) >= ROWS_MAX:
-            key = ("", _REST, _REST, int(status), "")
+            key = ("", _REST, _REST, status, "")
         seen = self._seen.setdefault(key, _Seen(self._now(), ""))
-        seen.at, seen.detail, seen.times = self._now(), in_short(str(error.args[0])), seen.times + 1
+        seen.at, seen.detail, seen.times = self._now(), in_short(why), seen.times + 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PERIOD_SECONDS, self.write)
 
@@ -91,10 +99,8 @@ class Refusals:
             is_access = status in ACCESS
             log.log(
                 logging.WARNING if is_access else logging.INFO,
-                "refused %s of %s from %s%s: %d, %s",
-                request,
-                f"user {user}" if user else "a caller without a valid token",
-                peer or "here",
+                "refused %s%s: %d, %s",
+                _whose(request, user, peer),
                 f", {seen.times} times" if seen.times > 1 else "",
                 status,
                 seen.detail,
@@ -111,3 +117,11 @@ class Refusals:
             self._unwritten = self._unwritten[-10 * ROWS_MAX :]
             log.warning("refused requests are made durable later: %s", reason.args[0])
             self._timer = asyncio.get_running_loop().call_later(PERIOD_SECONDS, self.write)
+
+
+def _whose(request: str, user: str, peer: str) -> str:
+    """What was refused, and to whom."""
+    if request == _REST:
+        return _REST
+    who = "" if request == _UNREAD else f" of user {user}" if user else " of a caller without a valid token"
+    return f"{request}{who} from {peer or 'here'}"

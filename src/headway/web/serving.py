@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput, PortTaken
+from headway.web.bodies import NoteUnread, noted_nowhere
 from headway.web.line import ConnectionRoom, Desk, HttpConnection
 from headway.web.secure import SecureConnection
 
@@ -41,7 +42,7 @@ class BoundedServer(uvicorn.Server):
         app: answers requests.
         end: ends it.
         desk: takes some requests before; None: none.
-        refused: is called with the status of each answer to a request that the application never sees.
+        refused: notes a request that the application never sees: the status, why, and the caller's address.
         tls: with a certificate, for HTTPS; None: HTTP.
     """
 
@@ -51,7 +52,7 @@ class BoundedServer(uvicorn.Server):
         end: asyncio.Event,
         desk: Desk | None = None,
         *,
-        refused: Callable[[int], None] = lambda status: None,
+        refused: NoteUnread = noted_nowhere,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(
@@ -98,7 +99,7 @@ def allow_files() -> int:
 
 
 def _lines(
-    desk: Desk | None, refused: Callable[[int], None], tls: ssl.SSLContext | None
+    desk: Desk | None, refused: NoteUnread, tls: ssl.SSLContext | None
 ) -> Callable[..., HttpConnection | SecureConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()

@@ -19,12 +19,14 @@ from uvicorn.server import ServerState
 
 from headway.access.tokens import Tokens
 from headway.live.driver import Driver
+from headway.services import frames
 from headway.services.broker import Broker
 from headway.services.terms import ServiceSettings
 from headway.web import line
 from headway.web.api import Api
 from headway.web.asking import ServiceDesk, ServiceRequest
 from headway.web.heads import HEADS_MAX
+from headway.web.refusals import Refusals
 from headway.web.serving import BoundedServer, listen
 
 from ...waiting import LIMIT, becomes
@@ -85,10 +87,14 @@ class Rig:
 
     Attributes:
         taken_by: how many requests the desk has taken, by the name of its method.
+        refused: how many requests were refused, by the status of the answer.
     """
 
-    def __init__(self, broker: Broker, instance: Echo, desk: ServiceDesk, address: tuple[str, int]) -> None:
+    def __init__(
+        self, broker: Broker, instance: Echo, desk: ServiceDesk, address: tuple[str, int], refused: Counter[str]
+    ) -> None:
         self.broker, self.instance, self.desk, self.address = broker, instance, desk, address
+        self.refused = refused
         self.taken_by: Counter[str] = Counter()
         self.callers: list[Caller] = []
 
@@ -101,9 +107,9 @@ class Rig:
         return self.callers[-1]
 
 
-def api_of(broker: Broker) -> Api:
-    driver = cast(Driver, SimpleNamespace(services=broker))
-    return Api(driver, Tokens("t", "me"), cast(Any, None), checker=cast(Any, None), delay=cast(Any, None))
+def api_of(broker: Broker, refusals: Refusals | None = None) -> Api:
+    driver, none = cast(Driver, SimpleNamespace(services=broker)), cast(Any, None)
+    return Api(driver, Tokens("t", "me"), none, checker=none, delay=none, refusals=refusals)
 
 
 @asynccontextmanager
@@ -111,11 +117,12 @@ async def serving(with_desk: bool = True, **settings: Any) -> AsyncIterator[Rig]
     broker, end = Broker(Noted()), asyncio.Event()
     broker.serve("s", KEY, "1", ServiceSettings(**settings))
     instance = await Echo.started(broker)
-    api = api_of(broker)
+    refused = Counter[str]()
+    api = api_of(broker, Refusals(cast(Any, None), refused, lambda: 0))
     with listen("127.0.0.1", 0) as listener:
         server = BoundedServer(api.app, end, api.desk if with_desk else None)
         task = asyncio.create_task(server.serve([listener]))
-        rig = Rig(broker, cast(Echo, instance), api.desk, listener.getsockname()[:2])
+        rig = Rig(broker, cast(Echo, instance), api.desk, listener.getsockname()[:2], refused)
         for name in ("take", "take_again"):
             setattr(api.desk, name, _counted(rig, name, getattr(api.desk, name)))
         try:
@@ -294,6 +301,19 @@ def test_an_error_does_not_end_the_connection(run: Run) -> None:
         assert (await refused.asked(request()))[0] == 200
 
     run(test, queue_max=1)
+
+
+def test_a_request_that_a_handler_finds_malformed_is_refused_and_counted(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        rig.instance.busy = True
+        caller = await rig.caller()
+        caller.writer.write(request())
+        await becomes(lambda: rig.instance.requests)
+        rig.instance.send(frames.Failed(rig.instance.requests[-1].number, True, "what is wrong", 0.0))
+        assert (await caller.answer())[0] == 400
+        assert rig.refused == {"400": 1}
+
+    run(test)
 
 
 def test_a_request_whose_caller_has_gone_is_dropped(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import re
@@ -28,11 +29,15 @@ from headway.live.outside import Surroundings
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
+from headway.live.tally import REFUSED
 from headway.model.outcome import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.web import line
 from headway.web.api import Api
+from headway.web.bodies import OTHERS_MAX
 from headway.web.epochs import Epochs
+from headway.web.line import HEAD_MAX, PIPELINE_MAX, URL_MAX
 from headway.web.refusals import ROWS_MAX, Refusals
 from headway.web.rights import right_of
 from headway.web.serving import BoundedServer, listen
@@ -151,8 +156,8 @@ async def serving(folder: Path, *, with_desk: bool = True, quotas: Quotas | None
             refusals=refusals,
         )
         front = api.front(journal.epoch) if with_desk else None
-        app = Epochs(api.app, journal.epoch, refusals.count)
-        server = BoundedServer(app, end, front, refused=refusals.count)
+        app = Epochs(api.app, journal.epoch, refusals.note_unread)
+        server = BoundedServer(app, end, front, refused=refusals.note_unread)
         api.drop = server.drop
         task = asyncio.create_task(server.serve([listener]))
         rig = Rig(driver, engine, tokens, server, listener.getsockname()[1])
@@ -511,21 +516,101 @@ def test_what_was_refused_is_counted_logged_and_in_the_audit(
         ]
 
 
-def test_requests_that_the_application_never_sees_are_counted_too(tmp_path: Path, with_desk: bool) -> None:
-    known = b"Authorization: Bearer t\r\n"
+def test_every_refusal_is_counted_shown_and_logged(
+    tmp_path: Path, with_desk: bool, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, end = b"Authorization: Bearer t\r\n", b"\r\n\r\n"
+    kept = hashlib.sha256(b"x").hexdigest()
 
     async def main() -> None:
-        async with serving(tmp_path, with_desk=with_desk) as rig:
-            for text, status in [
-                (b"no HTTP at all\r\n\r\n", "400"),
-                (b"GET /none HTTP/1.1\r\n" + known + b"\r\n", "404"),
-                (b"PUT /v1/jobs HTTP/1.1\r\n" + known + b"\r\n", "405"),
-                (b"GET /v1/jobs HTTP/1.1\r\nHeadway-Epoch: 0\r\n" + known + b"\r\n", "409"),
-            ]:
+        bounds = Quotas({}, {"often": Quota(requests_per_second=0.001)})
+        async with serving(tmp_path, with_desk=with_desk, quotas=bounds) as rig:
+            rig.make("viewer", VIEWER)
+            rig.make("often", SUBMITTER)
+            assert (await rig.ask("often", wire.JOBS))[0] == 200
+            assert (await rig.ask("administrator", wire.UPLOAD, b"x", upload=kept))[0] == 200
+            empty = wire.encode(wire.Submission(()))
+            examples = {
+                "400": (b"no HTTP at all" + end, "a request from 127.0.0.1: 400, this is no HTTP/1.1 request"),
+                "401": (
+                    rig.head("", wire.JOBS),
+                    "jobs of a caller without a valid token from 127.0.0.1: 401, no token",
+                ),
+                "403": (rig.head("viewer", wire.SHUTDOWN), "shutdown of user viewer from 127.0.0.1: 403, the role"),
+                "404": (b"GET /none HTTP/1.1" + end, "a request from 127.0.0.1: 404, GET /none: Not Found"),
+                "405": (b"TRACE /v1/jobs HTTP/1.1" + end, "a request from 127.0.0.1: 405, TRACE /v1/jobs: Method Not"),
+                "409": (
+                    b"GET /v1/jobs HTTP/1.1\r\nHeadway-Epoch: 0\r\n" + known + b"\r\n",
+                    "a request from 127.0.0.1: 409, the server's journal",
+                ),
+                "413": (
+                    rig.head("administrator", wire.CANCEL, OTHERS_MAX + 1),
+                    "cancel of user administrator from 127.0.0.1: 413, the body has more",
+                ),
+                "414": (b"GET /" + URL_MAX * b"x", "a request from 127.0.0.1: 414, the URL has more than"),
+                "416": (
+                    rig.head("administrator", wire.DOWNLOAD, upload=kept)[:-2] + b"Range: bytes=7-9" + end,
+                    "download of user administrator from 127.0.0.1: 416, the range 'bytes=7-9'",
+                ),
+                "422": (
+                    rig.head("administrator", wire.SUBMIT, len(empty)) + empty,
+                    "submit of user administrator from 127.0.0.1: 422, ",
+                ),
+                "429": (rig.head("often", wire.JOBS), "jobs of user often from 127.0.0.1: 429, "),
+                "431": (
+                    b"GET / HTTP/1.1\r\nA: " + HEAD_MAX * b"x" + end,
+                    "a request from 127.0.0.1: 431, the head of the request has more than",
+                ),
+                "503": (
+                    (PIPELINE_MAX + 1) * rig.head("administrator", wire.MESSAGES, query="?wait=60"),
+                    "a request from 127.0.0.1: 503, more than 16 requests at once",
+                ),
+                "408": (b"GET / HT", "a request from 127.0.0.1: 408, the head of the request was not here"),
+            }
+            assert examples.keys() == set(REFUSED)
+            for status, (text, _) in examples.items():
+                if status == "408":
+                    monkeypatch.setattr(line, "HEAD_SECONDS", 0.1)
                 reader, writer = await rig.opened()
                 writer.write(text)
-                assert (await reader.readline()).split()[1].decode() == status
-                assert rig.driver.tally.refused[status] == 1, status
+                if status != "503":  # it is not answered: what came before it is, or nothing
+                    async with asyncio.timeout(LIMIT):
+                        assert (await reader.readline()).split()[1].decode() == status
+                await becomes(lambda status=status: rig.driver.tally.refused[status] == 1)  # type: ignore[misc]
+            assert (await rig.ask("administrator", wire.AUDIT))[0] == 200  # writes the log
+            for status, (_, said) in examples.items():
+                assert f"refused {said}" in logged.text, status
+            reader, writer = await rig.opened()
+            writer.write(rig.head("administrator", wire.PROMETHEUS)[:-2] + b"Connection: close" + end)
+            shown = (await reader.read()).decode()
+            for status in examples:
+                assert f'headway_requests_refused_total{{status="{status}"}} 1.0' in shown, status
+
+    asyncio.run(main())
+
+
+def test_no_status_of_a_refusal_is_left_out() -> None:
+    text = "".join(path.read_text("utf-8") for path in Path(line.__file__).parent.glob("*.py"))
+    named = {HTTPStatus[name] for name in re.findall(r"HTTPStatus\.([A-Z_]{3,})", text)}
+    assert {str(int(status)) for status in named if 400 <= status < 500} <= set(REFUSED)
+
+
+def test_requests_that_are_refused_unread_are_one_line_of_the_log(
+    tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as rig:
+            noted = Refusals(rig.driver.journal.refusals, rig.driver.tally.refused, rig.driver.now)
+            for number in range(1000):
+                noted.note_unread(HTTPStatus.NOT_FOUND, f"GET /{number}: Not Found", "10.0.0.1")
+            for number in range(1000):
+                noted.note_unread(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request", f"10.0.1.{number}")
+            noted.write()
+            lines = [record.getMessage() for record in logged.records]
+            assert lines[0] == "refused a request from 10.0.0.1, 1000 times: 404, GET /999: Not Found"
+            assert lines[-1] == f"refused others, {1001 - ROWS_MAX} times: 400, this is no HTTP/1.1 request"
+            assert len(lines) == ROWS_MAX + 1
+            assert not rig.driver.journal.refusals.latest(None, 0, 10)
 
     asyncio.run(main())
 
