@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from headway.live import reports
 from headway.live.snapshots import fingerprint
 from headway.live.store.history import history
 from headway.live.store.journal import Batch, Journal
-from headway.live.store.redeciding import rounds
+from headway.live.store.redeciding import _promised, _said, rounds
 from headway.model.events import Incident, JobSubmitted, NodeJoined, Outcome, PolicyChosen, TaskEnded, Woke
 from headway.model.policy import Policy
 from headway.model.snapshot import Plan, Snapshot
@@ -191,6 +192,36 @@ def test_the_command_says_what_would_be_decided_otherwise(
     told = json.loads(capsys.readouterr().out)
     assert (told["flaws"], told["rounds"], told["unrecorded"]) == ([], 3, 0)
     assert told["differences"][0]["policy"] == "edf"
+
+
+def test_the_command_names_the_site_and_when_a_start_was_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        sites = (node("a", slots=2, site="cellar"), node("b", slots=2, site="attic"))
+        async with rig(tmp_path, sites, policy="sites:top=rr,each=easy") as live:
+            wide = new_job(kind="rigid", width=2, estimate=9.5)
+            await live.submit(*(wide for _ in range(4)))
+
+    run(scenario)
+    monkeypatch.setattr(registry, "find", lambda text: find(text) if text.startswith("sites") else Last())
+    assert status(["check", str(tmp_path), "--decide"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^Event \d+ \(\w+, 1970-01-01 \S+\) in pool cellar, under easy:$", out, re.MULTILINE), out
+    assert re.search(r"^  then .*job \d: a start promised for 1970-01-01 \d\d:\d\d:\d\d(;|$)", out, re.MULTILINE), out
+    assert not re.search(r"\d{6}", out), out
+    assert status(["check", str(tmp_path), "--decide", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["differences"]
+    assert {(each["pool"], each["policy"]) for each in told} == {("cellar", "easy"), ("attic", "easy")}
+    assert all(0 <= each["at"] < 60 for each in told), "seconds"
+
+
+def test_promises_that_differ_by_less_than_a_second_are_told_apart() -> None:
+    whole, later, other = [_promised(job, at) for job, at in ((7, 2_000_000), (7, 2_000_001), (8, 5_000_000))]
+    then, today = _said({whole, other}, {later}), _said({later}, {whole, other})
+    assert then.partition("; ")[0].endswith(":02.000000")
+    assert then.endswith(":05"), "only where it matters"
+    assert today.endswith(":02.000001")
 
 
 def test_rounds_of_an_older_headway_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

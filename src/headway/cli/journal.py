@@ -55,7 +55,8 @@ def check(data: str | None, decide: bool, as_json: bool) -> None:
     if as_json:
         told: dict[str, object] = {"data": str(folder), "flaws": [flaw._asdict() for flaw in found]}
         if decide:
-            told |= {"rounds": asked, "unrecorded": unrecorded, "differences": [each._asdict() for each in others]}
+            told |= {"rounds": asked, "unrecorded": unrecorded}
+            told["differences"] = [each._asdict() | {"at": each.at / SECOND} for each in others]
         click.echo(json.dumps(told))
     elif found:
         for flaw in found:
@@ -72,7 +73,8 @@ def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> N
     from headway.cli.show import clock, counted
 
     for each in others[:SHOWN]:
-        click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}), under {each.policy}:")
+        pool = f" in pool {each.pool}" if each.pool else ""
+        click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}){pool}, under {each.policy}:")
         click.echo(f"  then   {each.then}")
         click.echo(f"  today  {each.today}")
     if len(others) > SHOWN:

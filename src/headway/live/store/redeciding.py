@@ -12,12 +12,13 @@ from headway.live.store.decisions import event_of, is_recorded, replay
 from headway.live.store.history import opened
 from headway.live.store.journal import state_of
 from headway.live.store.rows import Rows
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Decision
 from headway.model.policy import PolicySource
 from headway.model.slots import numbers
 from headway.model.tier import Tier
+from headway.times import clock_text
 
 NAMED = 5
 """How many parts of a decision a sentence names at most."""
@@ -28,6 +29,7 @@ class Difference(NamedTuple):
 
     Attributes:
         event: the number of the event that it followed, with its kind and its instant.
+        pool: in which it was (a site, for example); empty: the only one, or what is not dealt to any other.
         policy: the text of the policy.
         then, today: what only the one of them decides.
     """
@@ -35,6 +37,7 @@ class Difference(NamedTuple):
     event: int
     kind: str
     at: Instant
+    pool: str
     policy: str
     then: str
     today: str
@@ -74,16 +77,32 @@ def rounds(folder: Path, policies: PolicySource) -> Iterator[RedecidedRound]:
             if not is_recorded(body):
                 yield RedecidedRound(None, recorded=False)
             elif today is not None:
-                for policy, said in _all_apart(core, then, today):
-                    yield RedecidedRound(said and Difference(seq, kind, core.state.now, policy, *said))
+                for pool, policy, said in _all_apart(core, then, today):
+                    yield RedecidedRound(said and Difference(seq, kind, core.state.now, pool, policy, *said))
 
 
-def _all_apart(core: Scheduler, then: Decision, today: Decision) -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """For each round of an event: the policy, and what then and today have alone."""
+class _Fact(NamedTuple):
+    """A part of a decision: what it is, and the instant that ends the sentence."""
+
+    said: str
+    at: Instant | None = None
+
+    @property
+    def text(self) -> str:
+        return self.said if self.at is None else f"{self.said} {clock_text(self.at / SECOND)}"
+
+    @property
+    def exactly(self) -> str:
+        """With parts of a second."""
+        return self.text if self.at is None else f"{self.text}.{self.at % SECOND:06}"
+
+
+def _all_apart(core: Scheduler, then: Decision, today: Decision) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
+    """For each round of an event: the pool, the policy, and what then and today have alone."""
     policies = {pool.name: pool.text for pool in core.state.each()}
     for held, now in zip((then, *then.then), (today, *today.then), strict=True):
         text = policies.get(held.pool, core.policy)
-        yield text, _apart(core, held, now) if core.absent is None else ("a plan", str(core.absent))
+        yield held.pool, text, _apart(core, held, now) if core.absent is None else ("a plan", str(core.absent))
 
 
 def _apart(core: Scheduler, then: Decision, today: Decision) -> tuple[str, str] | None:
@@ -100,25 +119,25 @@ def _apart(core: Scheduler, then: Decision, today: Decision) -> tuple[str, str] 
             other.add(_promised(job, start))
     if one == other and _order(then) != _order(today):
         return "the same in another order", "the same in another order"
-    return None if one == other else (_said(one - other), _said(other - one))
+    return None if one == other else (_said(one - other, other - one), _said(other - one, one - other))
 
 
 def _order(decision: Decision) -> list[tuple[JobId, int | None]]:
     return [(wanted.job, wanted.task) for wanted in decision.allocations]
 
 
-def _facts(core: Scheduler, decision: Decision) -> set[str]:
-    facts = {_allocated(core, wanted) for wanted in decision.allocations}
+def _facts(core: Scheduler, decision: Decision) -> set[_Fact]:
+    facts = {_Fact(_allocated(core, wanted)) for wanted in decision.allocations}
     if decision.wake is not None:
-        facts.add(f"the next round {(decision.wake - core.state.now) / 1e6:g} s later")
+        facts.add(_Fact(f"the next round {(decision.wake - core.state.now) / SECOND:g} s later"))
     facts |= {_planned(*planned) for planned in decision.planned}
-    facts |= {f"job {deal.job} goes to pool {deal.pool}" for deal in decision.deals}
+    facts |= {_Fact(f"job {deal.job} goes to pool {deal.pool}") for deal in decision.deals}
     for lend in decision.lends:
         slots = ", ".join(_place(core, slot) for slot in numbers(lend.slots))
-        facts.add(f"{slots} go to pool {lend.pool}")
-    facts |= {f"node {one.node} is switched {'on' if one.on else 'off'}" for one in decision.switches}
+        facts.add(_Fact(f"{slots} go to pool {lend.pool}"))
+    facts |= {_Fact(f"node {one.node} is switched {'on' if one.on else 'off'}") for one in decision.switches}
     if decision.raised:
-        facts.add(f"the policy raises {decision.raised}")
+        facts.add(_Fact(f"the policy raises {decision.raised}"))
     return facts
 
 
@@ -138,17 +157,20 @@ def _place(core: Scheduler, slot: int) -> str:
     return f"slot {slot}"
 
 
-def _promised(job: JobId, start: Instant | None) -> str:
-    return f"job {job}: no start promised" if start in (None, NEVER) else f"job {job}: a start promised for {start}"
+def _promised(job: JobId, start: Instant | None) -> _Fact:
+    if start is None or start == NEVER:
+        return _Fact(f"job {job}: no start promised")
+    return _Fact(f"job {job}: a start promised for", start)
 
 
-def _planned(job: JobId, task: int, start: Instant, node: str) -> str:
-    return f"task {task} of job {job}: " + (
-        f"no start on {node}" if start >= NEVER else f"a start on {node} for {start}"
-    )
+def _planned(job: JobId, task: int, start: Instant, node: str) -> _Fact:
+    what = f"task {task} of job {job}"
+    return _Fact(f"{what}: no start on {node}") if start >= NEVER else _Fact(f"{what}: a start on {node} for", start)
 
 
-def _said(facts: Iterable[str]) -> str:
-    said = sorted(facts)
+def _said(facts: Iterable[_Fact], others: Iterable[_Fact]) -> str:
+    """What one side has alone; to the microsecond where the other has the same but for parts of a second."""
+    alike = {fact.text for fact in others}
+    said = sorted(fact.exactly if fact.text in alike else fact.text for fact in facts)
     more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
     return "; ".join(said[:NAMED]) + more or "nothing of this"
