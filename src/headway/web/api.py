@@ -34,6 +34,7 @@ from headway.errors import (
     InvalidInput,
     Malformed,
     MissingBlobs,
+    NoSuchUpload,
     Unavailable,
     did_you_mean,
 )
@@ -304,6 +305,8 @@ class Api:
         status = status_to(headway)
         if isinstance(error, MissingBlobs) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
+        if route is wire.UPLOADED and isinstance(error, NoSuchUpload):
+            return  # whether the file is kept was the question, and the answer is no
         peer = getattr(line, "client", None)
         self._refusals.note(route.name, status, headway, "" if caller is None else caller.name, peer[0] if peer else "")
 

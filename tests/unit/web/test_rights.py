@@ -589,6 +589,23 @@ def test_every_refusal_is_counted_shown_and_logged(
     asyncio.run(main())
 
 
+def test_a_file_that_is_not_kept_yet_is_no_refusal(tmp_path: Path, logged: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as rig:
+            kept = hashlib.sha256(b"x").hexdigest()
+            for status in (404, 200):  # as a client does that uploads a file
+                assert (await rig.ask("administrator", wire.UPLOADED, upload=kept))[0] == status
+                assert (await rig.ask("administrator", wire.UPLOAD, b"x", upload=kept))[0] == 200
+            assert (await rig.ask("administrator", wire.AUDIT))[0] == 200  # writes the log
+            assert (rig.driver.tally.refused, logged.text) == ({}, "")
+            other = hashlib.sha256(b"y").hexdigest()
+            assert (await rig.ask("administrator", wire.DOWNLOAD, upload=other))[0] == 404
+            assert (await rig.ask("", wire.UPLOADED, upload=other))[0] == 401
+            assert rig.driver.tally.refused == {"404": 1, "401": 1}
+
+    asyncio.run(main())
+
+
 def test_no_status_of_a_refusal_is_left_out() -> None:
     text = "".join(path.read_text("utf-8") for path in Path(line.__file__).parent.glob("*.py"))
     named = {HTTPStatus[name] for name in re.findall(r"HTTPStatus\.([A-Z_]{3,})", text)}
