@@ -274,12 +274,12 @@ def ending(policy: str, sites: int) -> Callable[[], object]:
     [
         ("sites:top=best", "top of policy sites is 'best'; allowed: rr"),
         ("sites:each=sites", "each of policy sites is 'sites'; allowed: a policy for one site"),
-        ("sites:each=easi", "policy of policy sites is 'easi'; allowed: anneal, atc, conservative"),
+        ("sites:each=easi", "each of policy sites is 'easi'; allowed: anneal, atc, conservative"),
         ("sites:each=easy:depht=2", "parameter of policy easy"),
         ("sites:at=east", "at of policy sites is 'east'; allowed: SITE/POLICY[|SITE/POLICY...]"),
         ("sites:at=east/easy|", "at of policy sites is ''; allowed: SITE/POLICY[|SITE/POLICY...]"),
         ("sites:at=/easy", "at of policy sites is '/easy'; allowed: SITE/POLICY[|SITE/POLICY...]"),
-        ("sites:at=east/easi", "policy of policy sites is 'easi'; allowed: anneal, atc, conservative"),
+        ("sites:at=east/easi", "at of policy sites is 'easi'; allowed: anneal, atc, conservative"),
         ("sites:at=east/easy:ordr=due", "parameter of policy easy of policy sites is 'ordr'; allowed: order"),
         ("sites:at=east/services", "at of policy sites is 'services'; allowed: a policy for one site"),
         ("sites:at=east/easy|east/fcfs", "at of policy sites is 'east/fcfs'; allowed: site east once"),
@@ -290,6 +290,19 @@ def test_what_is_no_policy_of_sites_is_said(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match="of policy") as raised:
         registry.find(text)
     assert said in str(raised.value.args[0])
+
+
+@pytest.mark.parametrize("text", ["sites:each=nope", "sites:at=east/nope", "services:batch=nope"])
+def test_every_policy_that_is_offered_for_a_pool_is_taken_there(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is 'nope'") as raised:
+        registry.find(text)
+    offered = raised.value.allowed.split(", ")
+    assert {"easy", "edf", "instances"} <= set(offered)
+    for name in offered:
+        registry.find(text.replace("nope", name))
+    for top in ("sites", "services"):
+        with pytest.raises(InvalidInput, match=f"is '{top}'; allowed: a policy for one"):
+            registry.find(text.replace("nope", top))
 
 
 def test_the_policy_of_each_site_may_have_parameters() -> None:

@@ -8,7 +8,7 @@ import math
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -16,12 +16,15 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.model.policy import Policy, PolicyFactory
+from headway.model.policy import Policy, PolicyFactory, is_top_level
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 HINT: Final = "A policy is an object that is called with a view and returns a plan, as `Easy()` does."
+
+UNKNOWN: Final = "policy"
+"""The field of the error where no policy has a name."""
 
 GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
@@ -184,11 +187,15 @@ def _load(entry: EntryPoint) -> PolicyFactory:
 def _added(name: str) -> PolicyFactory:
     known = factories()  # reads what every installed package offers: only where no built-in policy has the name
     if name not in known:
-        hint = did_you_mean(name, known) or "`headway policies` says what each of them does."
-        if name.endswith(".py"):
-            hint = "A policy from a file is for simulations; a server takes one that is installed under a name."
-        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=hint)
+        raise InvalidInput(UNKNOWN, name, ", ".join(sorted(known)), hint=_hint(name, known))
     return known[name]()
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """What to do where none of these policies has a name."""
+    if name.endswith(".py"):
+        return "A policy from a file is for simulations; a server takes one that is installed under a name."
+    return did_you_mean(name, known) or "`headway policies` says what each of them does."
 
 
 def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
@@ -254,6 +261,39 @@ def find(text: str) -> Policy:
     """
     name, _, arguments = text.strip().partition(":")
     return made(name, BUILT_IN[name].factory() if name in BUILT_IN else _added(name), arguments)
+
+
+def find_below(field: str, given: str, allowed: str, *words: str) -> Policy:
+    """The policy of a pool, as a parameter of a top level names it: its parameters are separated by semicolons.
+
+    Args:
+        field: the parameter.
+        given: its value, or a part of it.
+        allowed: what it may be, where it deals to pools itself.
+        words: what it may be besides names of policies.
+
+    Raises:
+        InvalidInput: there is no such policy, or it deals to pools itself.
+        HeadwayError: see `find`.
+    """
+    try:
+        policy = find(given.replace(";", ","))
+    except InvalidInput as wrong:
+        if wrong.field != UNKNOWN:
+            raise
+        names = [*words, *filter(_may_be_below, sorted(factories()))]
+        raise InvalidInput(field, wrong.value, ", ".join(names), hint=_hint(str(wrong.value), names)) from None
+    if is_top_level(policy):
+        raise InvalidInput(field, given, allowed)
+    return policy
+
+
+def _may_be_below(name: str) -> bool:
+    """Whether a policy does not deal to pools, as far as is known: some cannot be made without parameters."""
+    try:
+        return not is_top_level(find(name))
+    except HeadwayError:
+        return True
 
 
 def made(name: str, factory: PolicyFactory, arguments: str) -> Policy:

@@ -21,7 +21,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Kind, Service
 from headway.model.plan import Claim, Plan, Reason
-from headway.model.policy import QUANTILE, Policy, is_top_level, quantile_of
+from headway.model.policy import QUANTILE, Policy, quantile_of
 from headway.model.queue import by_order
 from headway.model.seen import AttemptView, JobView, all_slots
 from headway.model.site import named_by
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 TOPS: Final = ("dp", "sf", "pp", "ahead")
 """How slots are shared out."""
+
+AUTO: Final = "auto"
+"""The policy of batch jobs that goes with how slots are dealt."""
 
 MODELS: Final[dict[str, Share]] = {"queueing": queueing, "fluid": fluid}
 """What tells the share of answers in time."""
@@ -425,7 +428,7 @@ class Services:
     """
 
     top: str = "dp"
-    batch: str = "auto"
+    batch: str = AUTO
     model: str = "queueing"
     kill: bool = False
     switching: bool = True
@@ -442,11 +445,12 @@ class Services:
             raise InvalidInput("model", self.model, ", ".join(MODELS))
         if not 0 <= self.warm < math.inf:
             raise InvalidInput("warm", self.warm, "seconds, 0 or more")
-        from headway.policies.registry import find  # it knows this module
+        from headway.policies.registry import find, find_below  # it knows this module
 
-        for field, given in (("batch", self._batch), ("beside", self.beside.replace(";", ","))):
-            if given and is_top_level(find(given)):
-                raise InvalidInput(field, getattr(self, field), "a policy for one pool")
+        if self.batch != AUTO:
+            find_below("batch", self.batch, "a policy for one pool", AUTO)
+        if self.beside:
+            find_below("beside", self.beside, "a policy for one pool")
         find(self.lower(BATCH))
         if self.on:
             names = self.on.split("/")
@@ -465,7 +469,7 @@ class Services:
     @property
     def _batch(self) -> str:
         """The policy of batch jobs, as text."""
-        if self.batch == "auto":
+        if self.batch == AUTO:
             return "atc" if self.top == "ahead" else "greedy"
         return self.batch.replace(";", ",")
 

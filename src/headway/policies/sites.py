@@ -11,7 +11,7 @@ from typing import Final
 from headway.errors import InvalidInput
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
-from headway.model.policy import Policy, is_top_level
+from headway.model.policy import Policy
 from headway.model.queue import by_order
 from headway.model.seen import JobView, NodeView, all_slots
 from headway.model.slots import NO_SLOTS, Slots
@@ -193,10 +193,9 @@ def _check(field: str, given: str, text: str) -> None:
     Raises:
         InvalidInput: it does not.
     """
-    from headway.policies.registry import find  # it knows this module
+    from headway.policies.registry import find, find_below  # it knows this module
 
-    if is_top_level(find(given.replace(";", ","))):
-        raise InvalidInput(field, given, "a policy for one site")
+    find_below(field, given, "a policy for one site")
     find(text)
 
 

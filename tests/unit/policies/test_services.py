@@ -243,7 +243,7 @@ def test_instances_that_are_warm_stay_and_those_that_started_last_end() -> None:
         ("services:warm=-1", "warm of policy services is -1.0; allowed: seconds, 0 or more"),
         ("services:warm=inf", "warm of policy services is inf; allowed: seconds, 0 or more"),
         ("services:batch=sites", "batch of policy services is 'sites'; allowed: a policy for one pool"),
-        ("services:batch=nosuch", "policy of policy services is 'nosuch'; allowed"),
+        ("services:batch=nosuch", "batch of policy services is 'nosuch'; allowed: auto, anneal"),
         ("sites:each=services", "each of policy sites is 'services'; allowed: a policy for one site"),
     ],
 )

@@ -193,7 +193,7 @@ def test_why_a_job_that_ran_already_is_where_it_is() -> None:
             "services:on=a,beside=sites:top=rr",
             "'sites:top=rr'; allowed: a policy for one pool",
         ),
-        ("services:on=a,beside=easi", "easi"),
+        ("services:on=a,beside=easi", "beside of policy services is 'easi'; allowed: anneal, atc"),
         (
             "services:on=a,beside=easy,keeps=rigid/bags",
             "'rigid/bags'; allowed: some of bag, rigid, workflow",
