@@ -50,7 +50,7 @@ GIVE_WAY_SECONDS: Final = 1e-6
 log = logging.getLogger("headway.client")
 
 
-class _Listener:
+class _MessageTaker:
     """One thread that takes messages.
 
     Attributes:
@@ -98,7 +98,7 @@ class Inbox:
         self._changed = Condition()
         # Guarded by `_changed`.
         self._sinks: dict[JobId, Sink] = {}
-        self._listeners: list[_Listener] = []
+        self._takers: list[_MessageTaker] = []
         self._sending = 0
         self._listening = False
         # The thread that passes on messages about what its client has submitted, while it does, and what is to
@@ -159,9 +159,9 @@ class Inbox:
         moment.
         """
         self._abandoned = True
-        for listener in tuple(self._listeners):
-            if not listener.sinks:
-                listener.connection.interrupt()
+        for taker in tuple(self._takers):
+            if not taker.sinks:
+                taker.connection.interrupt()
 
     def close(self) -> None:
         """Stop listening. Waiting sinks get an error that says so; one that takes longer gets it later."""
@@ -169,17 +169,17 @@ class Inbox:
             return
         self._closing.set()
         with self._changed:
-            listeners = tuple(self._listeners)
+            takers = tuple(self._takers)
             self._changed.notify_all()
-        for listener in listeners:
-            listener.connection.interrupt()
-            if listener.thread is not None and listener.thread is not current_thread():  # a callback may close it
-                join(listener.thread, ENDS_WITHIN)
+        for taker in takers:
+            taker.connection.interrupt()
+            if taker.thread is not None and taker.thread is not current_thread():  # a callback may close it
+                join(taker.thread, ENDS_WITHIN)
         self._acknowledge_last()
 
     def forked(self, name: str) -> None:
         """In a child process, where none of the threads exist: start fresh, under this name."""
-        left = [sink for sinks in (self._sinks, *(one.sinks for one in self._listeners)) for sink in sinks.values()]
+        left = [sink for sinks in (self._sinks, *(one.sinks for one in self._takers)) for sink in sinks.values()]
         is_closed = self._closing.is_set()
         self._closing = Event()
         if is_closed:
@@ -195,52 +195,52 @@ class Inbox:
 
     def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
         """Start a thread that takes messages and passes them to the sinks."""
-        listener = _Listener(whose, cursor, sinks, self._server.connection())
-        thread = Thread(target=self._live, args=(listener,), name="headway-messages", daemon=True)
-        listener.thread = thread
+        taker = _MessageTaker(whose, cursor, sinks, self._server.connection())
+        thread = Thread(target=self._live, args=(taker,), name="headway-messages", daemon=True)
+        taker.thread = thread
         with self._changed:
-            self._listeners.append(listener)
+            self._takers.append(taker)
         try:
             thread.start()
         except RuntimeError as error:  # the system has no more threads, or the interpreter ends
-            self._over(listener, HeadwayError(f"no thread can be started that takes messages: {error}"))
+            self._over(taker, HeadwayError(f"no thread can be started that takes messages: {error}"))
 
-    def _live(self, listener: _Listener) -> None:
-        """The life of a listener. However it ends, no sink is left waiting for it."""
+    def _live(self, taker: _MessageTaker) -> None:
+        """The life of a taker. However it ends, no sink is left waiting for it."""
         error: BaseException
         try:
-            error = self._take_all(listener)
+            error = self._take_all(taker)
         except BaseException as trouble:  # waiting sinks must get it, whatever it is
             log.critical("messages are not taken any more", exc_info=trouble)
             error = HeadwayError(
                 f"messages are not taken any more: {trouble!r}", "The job goes on: Client.attach(JOB)."
             )
-        self._over(listener, error)
+        self._over(taker, error)
 
-    def _over(self, listener: _Listener, error: BaseException) -> None:
-        listener.connection.hang_up()
+    def _over(self, taker: _MessageTaker, error: BaseException) -> None:
+        taker.connection.hang_up()
         with self._changed:
-            self._listeners.remove(listener)
-            left = list(listener.sinks.values())
-            listener.sinks.clear()
-            if listener.sinks is self._sinks:
-                self._listening = False  # the next submission starts another listener
+            self._takers.remove(taker)
+            left = list(taker.sinks.values())
+            taker.sinks.clear()
+            if taker.sinks is self._sinks:
+                self._listening = False  # the next submission starts another taker
         for sink in left:
             _tell(sink.broken, error)
-        if self._abandoned and not self._closing.is_set() and not self._listeners:
+        if self._abandoned and not self._closing.is_set() and not self._takers:
             self._acknowledge_last()
             self._server.close()
 
-    def _take_all(self, listener: _Listener) -> HeadwayError:
+    def _take_all(self, taker: _MessageTaker) -> HeadwayError:
         """Listen until the client is closed or abandoned or, if it is about one job only, that job has ended.
         Says why.
         """
         tries = pauses()
-        own = listener.sinks is self._sinks
+        own = taker.sinks is self._sinks
         receipts = self._receipts if own else None
-        while not self._closing.is_set() and (listener.sinks or (own and not self._abandoned)):
+        while not self._closing.is_set() and (taker.sinks or (own and not self._abandoned)):
             try:
-                self._take(listener, receipts)
+                self._take(taker, receipts)
             except Unreachable as silence:
                 pause = next(tries)
                 if pause == PAUSES[-1]:
@@ -252,30 +252,30 @@ class Inbox:
                 tries = pauses()
         return HeadwayError("the client was closed; the job goes on")
 
-    def _take(self, listener: _Listener, receipts: Receipts | None) -> None:
+    def _take(self, taker: _MessageTaker, receipts: Receipts | None) -> None:
         """Ask once, and pass on what came. What was passed on is not asked for again, even if this fails half-way."""
-        connection = listener.connection
+        connection = taker.connection
         wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(connection, receipts))
-        wait, after = 0.0 if listener.missed else wait, listener.cursor
-        query = (*listener.whose, ("after", after), ("wait", wait), ("results", INLINE_MAX))
+        wait, after = 0.0 if taker.missed else wait, taker.cursor
+        query = (*taker.whose, ("after", after), ("wait", wait), ("results", INLINE_MAX))
         answer = connection.ask(MESSAGES, query=query, wait=wait)
         cursor, messages, forgotten = answer.cursor, deque[Message](answer.messages), answer.forgotten
         del answer  # so that each result is freed when it has been passed on
         if not messages:
-            self._give_up_missed(listener)
-        if forgotten > max(after, listener.forgotten):
-            listener.missed = [job for job in tuple(listener.sinks) if self._has_ended(connection, job)]
-            listener.forgotten = forgotten
-        own = listener.sinks is self._sinks
+            self._give_up_missed(taker)
+        if forgotten > max(after, taker.forgotten):
+            taker.missed = [job for job in tuple(taker.sinks) if self._has_ended(connection, job)]
+            taker.forgotten = forgotten
+        own = taker.sinks is self._sinks
         if own:
             self._telling = get_ident()
         try:
-            self._tell_all(listener, messages, receipts)
+            self._tell_all(taker, messages, receipts)
         finally:
             if own:
                 self._telling = None
                 self._do_afterwards()
-        listener.cursor = cursor
+        taker.cursor = cursor
 
     def _has_ended(self, connection: Connection, job: JobId) -> bool:
         """Whether nothing more will happen to a job, or it is not even known any more."""
@@ -286,12 +286,12 @@ class Inbox:
                 raise
             return True
 
-    def _give_up_missed(self, listener: _Listener) -> None:
+    def _give_up_missed(self, taker: _MessageTaker) -> None:
         """All messages left have been passed on: no more will come about the jobs that had ended before."""
-        missed, listener.missed = listener.missed, []
+        missed, taker.missed = taker.missed, []
         for job in missed:
             with self._changed:
-                sink = listener.sinks.pop(job, None)
+                sink = taker.sinks.pop(job, None)
             if sink is not None:
                 error = f"job {job} has ended, but its results were not fetched while the server kept them"
                 _tell(sink.broken, HeadwayError(error, "`headway up --keep-unacknowledged` says for how long."))
@@ -301,23 +301,23 @@ class Inbox:
         for do in afterwards:
             do()
 
-    def _tell_all(self, listener: _Listener, messages: deque[Message], receipts: Receipts | None) -> None:
+    def _tell_all(self, taker: _MessageTaker, messages: deque[Message], receipts: Receipts | None) -> None:
         fetched: dict[tuple[JobId, int], TaskResult] = {}
-        last_wanted = _last_wanted(messages, listener.sinks)
+        last_wanted = _last_wanted(messages, taker.sinks)
         while messages:
             message = messages[0]
-            sink = listener.sinks.get(message.job) or self._expected(message.job, listener.sinks)
+            sink = taker.sinks.get(message.job) or self._expected(message.job, taker.sinks)
             if sink is not None:
                 result = message.result
                 if message.task is not None and result is None:
                     if (message.job, message.task) not in fetched:
                         self._do_afterwards()
-                        fetched = self._fetch(messages, listener.sinks)
+                        fetched = self._fetch(messages, taker.sinks)
                     result = fetched.pop((message.job, message.task), None)
-                self._pass_on(message, result, sink, listener, receipts)
+                self._pass_on(message, result, sink, taker, receipts)
                 del result
-            listener.cursor = messages.popleft().number
-            if listener.cursor == last_wanted:
+            taker.cursor = messages.popleft().number
+            if taker.cursor == last_wanted:
                 # The thread that waits for it is awake, but cannot go on while this one has the interpreter.
                 time.sleep(GIVE_WAY_SECONDS)
 
@@ -334,7 +334,7 @@ class Inbox:
         return {(result.job, result.task): result for result in answer.results}
 
     def _pass_on(
-        self, message: Message, result: TaskResult | None, sink: Sink, listener: _Listener, receipts: Receipts | None
+        self, message: Message, result: TaskResult | None, sink: Sink, taker: _MessageTaker, receipts: Receipts | None
     ) -> None:
         if message.task is not None and result is not None:
             _tell(sink.settled, result)
@@ -342,7 +342,7 @@ class Inbox:
                 receipts.took(message.job, result.task)
             return
         with self._changed:
-            listener.sinks.pop(message.job, None)
+            taker.sinks.pop(message.job, None)
         if message.task is not None:
             _tell(sink.broken, HeadwayError(f"the results of job {message.job} have been cleared"))
             return

@@ -81,11 +81,11 @@ def test_a_thread_that_has_woken_the_one_that_waits_lets_it_go_on(
     sink = Seen(by_task)
     monkeypatch.setattr(inbox, "time", SimpleNamespace(sleep=lambda seconds: sink.told.append("gave way")))
     box = inbox.Inbox(Server(lambda: Address("", "")), "c", acknowledge=False)
-    listener = inbox._Listener((("client", "c"),), 0, {1: sink}, Connection(lambda: Address("", "")))
+    taker = inbox._MessageTaker((("client", "c"),), 0, {1: sink}, Connection(lambda: Address("", "")))
     gave = TaskEnding(Outcome.SUCCEEDED, value=b"")
     messages = [
         message if message.task is None else replace(message, result=TaskResult(1, message.task, 1, gave))
         for message in ends(1, tasks)
     ]
-    box._tell_all(listener, deque(messages), None)
+    box._tell_all(taker, deque(messages), None)
     assert sink.told == told

@@ -402,7 +402,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         ended = structs.replace(message, stdout=stdout, stderr=stderr)
         for name in named(decode_ending(message.ending).outputs.values()):
             try:
-                await self._files.put(name, self._parts(node, Store.KEPT, name))
+                await self._files.put(name, self._parts(node, Store.UPLOAD, name))
             except EngineError:
                 raise
             except (HeadwayError, FileNotFoundError) as error:

@@ -204,5 +204,5 @@ def test_nothing_is_asked_of_nodes_about_jobs_that_saved_nothing(tmp_path: Path)
 
 
 def test_frames_of_files_are_read_as_they_were_written() -> None:
-    for message in (Read(1, Store.KEPT, "a", 0, 9), Discard(Store.OUTPUT, ["b"]), FilePiece("c", b"d", True)):
+    for message in (Read(1, Store.UPLOAD, "a", 0, 9), Discard(Store.OUTPUT, ["b"]), FilePiece("c", b"d", True)):
         assert to_agent_decoder().decode(msgspec.msgpack.encode(message)) == message

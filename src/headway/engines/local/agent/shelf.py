@@ -84,7 +84,7 @@ class NodeShelf:
         Raises:
             OSError: it cannot be here, or cannot be opened.
         """
-        path = path_of(self._terms, Store.KEPT, name)
+        path = path_of(self._terms, Store.UPLOAD, name)
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class NodeShelf:
         """What has come of a file with a piece of it; or why it cannot be taken: then nothing of it stays."""
         try:
             if coming is None:
-                path_of(self._terms, Store.KEPT, piece.name)
+                path_of(self._terms, Store.UPLOAD, piece.name)
                 self._make_room()
                 coming = Coming(self._terms.uploads, piece.name)
             coming.add(piece.data)

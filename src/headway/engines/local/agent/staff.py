@@ -169,7 +169,9 @@ class Staff:
         self._epoll.register(keeping, select.EPOLLIN)
         self._handlers[keeping.fileno()] = lambda _: self._on_kept(place, keeping)
         terms = self._terms
-        streams = tuple(OutputStream(fd, number, terms.kept, terms.output_max) for number, fd in enumerate(reading, 1))
+        streams = tuple(
+            OutputStream(fd, number, terms.output, terms.output_max) for number, fd in enumerate(reading, 1)
+        )
         for stream in streams:
             os.set_blocking(stream.fd, False)
             self._listen(stream)

@@ -37,7 +37,7 @@ class OutputStream:
     Args:
         fd: the end of the pipe to read from; non-blocking.
         number: 1 for stdout, 2 for stderr.
-        kept: folder of the output of attempts.
+        folder: of the output of attempts.
         bound: the most bytes that a file may have, at least 64 KiB.
 
     Attributes:
@@ -47,8 +47,8 @@ class OutputStream:
     __slots__ = (
         "_digest",
         "_file",
+        "_folder",
         "_head_max",
-        "_kept",
         "_launch",
         "_lost",
         "_number",
@@ -60,11 +60,11 @@ class OutputStream:
         "fd",
     )
 
-    def __init__(self, fd: int, number: int, kept: str, bound: int) -> None:
+    def __init__(self, fd: int, number: int, folder: str, bound: int) -> None:
         self.fd = fd
         self.closed = False
         self._number = number
-        self._kept = kept
+        self._folder = folder
         self._head_max = bound - TAIL_MAX - _MARK_MAX
         self._launch: Launch | None = None
         self._file = -1
@@ -149,7 +149,7 @@ class OutputStream:
     @property
     def _path(self) -> str:
         assert self._launch is not None
-        return output.kept_path(self._kept, self._launch, output.SUFFIXES[self._number - 1])
+        return output.kept_path(self._folder, self._launch, output.SUFFIXES[self._number - 1])
 
     def _take(self, launch: Launch, chunk: bytes) -> None:
         self._size += len(chunk)

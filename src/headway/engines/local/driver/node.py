@@ -49,7 +49,7 @@ class LocalNode(AgentNode):
         super().__init__(spec, owner, lease, str(places.uploads or ""))
         self.folder = node_folder(places.root, spec.name)
         self._host = AgentHost(self.folder, settings.pass_env)
-        self._kept = places.root / OUTPUT_FOLDER
+        self._output = places.root / OUTPUT_FOLDER
         self._secret = secret
         self._settings = settings
         self._ground = places.ground
@@ -86,7 +86,7 @@ class LocalNode(AgentNode):
         return Terms(
             self.spec.name,
             str(self.folder.resolve()),
-            str(self._kept.resolve()),
+            str(self._output.resolve()),
             str(self._ground.resolve()),
             self.spec.slots,
             self._settings.orphaned_after,

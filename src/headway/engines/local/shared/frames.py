@@ -203,7 +203,7 @@ class FilePiece(Frame, frozen=True, tag=30):
     data: bytes
     last: bool
     detail: str = ""
-    store: Store = Store.KEPT
+    store: Store = Store.UPLOAD
 
 
 class Read(Frame, frozen=True, tag=31):

@@ -23,19 +23,19 @@ class Store(IntEnum):
     """A kind of files.
 
     Attributes:
-        KEPT: files that the server keeps, by the SHA-256 of their bytes.
+        UPLOAD: files that clients uploaded or tasks gave, by the SHA-256 of their bytes.
         OUTPUT: what attempts wrote: `JOB/TASK.ATTEMPT[.RANK].out` or `.err`.
         CHECKPOINT: what a member of an attempt has saved, as an archive: `JOB/TASK/RANK.ATTEMPT`. What a task, or a
             whole job, has saved can be removed: `JOB/TASK`, `JOB`.
     """
 
-    KEPT = 0
+    UPLOAD = 0
     OUTPUT = 1
     CHECKPOINT = 2
 
 
 _CHECKPOINT: Final = r"[0-9]{1,20}(/[0-9]{1,20}(/[0-9]{1,20}\.[0-9]{1,20})?)?"
-_NAMES: Final = {Store.KEPT: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
+_NAMES: Final = {Store.UPLOAD: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT: _CHECKPOINT}
 
 
 class Arrived(Enum):
@@ -56,7 +56,7 @@ def path_of(terms: Terms, store: Store, name: str) -> str:
 
     if not re.fullmatch(_NAMES[store], name):
         raise FileNotFoundError(name)
-    folder = {Store.KEPT: terms.uploads, Store.OUTPUT: terms.kept, Store.CHECKPOINT: terms.checkpoints}[store]
+    folder = {Store.UPLOAD: terms.uploads, Store.OUTPUT: terms.output, Store.CHECKPOINT: terms.checkpoints}[store]
     return os.path.join(folder, name)
 
 

@@ -83,7 +83,7 @@ class Terms(msgspec.Struct, frozen=True):
     Attributes:
         name: of the node.
         folder: of the node; the engine's secret is two levels above.
-        kept: folder of the output of attempts.
+        output: folder of the output of attempts.
         ground: folder of what tasks get and save; without an account the engine's folder.
         slots: how many slots the node has.
         orphaned_after: seconds without a driver after which it ends.
@@ -98,7 +98,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     name: str
     folder: str
-    kept: str
+    output: str
     ground: str
     slots: int
     orphaned_after: float
