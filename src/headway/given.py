@@ -24,7 +24,7 @@ _FILE: Final = r"task:(\d{1,10})/([^\0]+)"
 _results: ContextVar[Mapping[int, Any] | None] = ContextVar("results", default=None)
 
 
-class _Results(dict[int, Any]):
+class _ResultsByTask(dict[int, Any]):
     """The results that a task gets, by the tasks' numbers; each is unpickled once, when it is asked for."""
 
     def __init__(self, pickled: Mapping[int, bytes]) -> None:
@@ -39,7 +39,7 @@ class _Results(dict[int, Any]):
 @contextmanager
 def results(pickled: Mapping[int, bytes]) -> Iterator[None]:
     """Arguments that are unpickled in the body, in this thread, have these results in their places."""
-    token = _results.set(_Results(pickled))
+    token = _results.set(_ResultsByTask(pickled))
     try:
         yield
     finally:

@@ -42,7 +42,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file. `format` changes when an older Headway could not read it.
 
     Attributes:
@@ -126,7 +126,7 @@ class Tokens:
         self._own = _hash(token.encode())
         self._owners = {self._own: TokenOwner(user, Role.ADMINISTRATOR, scope="")}
         self._rows: dict[str, _Row] = {}
-        found = _read(file) if file is not None else _File(())
+        found = _read(file) if file is not None else _TokenFile(())
         self._accounts = self._accounts_written = found.accounts or {}
         self._follow(found.tokens)
 
@@ -220,7 +220,9 @@ class Tokens:
     def _writing(self, rows: tuple[_Row, ...], accounts: dict[str, str]) -> Callable[[], None]:
         def write() -> None:
             if self._file is not None:
-                text = msgspec.json.format(msgspec.json.encode(_File(rows, 2, accounts) if accounts else _File(rows)))
+                text = msgspec.json.format(
+                    msgspec.json.encode(_TokenFile(rows, 2, accounts) if accounts else _TokenFile(rows))
+                )
                 write_private(self._file, text.decode())
             self._written, self._accounts_written = rows, accounts
 
@@ -265,7 +267,7 @@ def _hash(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def _read(file: Path) -> _File:
+def _read(file: Path) -> _TokenFile:
     """What is in the file of tokens; nothing where there is none.
 
     Raises:
@@ -273,12 +275,12 @@ def _read(file: Path) -> _File:
     """
     hint = "Put the file of a backup in its place; or remove it, and make new tokens with `headway token create`."
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_File)
+        found = msgspec.json.decode(file.read_bytes(), type=_TokenFile)
         for row in found.tokens:
             if len(bytes.fromhex(row.hash)) != 32:
                 raise ValueError(f"the hash of token {row.id} is none of SHA-256")
     except FileNotFoundError:
-        return _File(())
+        return _TokenFile(())
     except OSError as error:
         raise HeadwayError(f"the tokens in {file} cannot be read: {error.strerror or error}", hint) from error
     except (msgspec.MsgspecError, ValueError) as error:

@@ -105,7 +105,7 @@ async def _exchange(place: Endpoint, request: bytes) -> PostAnswer:
     )
     try:
         writer.write(request)
-        reply = _Reply()
+        reply = _ParsedAnswer()
         parser = httptools.HttpResponseParser(reply)
         left = ANSWER_MAX
         while not reply.whole and (part := await reader.read(_READ)):
@@ -156,7 +156,7 @@ def _head(place: Endpoint, length: int, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("ascii")
 
 
-class _Reply:
+class _ParsedAnswer:
     """What the parser finds."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ def asks_server(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_options(url: str | None, data: str | None, tls_ca: str | None, **rest: Any) -> Any:
-        return command(reach=_Reached(url, data, tls_ca), **rest)
+        return command(reach=_NamedServer(url, data, tls_ca), **rest)
 
     return with_options
 
@@ -47,7 +47,7 @@ def reached(url: str | None, data: str | None, tls_ca: str | None = None, patien
         yield client
 
 
-class _Reached:
+class _NamedServer:
     """The server that the options of a command name."""
 
     def __init__(self, url: str | None, data: str | None, tls_ca: str | None) -> None:

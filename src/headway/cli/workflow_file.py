@@ -40,7 +40,7 @@ Upload = Callable[[str], Input]
 
 
 @dataclass(slots=True)
-class _Step:
+class _DescribedTask:
     """A task as a file describes it, with what an error about it names.
 
     Attributes:
@@ -69,7 +69,7 @@ class FileFlow(Workflow):
     """A workflow that a file describes. It knows where in the file everything is, for what is refused later."""
 
     source = ""
-    steps: tuple[_Step, ...] = ()
+    steps: tuple[_DescribedTask, ...] = ()
     lines: Mapping[str, int] = {}
 
     def located(self, refusal: HeadwayError, overridden: Collection[str] = ()) -> HeadwayError:
@@ -124,12 +124,12 @@ def read(path: Path, upload: Upload) -> FileFlow:
     return flow
 
 
-def _add(flow: FileFlow, steps: Sequence[_Step], path: Path, upload: Upload) -> None:
+def _add(flow: FileFlow, steps: Sequence[_DescribedTask], path: Path, upload: Upload) -> None:
     """Add the tasks, each after those that it waits for."""
     source = str(path)
     known = {step.name for step in steps}
     _check_apart(steps, source)
-    writers: dict[str, _Step] = {}
+    writers: dict[str, _DescribedTask] = {}
     for step in steps:
         for file, url in step.outputs.items():
             if not url and (other := writers.setdefault(file, step)) is not step:
@@ -181,7 +181,7 @@ def _add(flow: FileFlow, steps: Sequence[_Step], path: Path, upload: Upload) -> 
         )
 
 
-def _check_apart(steps: Sequence[_Step], source: str) -> None:
+def _check_apart(steps: Sequence[_DescribedTask], source: str) -> None:
     """Check that no two outputs are put in the same place."""
     taken: dict[str, str] = {}
     for step in steps:
@@ -193,7 +193,7 @@ def _check_apart(steps: Sequence[_Step], source: str) -> None:
                 raise InvalidInput(there, url, allowed, source=source, line=line)
 
 
-def _sent(step: _Step, file: str, path: Path, upload: Upload) -> Input:
+def _sent(step: _DescribedTask, file: str, path: Path, upload: Upload) -> Input:
     """A file that no task writes, sent to the server."""
     here = path.parent / file
     if not here.is_file():
@@ -243,7 +243,7 @@ class _Whole(msgspec.Struct, gc=False):
     name: str = ""
 
 
-def _of_wfformat(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
+def _of_wfformat(text: bytes, path: Path) -> tuple[FileFlow, list[_DescribedTask]]:
     """A workflow of WfFormat: its commands, the files that tasks exchange by name, and estimates from its run times."""
     source = str(path)
     graph = read_wfformat(text, source, path.name.partition(".")[0])
@@ -268,7 +268,7 @@ def _of_wfformat(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
                 there = f"workflow.specification.tasks[{place}].{which}"
                 _check_path(name, there, source, line_of(text, there))
         steps.append(
-            _Step(
+            _DescribedTask(
                 task.id,
                 f"workflow.specification.tasks[{place}]",
                 line_of(text, f"workflow.specification.tasks[{place}]") if len(runs) <= _LOCATED_MAX else None,
@@ -290,7 +290,7 @@ def _of_wfformat(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
 # YAML
 
 
-class _Node:
+class _YamlPart:
     """A part of a file in YAML, with its place for errors.
 
     Args:
@@ -318,31 +318,31 @@ class _Node:
         kind = type(self.node).__name__
         return self.node.value if kind == "ScalarNode" else {"MappingNode": "a mapping"}.get(kind, "a list")
 
-    def fields(self, known: Sequence[str] = ()) -> dict[str, _Node]:
+    def fields(self, known: Sequence[str] = ()) -> dict[str, _YamlPart]:
         """The values of a mapping by their keys, each known and given once."""
         if type(self.node).__name__ != "MappingNode":
             raise self.refuse("a mapping: KEY: VALUE")
-        found: dict[str, _Node] = {}
+        found: dict[str, _YamlPart] = {}
         for key, value in self.node.value:
             name = key.value if type(key).__name__ == "ScalarNode" else ""
-            there = _Node(value, f"{self.place}.{name}".removeprefix("."), self.source)
+            there = _YamlPart(value, f"{self.place}.{name}".removeprefix("."), self.source)
             if "\0" in name:
-                raise _Node(key, self.place or "file", self.source).refuse(NO_ZERO, name)
+                raise _YamlPart(key, self.place or "file", self.source).refuse(NO_ZERO, name)
             if not name or name in found or (known and name not in known):
-                at = _Node(key, self.place or "file", self.source)
+                at = _YamlPart(key, self.place or "file", self.source)
                 allowed = f"{', '.join(known)}, each once" if known else "a name that is not empty, each once"
                 raise at.refuse(allowed, name, did_you_mean(name, known) if known else "")
             found[name] = there
         return found
 
-    def items(self) -> Iterator[_Node]:
+    def items(self) -> Iterator[_YamlPart]:
         """The values of a list; of a text only itself."""
         kind = type(self.node).__name__
         if kind == "ScalarNode":
             yield self
         elif kind == "SequenceNode":
             for number, value in enumerate(self.node.value):
-                yield _Node(value, f"{self.place}[{number}]", self.source)
+                yield _YamlPart(value, f"{self.place}[{number}]", self.source)
         else:
             raise self.refuse("a list, or one text")
 
@@ -386,7 +386,7 @@ class _Node:
         return found
 
 
-def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
+def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_DescribedTask]]:
     """A workflow in YAML: see docs/reference/workflow-files.md."""
     import yaml  # only here, and not small
 
@@ -402,7 +402,7 @@ def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
         raise InvalidInput("YAML", "something of many layers", "a workflow, which has few", source=source) from error
     if whole is None:
         raise InvalidInput("tasks", "missing", "one task or more", source=source)
-    fields = _Node(whole, "", source).fields((*TERMS, "tasks"))
+    fields = _YamlPart(whole, "", source).fields((*TERMS, "tasks"))
     if "tasks" not in fields:
         raise InvalidInput("tasks", "missing", "one task or more", source=source)
     tasks = fields.pop("tasks")
@@ -416,7 +416,7 @@ def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_Step]]:
     return flow, steps
 
 
-def _terms(fields: Mapping[str, _Node], path: Path) -> dict[str, Any]:
+def _terms(fields: Mapping[str, _YamlPart], path: Path) -> dict[str, Any]:
     """The terms of the workflow as `Workflow` has them."""
     from headway.cli.show import bytes_in
 
@@ -449,7 +449,7 @@ def _terms(fields: Mapping[str, _Node], path: Path) -> dict[str, Any]:
     return found
 
 
-def _step(name: str, node: _Node) -> _Step:
+def _step(name: str, node: _YamlPart) -> _DescribedTask:
     """A task."""
     fields = node.fields(TASK_TERMS)
     if "command" not in fields:
@@ -467,7 +467,7 @@ def _step(name: str, node: _Node) -> _Step:
         raise command.refuse(f"a program and its arguments ({error})") from None
     if not argv or not argv[0]:
         raise command.refuse("a program and its arguments")
-    step = _Step(name, node.place, node.line, argv)
+    step = _DescribedTask(name, node.place, node.line, argv)
     step.fields = {key: (value.place, value.line) for key, value in fields.items()}
     for key, value in fields.items():
         match key:
@@ -490,7 +490,7 @@ def _step(name: str, node: _Node) -> _Step:
     return step
 
 
-def _env(node: _Node) -> dict[str, str]:
+def _env(node: _YamlPart) -> dict[str, str]:
     found = {name: value.text() for name, value in node.fields().items()}
     for name, value in node.fields().items():
         try:
@@ -500,7 +500,7 @@ def _env(node: _Node) -> dict[str, str]:
     return found
 
 
-def _files(node: _Node, kind: type[Input | Output]) -> dict[str, str]:
+def _files(node: _YamlPart, kind: type[Input | Output]) -> dict[str, str]:
     """Files by path: with URLs if it is a mapping, else with empty ones."""
     if type(node.node).__name__ == "MappingNode":
         found = {}

@@ -119,7 +119,7 @@ def _rest(sock: socket, begun: bytes, size: int) -> bytearray:
     return whole
 
 
-class _Begun(io.RawIOBase):
+class _BegunConnection(io.RawIOBase):
     """A connection of which some bytes have been read; for `HTTPResponse`, which asks a socket for a file."""
 
     def __init__(self, sock: socket, came: bytes) -> None:
@@ -145,7 +145,7 @@ class _Begun(io.RawIOBase):
 
 def _in_full(sock: socket, came: bytes, method: str) -> HTTPAnswer:
     """Read an answer by all the rules of HTTP, of which some bytes have come."""
-    response = HTTPResponse(cast(socket, _Begun(sock, came)), method=method)
+    response = HTTPResponse(cast(socket, _BegunConnection(sock, came)), method=method)
     try:
         response.begin()
         body = response.read()

@@ -59,7 +59,7 @@ def by_site(node: NodeSpec) -> str:
     return node.site
 
 
-class _Part:
+class _EnginePart:
     """One of the engines, and its nodes by name.
 
     Args:
@@ -131,14 +131,14 @@ class Router:
         patient: bool = False,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
-        self._parts = {name: _Part(name, engine) for name, engine in engines.items()}
+        self._parts = {name: _EnginePart(name, engine) for name, engine in engines.items()}
         self.engines = engines
         self._which = which
         self._plain = plain
         self._patient = patient
         self._pauses = pauses
-        self._serving: dict[str, _Part] = {}
-        self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
+        self._serving: dict[str, _EnginePart] = {}
+        self._attempts: dict[AttemptKey, tuple[_EnginePart, frozenset[str]]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
         self._report: Callable[[Report], None]
         self._files: Files
@@ -296,7 +296,7 @@ class Router:
 
     def discard(self, names: Iterable[str]) -> None:
         """Let their engines delete them; an engine that is gone names them again later (`outputs`)."""
-        wanted: dict[_Part, list[str]] = {}
+        wanted: dict[_EnginePart, list[str]] = {}
         for name in names:
             for part, there in self._which_have(name):
                 wanted.setdefault(part, []).append(there)
@@ -339,21 +339,21 @@ class Router:
 
     # Internal
 
-    def _part_of(self, node: NodeSpec) -> _Part:
+    def _part_of(self, node: NodeSpec) -> _EnginePart:
         name = self._which(node)
         if name not in self._parts:
             raise InvalidInput(f"site of node {node.name!r}", name, f"one of {', '.join(self._parts)}")
         return self._parts[name]
 
-    def _runs(self, key: AttemptKey) -> _Part | None:
+    def _runs(self, key: AttemptKey) -> _EnginePart | None:
         part, _ = self._attempts.get(key, (None, None))
         return part if part is not None and part.up else None
 
-    def _which_have(self, name: str) -> list[tuple[_Part, str]]:
+    def _which_have(self, name: str) -> list[tuple[_EnginePart, str]]:
         """The engines that may have an output and can be asked, and what each calls it."""
         return [(part, there) for part, there in self._which_may_have(name) if part.up]
 
-    def _which_may_have(self, name: str) -> list[tuple[_Part, str]]:
+    def _which_may_have(self, name: str) -> list[tuple[_EnginePart, str]]:
         """The engines that may have an output, and what each calls it."""
         first, colon, rest = name.partition(":")
         part = self._parts.get(first) if colon and first != self._plain else None
@@ -361,11 +361,11 @@ class Router:
             return [(part, rest)]
         return [(part, name) for part in self._parts.values() if self._plain in ("", part.name)]
 
-    def _named(self, part: _Part, name: str) -> str:
+    def _named(self, part: _EnginePart, name: str) -> str:
         """The router's name of an engine's output."""
         return f"{part.name}:{name}" if name and part.name != self._plain else name
 
-    def _renamed(self, part: _Part, ended: Ended) -> Ended:
+    def _renamed(self, part: _EnginePart, ended: Ended) -> Ended:
         """An end whose outputs have the router's names."""
         if part.name == self._plain:
             return ended
@@ -382,7 +382,7 @@ class Router:
         same = ending is ended.ending and not members
         return ended if same else structs.replace(ended, ending=ending, members=members)
 
-    def _strike(self, part: _Part, node: str) -> None:
+    def _strike(self, part: _EnginePart, node: str) -> None:
         """A node is no longer served."""
         self._serving.pop(node, None)
         part.nodes.pop(node, None)
@@ -393,7 +393,7 @@ class Router:
         for key in [key for key, (_, names) in self._attempts.items() if node in names]:
             del self._attempts[key]
 
-    async def _begin(self, part: _Part) -> Found:
+    async def _begin(self, part: _EnginePart) -> Found:
         part.make()
         part.lives += 1
         take = partial(self._take, part, part.lives)
@@ -407,7 +407,7 @@ class Router:
         part.up, part.why = True, ""
         return found
 
-    def _take(self, part: _Part, life: int, report: Report) -> None:
+    def _take(self, part: _EnginePart, life: int, report: Report) -> None:
         """An engine reports something."""
         if life != part.lives:
             return
@@ -435,7 +435,7 @@ class Router:
                 pass
         self._report(report)
 
-    def _ask(self, part: _Part, ask: Callable[[], None]) -> None:
+    def _ask(self, part: _EnginePart, ask: Callable[[], None]) -> None:
         """Ask an engine for something; if it can do nothing any more, its nodes are lost."""
         if not part.up:
             return
@@ -444,7 +444,7 @@ class Router:
         except EngineError as error:
             self._lose(part, error)
 
-    def _lose(self, part: _Part, error: EngineError) -> None:
+    def _lose(self, part: _EnginePart, error: EngineError) -> None:
         """An engine can do nothing any more: its nodes are lost until it is back."""
         if not part.up:
             return
@@ -459,7 +459,7 @@ class Router:
         self._attempts = {key: held for key, held in self._attempts.items() if held[0] is not part}
         self._returning[part.name] = loop.create_task(self._bring_back(part))
 
-    async def _bring_back(self, part: _Part) -> None:
+    async def _bring_back(self, part: _EnginePart) -> None:
         """Start an engine again until it starts."""
         pause, most = self._pauses
         while True:
@@ -493,5 +493,5 @@ def _said(error: BaseException) -> str:
     return str(error.args[0] if error.args else error) or type(error).__name__
 
 
-def _noticed(part: _Part, error: BaseException) -> Noticed:
+def _noticed(part: _EnginePart, error: BaseException) -> Noticed:
     return Noticed("engine_gone", part.name, _said(error))

@@ -156,7 +156,7 @@ def trial(
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class _ForecastBounds:
     """What a forecast says: rows are jobs, columns the levels; `limits` the ends by the estimates; seconds ahead."""
 
     start: Floats
@@ -172,7 +172,7 @@ class _Asked:
     is_asked: bool
     jobs: tuple[JobId, ...]
     waits: Floats
-    bounds: Future[_Bounds]
+    bounds: Future[_ForecastBounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class _Foretold:
     """A forecast and what came, in seconds ahead for each job."""
 
     asked: _Asked
-    bounds: _Bounds
+    bounds: _ForecastBounds
     started: Floats
     ended: Floats
 
@@ -240,7 +240,7 @@ def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Wo
 
 def _foretell(
     state: StateRecord, run_times: Mapping[JobId, RunTime], seed: int, futures: int, came: Workload | None
-) -> _Bounds:
+) -> _ForecastBounds:
     """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
     drawn = draw_futures(
         state,
@@ -257,7 +257,7 @@ def _foretell(
         lambda job, task: Exactly((job.estimate or 0) / SECOND or default),
         count=1,
     )
-    return _Bounds(_levels(drawn.start), _levels(drawn.end), limits.end[0])
+    return _ForecastBounds(_levels(drawn.start), _levels(drawn.end), limits.end[0])
 
 
 def _levels(drawn: Floats) -> Floats:

@@ -576,14 +576,14 @@ def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
         return False
 
 
-class _Message(msgspec.Struct, array_like=True):
+class _WrittenForecast(msgspec.Struct, array_like=True):
     """A forecast without its jobs, and what is expected of each, written."""
 
     forecast: Forecast
     jobs: dict[JobId, msgspec.Raw]
 
 
-_message: Final = msgspec.msgpack.Decoder(_Message)
+_message: Final = msgspec.msgpack.Decoder(_WrittenForecast)
 _expected: Final = msgspec.msgpack.Decoder(Expected)
 
 

@@ -214,7 +214,7 @@ def violated_share(
     who, what = who[order], what[order]
     at, first = np.unique(when[order], return_index=True)
     ranks, rank = np.unique(priority, return_inverse=True)
-    sweep = _Sweep(rank.tolist(), len(ranks))
+    sweep = _RankCounts(rank.tolist(), len(ranks))
     share, present = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
     ends = np.append(first[1:], len(order))
     for block in range(0, len(at), _BLOCK):
@@ -234,7 +234,7 @@ _ENTERS, _LETS_GO, _HOLDS, _LEAVES = range(4)
 _BLOCK = 1 << 15  # how many instants' changes are Python objects at once; all of them would take much memory
 
 
-class _Sweep:
+class _RankCounts:
     """The jobs that wait and those that have slots, counted by rank of priority; rank 0 is the lowest.
 
     Waiting jobs are counted in a Fenwick tree, so those above a rank are found in O(log ranks). The lowest rank that

@@ -134,19 +134,19 @@ def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], excerp
     _name(axes)
 
 
-class _Found(NamedTuple):
+class _JobTimes(NamedTuple):
     """A time in microseconds for each of some jobs, and the job's release; columns of shape (jobs,)."""
 
     release: IntArray
     values: IntArray
 
 
-def _within(release: IntArray, values: IntArray, excerpt: Excerpt) -> _Found:
+def _within(release: IntArray, values: IntArray, excerpt: Excerpt) -> _JobTimes:
     inside = (release >= excerpt.begin) & (release <= excerpt.end)
-    return _Found(release[inside], values[inside])
+    return _JobTimes(release[inside], values[inside])
 
 
-def _time(found: _Found, percentile: float) -> str:
+def _time(found: _JobTimes, percentile: float) -> str:
     return time_words(int(np.percentile(found.values, percentile)))
 
 
@@ -168,7 +168,7 @@ def _course(axes: Axes, changes: Changes, excerpt: Excerpt, colour: str, name: s
     return float(max(seen.max(initial=0), round(heights[0]))), told
 
 
-def _spread(axes: Axes, found: _Found, excerpt: Excerpt, time_unit: TimeUnit, colour: str) -> None:
+def _spread(axes: Axes, found: _JobTimes, excerpt: Excerpt, time_unit: TimeUnit, colour: str) -> None:
     """Draw each job if there are few; else, for each span of the time of release, the median and a band."""
     if _are_few(found):
         release, values = found.release / _length(excerpt), found.values / time_unit.length
@@ -195,7 +195,7 @@ def _spread(axes: Axes, found: _Found, excerpt: Excerpt, time_unit: TimeUnit, co
     _name(axes)
 
 
-def _are_few(found: _Found) -> bool:
+def _are_few(found: _JobTimes) -> bool:
     """Whether there are so few jobs that each can be drawn."""
     return len(found.values) < _JOBS * _SPANS[0]
 

@@ -131,7 +131,7 @@ def queueing(traffic: Traffic, threshold: Duration, window: Duration, units: int
         return 0.0
     if not traffic.processing:
         return 1.0
-    return _Waiting(traffic, window, units).share(threshold / SECOND)
+    return _WaitingTimes(traffic, window, units).share(threshold / SECOND)
 
 
 def shares(
@@ -194,7 +194,7 @@ def erlang_c(units: float, load: float) -> float:
     return 1 / (load / units + (1 - load / units) * inverse)
 
 
-class _Waiting:
+class _WaitingTimes:
     """How long the requests wait that come during a window, all in seconds."""
 
     def __init__(self, traffic: Traffic, window: Duration, units: int) -> None:

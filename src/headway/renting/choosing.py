@@ -160,7 +160,7 @@ def cheapest(
     """
     _check(tasks, sure)
     free = left_of(offers, machines) if left is None else left
-    futures = _Futures(tasks, now)
+    futures = _RunTimeFutures(tasks, now)
     sizes = Counter(task.job for task in tasks)
     levels = {job: sure ** (1 / size) for job, size in sizes.items()}
 
@@ -273,7 +273,7 @@ def _pieces(tasks: Sequence[OpenTask], times: Sequence[Duration], offers: Sequen
     ]
 
 
-class _Futures:
+class _RunTimeFutures:
     """The run times of all tasks, in each of the futures that are equally likely."""
 
     def __init__(self, tasks: Sequence[OpenTask], now: Instant) -> None:
@@ -323,7 +323,7 @@ class _Futures:
 def _choice(
     tasks: Sequence[OpenTask],
     packing: Packing,
-    futures: _Futures,
+    futures: _RunTimeFutures,
     now: Instant,
     sure: float,
     reserve: Duration,

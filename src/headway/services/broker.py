@@ -32,7 +32,7 @@ STRANGERS_MAX: Final = 256
 """Connections that have not said who they are."""
 
 
-class _Waiting:
+class _WaitingCaller:
     """A caller that is a coroutine."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Broker:
             ServiceEnded: the service ended.
             Unavailable: the server stops.
         """
-        queue, caller = self.queue(name), _Waiting()
+        queue, caller = self.queue(name), _WaitingCaller()
         request = queue.put(body, kind, caller)
         try:
             return await caller.answer

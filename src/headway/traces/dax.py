@@ -44,10 +44,10 @@ def read_dax(file: BinaryIO, source: str, name: str) -> ReadWorkflow:
         InvalidInput: something in it is wrong, or jobs wait for each other in a circle. The message names the line.
         NotReadable: it is other XML.
     """
-    return _Reader(source).read(file, name)
+    return _DaxReader(source).read(file, name)
 
 
-class _Reader:
+class _DaxReader:
     """Takes elements as they begin and end."""
 
     def __init__(self, source: str) -> None:

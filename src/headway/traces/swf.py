@@ -85,7 +85,7 @@ _TENS: Final = 10 ** np.arange(16, dtype=np.int64)
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _ReadSoFar:
     """What was read so far: chunks of the columns that are kept, and counts of the lines and jobs left out."""
 
     columns: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def read_swf(
     path = Path(path)
     if machine is not None and machine < 1:
         raise InvalidInput("machine", machine, "1 slot or more")
-    gathered = _Gathered()
+    gathered = _ReadSoFar()
     with reading(path, "latin-1") as text:
         line = 1
         for lines in _chunks(text):
@@ -153,13 +153,13 @@ def processors_of(path: str | Path) -> int | None:
     Raises:
         HeadwayError: the file cannot be read.
     """
-    gathered = _Gathered()
+    gathered = _ReadSoFar()
     with reading(Path(path), "latin-1") as text:
         _read_header(next(_chunks(text), []), gathered)
     return _processors(gathered)
 
 
-def _processors(gathered: _Gathered) -> int | None:
+def _processors(gathered: _ReadSoFar) -> int | None:
     return gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
 
 
@@ -173,7 +173,7 @@ def _chunks(text: TextIO) -> Iterator[list[str]]:
         lines = text.readlines(_CHUNK)
 
 
-def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
+def _read_header(lines: Sequence[str], gathered: _ReadSoFar) -> None:
     for line in lines:
         if size := re.match(r"\s*;\s*(MaxProcs|MaxNodes):\s*(\d+)", line):
             if len(size[2]) > _DIGITS_MAX:
@@ -248,7 +248,7 @@ def _plain(text: str, lines: int) -> FloatArray | None:
     return rows[:, :FIELDS] if (rows[:, FIELDS] == _END).all() else None
 
 
-def _whole_rows(path: Path, lines: Sequence[str], first_line: int, gathered: _Gathered) -> FloatArray:
+def _whole_rows(path: Path, lines: Sequence[str], first_line: int, gathered: _ReadSoFar) -> FloatArray:
     """The jobs of some lines. Broken lines are left out and counted."""
     rows = []
     for number, line in enumerate(lines, first_line):
@@ -286,7 +286,7 @@ def _row(fields: Sequence[str]) -> list[float]:
     return numbers
 
 
-def _keep(rows: FloatArray, gathered: _Gathered) -> None:
+def _keep(rows: FloatArray, gathered: _ReadSoFar) -> None:
     """Convert rows to the columns of a workload, and keep the jobs that can be run again."""
     requested = rows[:, REQUESTED]
     size = np.where(requested > 0, requested, rows[:, ALLOCATED])
@@ -313,7 +313,7 @@ def _keep(rows: FloatArray, gathered: _Gathered) -> None:
     gathered.columns.setdefault("cpu", []).append(np.minimum(cpu, 1.0))
 
 
-def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsKind) -> Workload:
+def _workload(path: Path, gathered: _ReadSoFar, machine: int | None, as_kind: AsKind) -> Workload:
     # One column at a time, so that memory never holds two copies of the whole log.
     columns: dict[str, Any] = {name: np.concatenate(gathered.columns.pop(name)) for name in list(gathered.columns)}
     notes = []
@@ -370,7 +370,7 @@ def _is_ordered(release: NDArray[np.int64], label: NDArray[np.int64]) -> bool:
     return bool(((gaps > 0) | ((gaps == 0) & (np.diff(label) >= 0))).all())
 
 
-def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
+def _nothing_left(path: Path, gathered: _ReadSoFar) -> InvalidInput:
     if list(gathered.dropped) == [BROKEN]:
         gathered.flaws[0].hint = f"No line of the file is a job of the Standard Workload Format. {HINT}"
         return gathered.flaws[0]

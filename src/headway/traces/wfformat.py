@@ -88,10 +88,10 @@ def read_wfformat(text: bytes, source: str, name: str) -> ReadWorkflow:
         InvalidInput: something in it is wrong, or tasks wait for each other in a circle. The message names its place.
         NotReadable: it is other JSON.
     """
-    return _Reader(text, source).read(name)
+    return _WfFormatReader(text, source).read(name)
 
 
-class _Reader:
+class _WfFormatReader:
     """Reads one file."""
 
     def __init__(self, text: bytes, source: str) -> None:

@@ -487,7 +487,7 @@ class Api:
         self._driver.retention.uploaded(asked.upload)
         path = self._driver.retention.uploads.path(asked.upload)
         if gives_threads():
-            return _KeptFile(path, asked.caller, self._refusals)
+            return _Download(path, asked.caller, self._refusals)
         return StreamingResponse(
             output.pieces_of(path.open("rb"), path.stat().st_size),
             media_type=wire.OCTETS,
@@ -790,7 +790,7 @@ def _is_by_hand(by: str | None) -> bool:
     return by is not None
 
 
-class _KeptFile(FileResponse):
+class _Download(FileResponse):
     """The answer with a file that is kept, or with a part of it; a part that it does not have is refused, and noted."""
 
     def __init__(self, path: Path, caller: TokenOwner, refusals: Refusals | None) -> None:

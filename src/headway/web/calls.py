@@ -96,7 +96,7 @@ def _uncounted(found: re.Match[bytes]) -> bytes:
     return b"\0".join(found.group(1, 3, 5))
 
 
-class _Head(NamedTuple):
+class _SubmissionHead(NamedTuple):
     """What is to be known of the head of a submission.
 
     Attributes:
@@ -110,7 +110,7 @@ class _Head(NamedTuple):
     packed: bool
 
 
-class _Question(NamedTuple):
+class _MessagesHead(NamedTuple):
     """What is to be known of a request for messages.
 
     Attributes:
@@ -145,8 +145,8 @@ class CallDesk:
         self._owners = owners
         self._epoch = epoch.encode()
         self._body_max = min(WHOLE_MAX, body_max)
-        self._heads = Heads[_Head]()
-        self._questions = Heads[_Question]()
+        self._heads = Heads[_SubmissionHead]()
+        self._questions = Heads[_MessagesHead]()
 
     def take_again(self, line: HttpConnection, data: bytes) -> Submitting | Listening | None:
         """Take a request that is whole, and whose head is one that was taken before."""
@@ -215,7 +215,7 @@ class CallDesk:
         if not self.answers.may(wire.SUBMIT, owner):
             return None
         line.owner = owner
-        return Submitting(self, line, _Head(owner, int(size), _PACKED in given.get(b"accept", b"")))
+        return Submitting(self, line, _SubmissionHead(owner, int(size), _PACKED in given.get(b"accept", b"")))
 
     def _listening(self, line: HttpConnection, query: bytes, headers: list[tuple[bytes, bytes]]) -> Listening | None:
         given = dict(headers)
@@ -229,10 +229,10 @@ class CallDesk:
         if not self.answers.may(wire.MESSAGES, owner):
             return None
         line.owner = owner
-        return Listening(self, line, _Question(owner, wanted, _PACKED in given.get(b"accept", b"")))
+        return Listening(self, line, _MessagesHead(owner, wanted, _PACKED in given.get(b"accept", b"")))
 
 
-class _Call:
+class _TakenCall:
     """A request that was taken, from its head to its answer.
 
     Attributes:
@@ -262,7 +262,7 @@ class _Call:
         return b"".join((first, head, self._desk.epoch_line, self._end, b"\r\n", bytes(response.body)))
 
 
-class Submitting(_Call):
+class Submitting(_TakenCall):
     """A submission.
 
     Attributes:
@@ -271,7 +271,7 @@ class Submitting(_Call):
 
     __slots__ = ("_body", "_is_gone", "head")
 
-    def __init__(self, desk: CallDesk, line: HttpConnection, head: _Head, body: bytes = b"") -> None:
+    def __init__(self, desk: CallDesk, line: HttpConnection, head: _SubmissionHead, body: bytes = b"") -> None:
         super().__init__(desk, line, head.caller, packed=head.packed)
         self.head = head
         self._body: bytes | bytearray = body
@@ -312,7 +312,7 @@ class Submitting(_Call):
         self._line.reply(self, _ANSWER % (form.encode(), len(body), self._desk.epoch_line + self._end, body))
 
 
-class Listening(_Call):
+class Listening(_TakenCall):
     """A request for messages: the caller of a listener.
 
     Attributes:
@@ -321,7 +321,7 @@ class Listening(_Call):
 
     __slots__ = ("_is_over", "_listener", "_whole", "question")
 
-    def __init__(self, desk: CallDesk, line: HttpConnection, question: _Question) -> None:
+    def __init__(self, desk: CallDesk, line: HttpConnection, question: _MessagesHead) -> None:
         super().__init__(desk, line, question.caller, packed=question.packed)
         self.question = question
         self._listener: Listener | None = None

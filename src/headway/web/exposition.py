@@ -73,11 +73,11 @@ async def exposition(driver: Driver, delay: LoopDelay, meter: EnergyMeter | None
         families.append(family)
         if place % READ_AT_ONCE == 0:
             await asyncio.sleep(0)  # some are counted over all that runs
-    return generate_latest(_Read(tuple(families)))
+    return generate_latest(_ReadFamilies(tuple(families)))
 
 
 @dataclass(frozen=True)
-class _Read(Collector):
+class _ReadFamilies(Collector):
     """What was read for one answer; the process is read when it is written."""
 
     families: tuple[Metric, ...]

@@ -92,7 +92,7 @@ SLICE: Final = 4 << 10
 _SAY_AGAIN_SECONDS: Final = 60.0
 
 
-class _Part(Enum):
+class _RequestPart(Enum):
     """The part of a request that is being read."""
 
     NONE = 0
@@ -100,7 +100,7 @@ class _Part(Enum):
     BODY = 2
 
 
-class _Refused(Exception):  # it never leaves the parser
+class _RefusedRequest(Exception):  # it never leaves the parser
     """A request that is not read to its end."""
 
     def __init__(self, status: HTTPStatus, error: str, hint: str = "") -> None:
@@ -230,7 +230,7 @@ class Desk(Protocol):
         """These bytes, and no others, were the request that was taken just now."""
 
 
-class _Flow(FlowControl):
+class _ReadingSwitch(FlowControl):
     """uvicorn's switch for reading, and what to do when it is switched on again."""
 
     def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
@@ -279,7 +279,7 @@ class HttpConnection(HttpToolsProtocol):
         self.trusted = False
         self.owner: object = None
         self._room = room
-        self._part = _Part.NONE
+        self._part = _RequestPart.NONE
         self._desk = desk
         # Requests whose head is read and whose answer is not sent. A desk takes only one that is alone.
         self._cycles: list[RequestResponseCycle | Taken] = []
@@ -299,7 +299,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A caller has connected."""
         super().connection_made(transport)
-        self.flow = _Flow(transport, self._resumed)
+        self.flow = _ReadingSwitch(transport, self._resumed)
         if not self._room.enter(self):
             self.app, self._desk = self._refuse_all_but_health, None
         self._watch(HEAD_SECONDS, self._head_late)
@@ -318,7 +318,7 @@ class HttpConnection(HttpToolsProtocol):
             self._let_go(self._cycles.pop(0))
         super().connection_lost(exc)
         if not self._cycles:  # freed with the last reference: the garbage collector rarely visits old objects
-            assert isinstance(self.flow, _Flow)
+            assert isinstance(self.flow, _ReadingSwitch)
             self.flow.let_go()
             self.scope, self.cycle = {}, None  # type: ignore[typeddict-item, assignment]
 
@@ -344,7 +344,7 @@ class HttpConnection(HttpToolsProtocol):
         self._read(data)
 
     def _learn(self, desk: Desk, data: bytes) -> None:
-        if self._part is _Part.NONE and len(self._cycles) == 1:
+        if self._part is _RequestPart.NONE and len(self._cycles) == 1:
             [only] = self._cycles
             if not isinstance(only, RequestResponseCycle):
                 desk.learn(only, data)
@@ -359,7 +359,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._read_past(len(data) - start)
                 return
             # Whose body it is the application has to say first, unless a desk knows.
-            if self._part is _Part.BODY and self._cycles and not self.trusted:
+            if self._part is _RequestPart.BODY and self._cycles and not self.trusted:
                 self._held = data[start + SLICE :]
                 self.flow.pause_reading()
                 return
@@ -375,7 +375,9 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             why = error.__context__
             self._refuse(
-                why if isinstance(why, _Refused) else _Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
+                why
+                if isinstance(why, _RefusedRequest)
+                else _RefusedRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
             )
         else:
             self._follow()
@@ -408,7 +410,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._part = _Part.HEAD
+        self._part = _RequestPart.HEAD
         self._head = 0
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
@@ -421,7 +423,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or one after a chunked body, which is ignored."""
-        if self._part is _Part.BODY:
+        if self._part is _RequestPart.BODY:
             return
         self._head += len(name) + len(value) + 4
         if self._head > HEAD_MAX or len(self.headers) >= HEADERS_MAX:
@@ -431,10 +433,10 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head of a request is whole: it is answered from here on."""
         if not self.url.startswith(b"/") and not httptools.parse_url(self.url).path:
-            raise _Refused(HTTPStatus.BAD_REQUEST, "the request names no path", "A path begins with a slash.")
+            raise _RefusedRequest(HTTPStatus.BAD_REQUEST, "the request names no path", "A path begins with a slash.")
         if len(self._cycles) >= PIPELINE_MAX:
-            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {PIPELINE_MAX} requests at once")
-        self._part = _Part.BODY
+            raise _RefusedRequest(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {PIPELINE_MAX} requests at once")
+        self._part = _RequestPart.BODY
         self._body = self._body_before = self._chunks = 0
         self._room.busy(self)
         self._unwatch()
@@ -469,7 +471,7 @@ class HttpConnection(HttpToolsProtocol):
         """A chunk of its body begins."""
         self._chunks += 1
         if self._chunks > CHUNKS_FREE + self._body // CHUNK_LEAST:
-            raise _Refused(
+            raise _RefusedRequest(
                 HTTPStatus.BAD_REQUEST,
                 f"the body has {self._chunks} chunks for its first {self._body} bytes",
                 f"Send chunks of {CHUNK_LEAST} bytes or more, or a body of known length.",
@@ -487,7 +489,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._part = _Part.NONE
+        self._part = _RequestPart.NONE
         self._fed = self._past = 0
         self._unwatch()
         if self._taken is not None:
@@ -514,7 +516,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._cycles:
             return
         self._rest()
-        if self._part is not _Part.BODY:
+        if self._part is not _RequestPart.BODY:
             return
         self._rested = None
         if self.expect_100_continue and not self._body:
@@ -588,12 +590,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _follow(self) -> None:
         """Check that what is read so far is not too long, and set when the rest must arrive."""
-        if self._part is _Part.BODY:
+        if self._part is _RequestPart.BODY:
             if self._fed - self._body > 2 * HEAD_MAX + FRAME_SHARE * self._body:
-                self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the body says more of its chunks than it brings"))
+                self._refuse(_RefusedRequest(HTTPStatus.BAD_REQUEST, "the body says more of its chunks than it brings"))
             elif self._deadline is None:
                 self._watch(BODY_SECONDS, self._body_late)
-        elif self._part is _Part.HEAD or (self._fed and not self._cycles):
+        elif self._part is _RequestPart.HEAD or (self._fed and not self._cycles):
             if self._fed > HEAD_MAX + URL_MAX:
                 self._refuse(_long_head())
             elif self._deadline is None:
@@ -601,11 +603,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def _head_late(self) -> None:
         self._deadline = None
-        if self._part is _Part.NONE and not self._fed:
+        if self._part is _RequestPart.NONE and not self._fed:
             self.transport.close()  # connected, and never asked
         else:
             late = f"the head of the request was not here after {HEAD_SECONDS:g} s"
-            self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late))
+            self._refuse(_RefusedRequest(HTTPStatus.REQUEST_TIMEOUT, late))
 
     def _body_late(self) -> None:
         self._deadline = None
@@ -614,7 +616,7 @@ class HttpConnection(HttpToolsProtocol):
             self._watch(BODY_SECONDS, self._body_late)
         else:
             late = f"{came} bytes of the body came within {BODY_SECONDS:g} s"
-            self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
+            self._refuse(_RefusedRequest(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
 
     def _check_read(self, before: int) -> None:
         """Give up a caller that has read nothing of an answer since the last check."""
@@ -625,13 +627,13 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self._stalled = self.loop.call_later(ANSWER_SECONDS, self._check_read, left)
 
-    def _refuse(self, refused: _Refused) -> None:
+    def _refuse(self, refused: _RefusedRequest) -> None:
         """Say why nothing more is read, and end the connection."""
         self._room.refused(refused.status, refused.error, "" if self.client is None else self.client[0])
         self._ending = True
         self._unwatch()
         self._rested = None
-        is_its_own = self._part is _Part.BODY  # the request that is refused is the last of those under way
+        is_its_own = self._part is _RequestPart.BODY  # the request that is refused is the last of those under way
         if self.transport.is_closing():
             return
         if len(self._cycles) > is_its_own:  # the first of them is answered, and that was all
@@ -691,12 +693,14 @@ def _forsake(cycle: RequestResponseCycle | Taken) -> None:
         cycle.gone()
 
 
-def _long_url() -> _Refused:
-    return _Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL has more than {URL_MAX} bytes", "Ask for less at once.")
+def _long_url() -> _RefusedRequest:
+    return _RefusedRequest(
+        HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL has more than {URL_MAX} bytes", "Ask for less at once."
+    )
 
 
-def _long_head() -> _Refused:
-    return _Refused(
+def _long_head() -> _RefusedRequest:
+    return _RefusedRequest(
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
         f"the head of the request has more than {HEAD_MAX} bytes or {HEADERS_MAX} headers",
     )

@@ -36,7 +36,7 @@ _events: dict[str, msgspec.msgpack.Decoder[Any]] = {
 _pair = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 
 
-class _Wanted(msgspec.Struct, array_like=True, frozen=True):
+class _PackedAllocation(msgspec.Struct, array_like=True, frozen=True):
     """An allocation; its slots are as `_packed` writes them."""
 
     job: JobId
@@ -50,7 +50,7 @@ class _Wanted(msgspec.Struct, array_like=True, frozen=True):
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
     """A decision where there is one pool, with the same fields."""
 
-    allocations: tuple[_Wanted, ...]
+    allocations: tuple[_PackedAllocation, ...]
     promises: tuple[tuple[JobId, Instant | None], ...]
     wake: Instant | None
     raised: str
@@ -132,7 +132,7 @@ def replay(core: Scheduler, event: Event, body: bytes, *, compare: bool = False)
 
 def _record(decision: Decision) -> _Decided:
     allocations = tuple(
-        _Wanted(wanted.job, _packed(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
+        _PackedAllocation(wanted.job, _packed(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
         for wanted in decision.allocations
     )
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults

@@ -22,7 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class _Function(CFuncPtr):
+class _NativeFunction(CFuncPtr):
     """A function of C that takes and returns integers."""
 
     _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
@@ -30,7 +30,7 @@ class _Function(CFuncPtr):
 
 
 _here = dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type] # None: this program
-_c_prctl, _c_fflush = (_Function(dlsym(_here, name)) for name in ("prctl", "fflush"))
+_c_prctl, _c_fflush = (_NativeFunction(dlsym(_here, name)) for name in ("prctl", "fflush"))
 
 
 def _prctl(option: int, value: int) -> None:

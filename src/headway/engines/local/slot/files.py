@@ -32,7 +32,7 @@ _MOVES: Final = frozenset({"local", "sftp", "ssh", "ftp"})
 file appears when it is complete."""
 
 
-class _Wanted(NamedTuple):
+class _WantedOutput(NamedTuple):
     """An output: its name in reports, where it is written, where it is put, and what an error calls it."""
 
     name: str
@@ -90,7 +90,7 @@ class AttemptFiles:
         self._launch = launch
         self._fence = _Fence(os.path.join(fences, f"{launch.job}.{launch.task}.{launch.rank}"), launch.attempt)
         self._answers: dict[File, Path] = {}
-        self._outputs: list[_Wanted] = []
+        self._outputs: list[_WantedOutput] = []
         self._staged: dict[str, _Staged] = {}
         self._put: dict[str, str] = {}
         self.remove()
@@ -171,7 +171,7 @@ class AttemptFiles:
                 _system_of(url, output=True)
             if not self._outputs:
                 self._fence.put_up()
-            self._outputs.append(_Wanted(name, self._made(path), url, field))
+            self._outputs.append(_WantedOutput(name, self._made(path), url, field))
 
     def put(self) -> dict[str, str]:
         """Put the outputs in their places; returns the URL of each by its name.
@@ -226,7 +226,7 @@ class AttemptFiles:
                 shutil.copy(path, copy)
             os.replace(copy, path)
 
-    def _stage(self, wanted: _Wanted) -> _Staged:
+    def _stage(self, wanted: _WantedOutput) -> _Staged:
         """Bring an output as near to its place as possible without being visible there."""
         target = local_path(wanted.url)
         if wanted.url.startswith(KEPT_SCHEME):
@@ -260,7 +260,7 @@ class AttemptFiles:
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name}.{self._launch.job}.{self._launch.task}.{attempt}.{self._launch.rank}"
 
-    def _kept(self, wanted: _Wanted) -> _Staged:
+    def _kept(self, wanted: _WantedOutput) -> _Staged:
         """An output that the server keeps: its name comes from its bytes, so it may appear in its place at once."""
         with open(wanted.path, "rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
