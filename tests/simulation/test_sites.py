@@ -14,6 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
+    Event,
     JobSubmitted,
     NodeDown,
     NodeDrained,
@@ -252,6 +253,30 @@ def test_what_happens_in_a_site_costs_a_round_of_that_site(each: str, lines_run:
     assert forty <= 1.2 * one
 
 
+@pytest.mark.parametrize("top", ["rr", "lb"])
+def test_a_job_that_comes_is_dealt_without_a_look_at_the_nodes_of_all_sites(top: str, lines_run: Lines) -> None:
+    """To count what a hundred sites were dealt takes a dozen lines for each, and nothing of that if they take turns."""
+    one, hundred = (lines_run(coming(f"sites:top={top}", sites)) for sites in (1, 100))
+    assert hundred <= one + {"rr": 400, "lb": 1800}[top]
+
+
+def coming(policy: str, sites: int) -> Callable[[], object]:
+    """What deals a job to one of so many sites with a few jobs each."""
+    core = Scheduler(registry.find, policy)
+    for site in range(sites):
+        core.handle(NodeJoined(0, node(f"n{site}", slots=64, site=f"s{site}")))
+    for number in range(5 * sites + 1):
+        core.handle(JobSubmitted(number, job(number, width=2, estimate=90)))
+        core.handle(Woke(number))
+    last = job(5 * sites + 1, width=2, estimate=90)
+
+    def come() -> None:
+        core.handle(JobSubmitted(SECOND, last))
+        core.handle(Woke(SECOND))
+
+    return come
+
+
 def ending(policy: str, sites: int) -> Callable[[], object]:
     """What ends a task on one of so many sites of 64 slots, each full and with jobs that wait."""
     core = Scheduler(registry.find, policy)
@@ -368,6 +393,63 @@ def test_the_top_level_of_the_page_deals() -> None:
         assert alone.start.tolist() == whole.start[jobs].tolist()
 
 
+@pytest.mark.parametrize("top", ["rr", "lb", "fill"])
+@pytest.mark.parametrize("smaller", [NodeResized(3, "b", 2), NodeDrained(3, "c")])
+def test_what_has_not_started_at_a_site_that_becomes_too_small_is_dealt_anew(top: str, smaller: Event) -> None:
+    """To where it fits now; if it fits nowhere, it waits, is told so, and goes where it fits first."""
+    core = Scheduler(registry.find, f"sites:top={top},each=fcfs")
+    for name, slots, site in (("a", 1, "west"), ("b", 3, "east"), ("c", 2, "east"), ("d", 1, "east")):
+        core.handle(NodeJoined(0, NodeSpec(name, slots, site=site)))
+    for number, width in ((0, 3), (1, 6), (2, 3), (3, 1)):
+        core.handle(JobSubmitted(number, job(number, width=width, estimate=99)))
+        core.handle(Woke(number))
+    assert [view.pool.name for view in core.state.jobs.values()] == ["east", "east", "east", "west"]
+    core.handle(smaller)
+    core.handle(Woke(3))
+    core.check()
+    assert core.state.jobs[1].pool.name == "east"
+    told = core.explain(1)
+    assert (told.reason, told.text) == (Reason.NEVER_FITS, "it needs more slots than any part of the cluster has now")
+    restored = Scheduler.restore(core.dump(), registry.find)
+    for one in (core, restored):
+        one.handle(NodeJoined(4, NodeSpec("e", 5, site="west")))
+        one.handle(Woke(4))
+        one.check()
+        assert one.state.jobs[1].pool.name == "west"
+        assert one.state.jobs[2].pool.name == "east", "it still fits there"
+        assert "because site east, where it was before, could not run it any more" in one.why_there(1) or (
+            "no other site can hold it" in one.why_there(1)
+        )
+    assert restored.dump() == core.dump()
+
+
+def test_a_job_whose_site_became_too_small_while_the_others_are_down_is_told_so_and_goes_there_later() -> None:
+    core = Scheduler(registry.find, "sites:top=rr,each=easy")
+    for name, site in (("a", "east"), ("b", "west")):
+        core.handle(NodeJoined(0, NodeSpec(name, 4, site=site)))
+    for number in range(3):
+        core.handle(JobSubmitted(number, job(number, width=4, estimate=99)))
+    core.handle(NodeDown(3, "b"))
+    core.handle(NodeResized(4, "a", 2))
+    core.handle(TaskEnded(4, 0, 0, 1))
+    core.handle(Woke(4))
+    assert [view.pool.name for view in core.state.jobs.values()] == ["east", "east"], "job 1 went there from the west"
+    assert core.explain(1).text == "it needs more slots than its site east has now"
+    core.handle(NodeUp(5, "b"))
+    core.handle(Woke(5))
+    core.check()
+    assert [view.pool.name for view in core.state.jobs.values()] == ["west", "west"]
+
+
+def test_a_job_that_no_site_can_hold_is_told_so() -> None:
+    core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
+    for name, site in (("a", "east"), ("b", "west")):
+        core.handle(NodeJoined(0, NodeSpec(name, 4, site=site)))
+    core.handle(JobSubmitted(0, job(0, width=6)))
+    core.handle(Woke(0))
+    assert core.explain(0).text == "it needs more slots than any part of the cluster has now"
+
+
 def test_what_has_not_started_at_a_site_that_goes_down_is_dealt_anew() -> None:
     core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
     for name, site in (("a", "east"), ("b", "west"), ("c", "west")):
@@ -393,7 +475,7 @@ def test_what_has_not_started_at_a_site_that_goes_down_is_dealt_anew() -> None:
     core.check()
     assert where() == ["west"] * 8
     assert core.explain(7).reason is Reason.BEHIND_OTHERS
-    again = "no node of site east, where it was before, could take work; it was dealt again"
+    again = "site east, where it was before, could not run it any more, so it was dealt again"
     restored = Scheduler.restore(core.dump(), registry.find)
     for one in (core, restored):
         assert again in one.why_there(7)

@@ -247,6 +247,7 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
         if pool is not state:
             has = {id(state.slot_nodes[slot]) for slot in numbers(pool.slots)}
             pool.nodes = {name: node for name, node in state.nodes.items() if id(node) in has}
+    state.of_slots = None
     if source is not state:
         source.look_at_everything()
     target.look_at_everything()

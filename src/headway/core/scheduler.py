@@ -63,7 +63,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.node import NodeSpec
-from headway.model.plan import Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
+from headway.model.plan import ANYWHERE, CLUSTER, Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
 from headway.model.policy import Policy, PolicySource, is_added, is_top_level, serves_of
 from headway.model.power import PowerState
 from headway.model.ration import wider_than
@@ -428,7 +428,7 @@ class Scheduler:
             is_behind = {attempt.tier for attempt in view.attempts.values()} == {Tier.BACKGROUND}
             return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
         if self.flaw_of_fit(view.spec) is not None:  # a node it needs has left since it was accepted
-            return Waiting(job, Reason.NEVER_FITS)
+            return Waiting(job, Reason.NEVER_FITS, where=ANYWHERE if self.state.others else CLUSTER)
         if view.kind not in pool_of(view).serves and (not self.decider or self.decider_failed):
             return Waiting(job, Reason.NOT_SERVED)
         return None
@@ -436,12 +436,24 @@ class Scheduler:
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
         """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
         found = self._reason_in(plan, job)
+        if found.reason is Reason.NEVER_FITS:
+            found = replace(found, where=self._where(job))
         if found.reason not in _FOR_NODES:
             return found
         if nodes := self._coming_for(job):
             return replace(found, reason=Reason.NODES_COME_ON, nodes=nodes)
         stuck = self._stuck_for(job)
         return replace(found, reason=Reason.NODES_STUCK, nodes=stuck) if stuck else found
+
+    def _where(self, job: JobId) -> str:
+        """In which part of the cluster a job may run, in words."""
+        pool = pool_of(self.state.jobs[job])
+        if not self.state.others:
+            return CLUSTER
+        if pool is self.state:
+            return ANYWHERE
+        is_site = any(node.spec.site == pool.name for node in pool.nodes.values())
+        return f"its site {pool.name}" if is_site else f"its part of the cluster, {pool.name},"
 
     def _coming_for(self, job: JobId) -> tuple[str, ...]:
         """The nodes that are being switched on where a job waits."""
@@ -1027,6 +1039,7 @@ class Scheduler:
         return True
 
     def _look_everywhere(self) -> None:
+        self.state.measured = bool(self.state.others)
         for pool in self.state.each():
             pool.look_at_everything()
 

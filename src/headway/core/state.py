@@ -579,7 +579,7 @@ class State(Pool):
 
     def _let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
-        self.was_taken, self.alike = UNKNOWN, None
+        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
         if self.others:
             self.measured = True
             self.look_at_everything()
@@ -597,12 +597,12 @@ class State(Pool):
 
     def gain(self, slots: Slots) -> None:
         """There are new slots; they are of the first pool."""
-        self.was_taken, self.alike = UNKNOWN, None
+        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
         self.slots |= slots
 
     def shed(self, slots: Slots) -> None:
         """Slots do not exist any more; nothing runs there and they are not allocated."""
-        self.was_taken, self.alike = UNKNOWN, None
+        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
         for pool, part in self.parts(slots):
             pool.slots &= ~part
             pool.leaving = {name: slots & ~part for name, slots in pool.leaving.items() if slots & ~part}

@@ -151,7 +151,7 @@ class Reason(Enum):
     NO_ROOM_NOW = "not enough slots are free now"
     BEHIND_OTHERS = "jobs before it in the order of the policy come first"
     WOULD_DELAY = "starting it now would delay a start that is promised to another job"
-    NEVER_FITS = "it needs more slots than the cluster has now"
+    NEVER_FITS = "it needs more slots than {where} has now"
     NO_SHARE = "the policy gives it no slots while others need them more"
     NOT_CONSIDERED = "the policy says nothing of it: it may not serve jobs of this size"
     NOT_SERVED = "the policy does not serve jobs of its kind; choose another policy"
@@ -175,6 +175,11 @@ class Reason(Enum):
     RUNS_BEHIND = "it runs in the background of its slots, on what others leave of them"
 
 
+CLUSTER: Final = "the cluster"
+ANYWHERE: Final = "any part of the cluster"
+"""Where a job may run: on all slots, or within any one of several pools."""
+
+
 @value
 class Waiting:
     """Why a job waits: a reason and, if the policy promises one, the expected start.
@@ -182,6 +187,7 @@ class Waiting:
     Attributes:
         jobs: the jobs that it comes after and that have not ended.
         nodes: the nodes that are being switched on, or cannot be.
+        where: the part of the cluster whose slots it may have.
         user, most, used: the user at whose bound it waits, the slots that this user may have at once, and has.
     """
 
@@ -191,6 +197,7 @@ class Waiting:
     times: int = 0
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[str, ...] = ()
+    where: str = CLUSTER
     user: str = ""
     most: int = 0
     used: int = 0
@@ -206,7 +213,9 @@ class Waiting:
         bound = f"is at the bound of {most} at once"
         if self.used < self.most:
             bound = f"may have {most} at once and has {self.used}; the rest is not enough, or for other jobs"
-        return self.reason.value.format(times=self.times, jobs=jobs, nodes=nodes, user=self.user, bound=bound)
+        return self.reason.value.format(
+            times=self.times, jobs=jobs, nodes=nodes, where=self.where, user=self.user, bound=bound
+        )
 
 
 @dataclass(slots=True, init=False)

@@ -6,7 +6,7 @@ state before and after each policy).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -213,6 +213,7 @@ class Snapshot:
             no entry where there are none.
         layout: what a policy keeps of its plan from one round to the next, so that it need not derive it again from the
             promises; None as soon as a task of a plan starts or ends at another time than planned, or places change.
+        of_slots: what `kept_of_slots` gives, and its key; None as soon as usable slots come or go in any pool.
         strayed: whether what ran has ended at another time than expected, or failed, since tasks were last promised
             starts on nodes, and others still are. Unlike `layout` it is part of the state.
         placed: the kinds of jobs of which `lacking_places` tells.
@@ -279,6 +280,7 @@ class Snapshot:
         "kept_runs",
         "last",
         "layout",
+        "of_slots",
         "leaving",
         "limits",
         "market",
@@ -335,6 +337,7 @@ class Snapshot:
         self.placed: frozenset[Kind] = WORKFLOWS
         self.unplanned: dict[JobId, JobView] | None = None
         self.layout: object | None = None
+        self.of_slots: tuple[object, object] | None = None
         self.strayed = False
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
@@ -424,6 +427,15 @@ class Snapshot:
 
     def _sees(self, job: JobView) -> bool:
         return job.pool is self and job.goes_to is None and job.release <= self.now
+
+    def kept_of_slots(self, key: object, make: Callable[[], object]) -> object:
+        """What `make` gives: once, as long as the key stays equal and no usable slots come or go in any pool.
+
+        It must follow from the key, and from what slots and nodes there are, alone.
+        """
+        if self.of_slots is None or self.of_slots[0] != key:
+            self.of_slots = key, make()
+        return self.of_slots[1]
 
     def take_layout(self) -> object | None:
         """What was kept in `layout`. It is the caller's, who may change it and keep it again with its plan."""

@@ -30,7 +30,7 @@ SIZES_MAX: Final = 8
 
 
 class Site:
-    """What a site is, for dealing.
+    """What a site is, for dealing. What takes a look at its nodes is found out when it is asked for.
 
     Args:
         nodes: those that do not drain.
@@ -39,49 +39,81 @@ class Site:
         apart: whether its nodes are of several sites, of which a rigid job needs one.
 
     Attributes:
-        name, nodes, serves: as given.
-        widest: so many slots a rigid job may need.
+        name, serves: as given.
         dealt: how many jobs it was dealt so far.
-        is_up: whether one of them is up.
-        capacity: slots times speed factor.
-        fastest: the speed factor of its fastest node.
-        watts: what its nodes draw at their peak for each unit of capacity; 0 if that is not known.
         work: what is dealt to it and not done, in slot-microseconds at speed factor 1.
-        weighed: the same, weighed in each of the ways of `weights`.
+        weighed: the same, weighed in each of the ways of `weights`; empty as long as there is none.
     """
 
     def __init__(
         self,
         name: str,
-        nodes: Sequence[NodeView],
+        nodes: Iterable[NodeView],
         pool: Snapshot | None,
         serves: frozenset[Kind] = ALL_KINDS,
         *,
         apart: bool = False,
     ) -> None:
         self.name = name
-        self.nodes = nodes
         self.serves = serves
-        self.dealt = 0 if pool is None else pool.dealt
-        self.is_up = any(node.may_start for node in nodes)
-        specs = [node.spec for node in nodes]
-        self.slots = self.widest = sum(spec.slots for spec in specs)
-        if apart:
-            by_site = Counter[str]()
-            for spec in specs:
-                by_site[spec.site] += spec.slots
-            self.widest = max(by_site.values(), default=0)
-        self.capacity = sum(spec.slots * spec.speed for spec in specs)
-        self.fastest = max((spec.speed for spec in specs), default=0.0)
-        peaks = [spec.power.peak for spec in specs if spec.power is not None]
-        self.watts = sum(peaks) / self.capacity if len(peaks) == len(specs) and self.capacity else 0.0
-        half = max((spec.slots for spec in specs), default=0) // 2
-        self._sizes = range(half, 1, -max(1, half // SIZES_MAX))
-        self.work = 0.0
-        self.weighed = [0.0] * (1 + len(self._sizes))
+        self.begin(pool)
+        self._given = nodes
+        self._apart = apart
         self._holds: dict[int, bool] = {}
         self._blocks: dict[int, float] = {}
         self._weights: dict[int, tuple[float, ...]] = {}
+
+    def begin(self, pool: Snapshot | None) -> None:
+        """It has been dealt as many jobs as its pool was; its work is not known yet."""
+        self.dealt = 0 if pool is None else pool.dealt
+        self.work = 0.0
+        self.weighed: list[float] = []
+
+    @cached_property
+    def nodes(self) -> Sequence[NodeView]:
+        """As given."""
+        return tuple(self._given)
+
+    @cached_property
+    def is_up(self) -> bool:
+        """Whether one of its nodes is up."""
+        return any(node.may_start for node in self.nodes)
+
+    @cached_property
+    def widest(self) -> int:
+        """So many slots a rigid job may need."""
+        if not self._apart:
+            return sum(node.spec.slots for node in self.nodes)
+        by_site = Counter[str]()
+        for node in self.nodes:
+            by_site[node.spec.site] += node.spec.slots
+        return max(by_site.values(), default=0)
+
+    @cached_property
+    def capacity(self) -> float:
+        """Slots times speed factor."""
+        return sum(node.spec.slots * node.spec.speed for node in self.nodes)
+
+    @cached_property
+    def fastest(self) -> float:
+        """The speed factor of its fastest node."""
+        return max((node.spec.speed for node in self.nodes), default=0.0)
+
+    @cached_property
+    def watts(self) -> float:
+        """What its nodes draw at their peak for each unit of capacity; 0 if that is not known."""
+        peaks = [node.spec.power.peak for node in self.nodes if node.spec.power is not None]
+        return sum(peaks) / self.capacity if len(peaks) == len(self.nodes) and self.capacity else 0.0
+
+    @property
+    def ways(self) -> int:
+        """How many `weights` there are."""
+        return 1 + len(self._sizes)
+
+    @cached_property
+    def _sizes(self) -> range:
+        half = max((node.spec.slots for node in self.nodes), default=0) // 2
+        return range(half, 1, -max(1, half // SIZES_MAX))
 
     def holds(self, job: JobView, cores: int) -> bool:
         """Whether its nodes could run a job if nothing else ran there, and its policy serves such jobs.
@@ -100,7 +132,8 @@ class Site:
     def take(self, demand: Demand, share: int = 1) -> None:
         """Count the work of a job as its own; share -1: no more."""
         self.work += share * demand.work
-        self.weighed = [one + share * more for one, more in zip(self.weighed, demand.weighed_at(self), strict=True)]
+        before = self.weighed or [0.0] * self.ways
+        self.weighed = [one + share * more for one, more in zip(before, demand.weighed_at(self), strict=True)]
 
     def _fitting(self, cores: int) -> list[tuple[NodeSpec, int]]:
         """The nodes that such a task fits on, with the slots that it takes there."""
@@ -178,8 +211,8 @@ class Demand:
     def weighed_at(self, site: Site) -> list[float]:
         """Its work, weighed in each of the ways of a site. That of bags and rigid jobs fits beside anything."""
         if not self.parts:
-            return [self.work, *(0.0 for _ in site.weighed[1:])]
-        found = [0.0] * len(site.weighed)
+            return [self.work] + [0.0] * (site.ways - 1)
+        found = [0.0] * site.ways
         for cores, work in self.parts.items():
             for place, weight in enumerate(site.weights(cores)):
                 found[place] += work * weight
@@ -225,11 +258,15 @@ def candidates(job: JobView, cores: int, sites: Sequence[Site]) -> list[Site]:
 
 def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Dealt]:
     """RR: to the next site that can hold it, in the order of the sites (DN13, section 4)."""
+    places = {site.name: place for place, site in enumerate(sites, 1)}
     for job in jobs:
-        allowed = candidates(job, cores_of(job), sites)
-        names = [site.name for site in sites]
-        first = names.index(last) + 1 if last in names else 0
-        found = next((site for site in (*sites[first:], *sites[:first]) if site in allowed), None)
+        cores, first, found = cores_of(job), places.get(last, 0), None
+        for site in (*sites[first:], *sites[:first]):
+            if site.holds(job, cores):
+                if site.is_up:
+                    found = site
+                    break
+                found = found or site  # it may come back
         last = last if found is None else found.name
         yield job, found
 
@@ -281,7 +318,8 @@ class Bid:
     def __init__(self, demand: Demand, site: Site, until: float) -> None:
         self.site = site
         # Where the job has no weight, it fits into what others leave over.
-        both = [one + more for one, more in zip(site.weighed, demand.weighed_at(site), strict=True) if more]
+        before = site.weighed or [0.0] * site.ways
+        both = [one + more for one, more in zip(before, demand.weighed_at(site), strict=True) if more]
         self.load = max(both, default=0.0) / site.capacity
         self.in_time = demand.path <= until * site.fastest
         room = ROOM_OF_WORKFLOWS if len(demand.job.graph) > 1 else ROOM
@@ -325,24 +363,27 @@ class Rule(NamedTuple):
         deals: the rule.
         words: what it does, for explanations.
         sorts: whether it sorts the jobs that come at once.
+        counts: whether it needs to know how many jobs sites were dealt, or what work they have.
         weighs: whether it needs to know what work the sites have.
     """
 
     deals: Deals
     words: str
     sorts: bool = False
+    counts: bool = False
     weighs: bool = False
 
 
 RULES: Final = {
     "rr": Rule(in_turn, "jobs go to the sites in turn"),
-    "lb": Rule(fewest_jobs, "a job goes to the site that was dealt the fewest jobs so far", sorts=True),
+    "lb": Rule(fewest_jobs, "a job goes to the site that was dealt the fewest jobs so far", sorts=True, counts=True),
     "fill": Rule(
         efficient_first,
         "a job goes to the site where it takes the least energy of those that have room "
         f"(load with it up to {ROOM:.0%} of the time that all work takes at least, "
         f"{ROOM_OF_WORKFLOWS:.0%} for a workflow), else to where it is done soonest",
         sorts=True,
+        counts=True,
         weighs=True,
     ),
 }
@@ -361,7 +402,7 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
     demand, here = Demand(job), job.pool.name
     said = f"it is at site {here}, because "
     if job.dealt_from:
-        said += f"no node of site {job.dealt_from}, where it was before, could take work; it was dealt again: "
+        said += f"site {job.dealt_from}, where it was before, could not run it any more, so it was dealt again: "
     holding = [site for site in sites if site.holds(job, demand.cores)]
     if [site.name for site in holding] == [here]:
         return said + "no other site can hold it"

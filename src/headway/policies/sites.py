@@ -5,7 +5,7 @@ Source: the two levels of DN13, section 4. The rules by which jobs are dealt are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from headway.errors import InvalidInput
@@ -17,7 +17,7 @@ from headway.model.seen import JobView, NodeView, all_slots
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import Snapshot, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, Demand, Site, served_by, why
+from headway.policies.deals import RULES, Demand, Site, cores_of, served_by, why
 from headway.policies.prefer import MEAN, RELEASE, Prefer
 from headway.policies.renting import CHEAPEST, SPARE
 
@@ -30,8 +30,8 @@ class Sites:
     """Each site has its own slots, jobs and policy; jobs are dealt to the sites when they come.
 
     A site is what nodes have in common that name the same `site`. A job goes only to a site that can hold it and whose
-    policy serves its kind, and stays there. If all of a site is down, what has not started there is dealt anew. Jobs
-    that can be held nowhere wait.
+    policy serves its kind, and stays there. If all of a site is down, or has become too small for a job, what has not
+    started there is dealt anew. Jobs that can be held nowhere wait.
 
     Args:
         top: how jobs are dealt. rr: to the sites in turn; lb: to the site with the fewest jobs; fill: to the site that
@@ -82,8 +82,15 @@ class Sites:
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a job is at its site, see `headway.policies.deals.why`."""
-        sites = _sites(view, list(view.pools), self.lower, weigh=RULES[self.top].weighs)
+        sites = self._known(view, list(view.pools))
+        _count(view, sites, weigh=RULES[self.top].weighs)
         return why(self.top, job, sites)
+
+    def _known(self, view: Snapshot, names: list[str]) -> list[Site]:
+        """The sites in the order of their names; what they have to do may be as it was in an earlier round."""
+        kept = view.kept_of_slots((self, *names), lambda: _sites(view, names, self.lower))
+        assert isinstance(kept, list)
+        return kept
 
     @property
     def task_rounds(self) -> bool:
@@ -95,14 +102,20 @@ class Sites:
         lent = self._lend(view, plan) if view.slots else []
         names = list(dict.fromkeys((*view.pools, *lent)))
         jobs = [job for job in view.in_order(by_order) if not job.attempts and not job.held]  # also where none is ready
-        stranded = _stranded(view)
-        if jobs or stranded:
-            sites = _sites(view, names, self.lower, weigh=RULES[self.top].weighs)
-            for job, site in RULES[self.top].deals([*jobs, *stranded], sites, view.last):
-                if site is None:
+        sites = self._known(view, names)
+        if view.slots or view.measured:
+            jobs += _stranded(view, sites)
+        if not jobs:
+            return plan
+        rule = RULES[self.top]
+        if rule.counts:
+            _count(view, sites, weigh=rule.weighs)
+        for job, dealt_to in rule.deals(jobs, sites, view.last):
+            if dealt_to is None:
+                if not job.pool.name:
                     plan.pass_over(job.id, Reason.NEVER_FITS)
-                elif site.name != job.pool.name and (site.is_up or not job.pool.name):
-                    plan.deal(site.name, job.id)
+            elif dealt_to.name != job.pool.name and (dealt_to.is_up or not job.pool.name):
+                plan.deal(dealt_to.name, job.id)
         return plan
 
     def _lend(self, view: Snapshot, plan: Plan) -> list[str]:
@@ -204,31 +217,46 @@ def _site_of(node: NodeView) -> str:
     return node.spec.site or "unnamed"
 
 
-def _stranded(view: Snapshot) -> list[JobView]:
-    """The jobs of sites that are down of which nothing runs, is held or has ended."""
-    return [
-        job
-        for pool in view.pools.values()
-        if not any(node.may_start for node in pool.nodes.values())
-        for job in pool.jobs.values()
-        if not (job.attempts or job.held or job.ended or job.cancelled)
-    ]
+def _stranded(view: Snapshot, sites: Sequence[Site]) -> list[JobView]:
+    """The jobs of which nothing runs, is held or has ended, whose site is down or cannot hold them any more, if another
+    one that is up can. Only if slots come or go may there be such jobs.
+    """
+    found = []
+    up = [site for site in sites if site.is_up]
+    for site in sites:
+        for job in view.pools[site.name].jobs.values() if site.name in view.pools else ():
+            if job.attempts or job.held or job.ended or job.cancelled:
+                continue
+            cores = cores_of(job)
+            if not (site.is_up and site.holds(job, cores)) and any(other.holds(job, cores) for other in up):
+                found.append(job)
+    return found
 
 
-def _sites(view: Snapshot, names: Sequence[str], lower: Callable[[str], str], *, weigh: bool) -> list[Site]:
-    """The sites in the order of their names, with the work that they have if that is to be weighed."""
-    nodes: dict[str, list[NodeView]] = {name: [] for name in names}
-    for node in view.nodes.values():
-        if not node.draining and _site_of(node) in nodes:
-            nodes[_site_of(node)].append(node)
+def _nodes_of(pool: Snapshot) -> Iterator[NodeView]:
+    return (node for node in pool.nodes.values() if not node.draining and _site_of(node) == pool.name)
+
+
+def _sites(view: Snapshot, names: Sequence[str], lower: Callable[[str], str]) -> list[Site]:
+    """The sites in the order of their names."""
+    nodes: dict[str, Iterable[NodeView]] = {name: _nodes_of(view.pools[name]) for name in names if name in view.pools}
+    if view.slots:  # some have not come to their pools yet
+        found: dict[str, list[NodeView]] = {name: [] for name in names}
+        for node in view.nodes.values():
+            if not node.draining and _site_of(node) in found:
+                found[_site_of(node)].append(node)
+        nodes |= found
     sites = []
     for name in names:
         pool = view.pools.get(name)
         sites.append(Site(name, nodes[name], pool, served_by(lower(name)) if pool is None else pool.serves))
-    if weigh:
-        for site in sites:
-            pool = view.pools.get(site.name)
-            for job in pool.jobs.values() if pool is not None else ():
-                demand = Demand(job)
-                site.take(demand)
     return sites
+
+
+def _count(view: Snapshot, sites: Sequence[Site], *, weigh: bool) -> None:
+    """Count how many jobs sites were dealt, and their work if that is to be weighed."""
+    for site in sites:
+        pool = view.pools.get(site.name)
+        site.begin(pool)
+        for job in pool.jobs.values() if weigh and pool is not None else ():
+            site.take(Demand(job))

@@ -102,7 +102,7 @@ def test_what_fits_on_a_node_at_once_weighs_no_more_than_the_node(slots: int) ->
     site = deals.Site("a", [core.state.nodes["a"]], None)
     chance = Random(slots)
     for _ in range(200):
-        left, weighed = slots, [0.0] * len(site.weighed)
+        left, weighed = slots, [0.0] * site.ways
         while left:
             cores = chance.randint(1, left)
             left -= cores
@@ -187,7 +187,7 @@ def test_in_turn_and_fewest_jobs_say_why_a_job_is_where_it_is() -> None:
     core.handle(NodeDown(1, "s"))
     core.handle(Woke(1))
     assert core.why_there(4) == (
-        "it is at site thirsty, because no node of site sparing, where it was before, could take work; it was dealt "
+        "it is at site thirsty, because site sparing, where it was before, could not run it any more, so it was dealt "
         "again: a job goes to the site that was dealt the fewest jobs so far. "
         "Now: thirsty: was dealt 3; sparing: is down; small: cannot hold it"
     )
