@@ -6,6 +6,7 @@ Source: the two levels of DN13, section 4. The rules by which jobs are dealt are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from headway.errors import InvalidInput
@@ -88,7 +89,7 @@ class Sites:
 
     def _known(self, view: Snapshot, names: list[str]) -> list[Site]:
         """The sites in the order of their names; what they have to do may be as it was in an earlier round."""
-        kept = view.kept_of_slots((self, *names), lambda: _sites(view, names, self.lower))
+        kept = view.kept_of_slots((self, *names), partial(_sites, view, names, self.lower))
         assert isinstance(kept, list)
         return kept
 
