@@ -113,6 +113,12 @@ def with_option(wrong: InvalidInput) -> InvalidInput:
     "--lease", default="10s", show_default=True, help="How long a node may be silent before it counts as lost."
 )
 @click.option(
+    "--orphaned-after",
+    default="60s",
+    show_default=True,
+    help="How long tasks go on without a server: the next one adopts those that still run.",
+)
+@click.option(
     "--grace", default="20s", show_default=True, help="How long a task may take to save its work before it moves."
 )
 @click.option(
@@ -242,6 +248,7 @@ def up(
     host: str,
     port: int | None,
     lease: str,
+    orphaned_after: str,
     grace: str,
     pin: bool,
     check_every: str | None,
@@ -374,6 +381,7 @@ def up(
         ),
         LocalSettings(
             lease=silence,
+            orphaned_after=seconds_in(orphaned_after, "--orphaned-after"),
             grace=saving,
             pin=pin,
             task_output_max=task_output_max << 20,

@@ -14,6 +14,9 @@ LEASE_RANGE = (0.5, 3600.0)
 GRACE_RANGE = (0.0, 86400.0)
 """The range of seconds that a moving attempt gets to save."""
 
+ORPHANED_RANGE = (1.0, 7 * 86400.0)
+"""The range of seconds for which tasks go on without a driver."""
+
 OUTPUT_RANGE = (64 << 10, 1 << 40)
 """The range of bytes that may be kept of each stream of an attempt."""
 
@@ -25,7 +28,7 @@ class LocalSettings:
     Attributes:
         lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
             it is started again. The death of its process is noticed at once. In `LEASE_RANGE`.
-        orphaned_after: seconds without a driver after which a node ends everything and exits.
+        orphaned_after: seconds without a driver after which a node ends everything and exits, in `ORPHANED_RANGE`.
         grace: seconds after which an attempt that was asked to save and end is killed, in `GRACE_RANGE`.
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
@@ -55,6 +58,7 @@ class LocalSettings:
     def __post_init__(self) -> None:
         for name, (least, most), unit in (
             ("lease", LEASE_RANGE, "seconds"),
+            ("orphaned_after", ORPHANED_RANGE, "seconds"),
             ("grace", GRACE_RANGE, "seconds"),
             ("task_output_max", OUTPUT_RANGE, "bytes"),
         ):
