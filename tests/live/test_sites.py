@@ -15,7 +15,7 @@ from headway import wire
 from headway.engines import base, registry
 from headway.engines.registry import EngineKind, EnginePlace, SiteSpec
 from headway.engines.sites import SiteEngines
-from headway.errors import EngineError, InvalidInput, Unavailable
+from headway.errors import Conflict, EngineError, InvalidInput, Unavailable
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
@@ -53,6 +53,7 @@ class Farm(FakeEngine):
         super().__init__()
         self.around = {one.name: one for one in around}
         self.gone = False
+        self.out: set[str] = set()
 
     def see(self) -> None:
         if self.gone:
@@ -67,6 +68,19 @@ class Farm(FakeEngine):
             if name not in named:
                 asyncio.get_running_loop().call_soon(report, base.NodeFound(spec))
         return structs.replace(found, absent=frozenset(named - self.around.keys()))
+
+    async def leave(self, name: str) -> None:
+        await super().leave(name)
+        self.out.add(name)
+
+    @property
+    def kept_out(self) -> frozenset[str]:
+        return frozenset(self.out)
+
+    async def let_in(self, name: str, slots: int | None = None) -> bool:
+        self.out.discard(name)
+        self.report(base.NodeFound(self.around[name]))
+        return True
 
     def launch(self, assignment: base.Assignment) -> None:
         self.see()
@@ -156,6 +170,49 @@ async def test_found_nodes_are_of_their_engines_site_and_jobs_run_on_all(
         with pytest.raises(InvalidInput, match=r"site of node 'g' is 'field'; .*\nEngine farm finds the nodes"):
             await live.driver.nodes.add(wire.NewNode("g", site="field"))
         assert live.up == {"a": True, "f": True}
+
+
+async def test_a_found_node_that_was_drained_is_taken_back_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, meadow = Farm(node("f", slots=2), node("g")), Farm(node("m"))
+    async with rig(tmp_path, monkeypatch, (FIELD, MEADOW), (), field=field, meadow=meadow) as live:
+        nodes = live.driver.nodes
+        await nodes.drain("f")
+        await live.settle()
+        assert live.up == {"g": True, "m": True}
+        assert field.kept_out == {"f"}
+        for wrong in (wire.NewNode("f", speed=2.0), wire.NewNode("f", lease=9.0)):
+            with pytest.raises(InvalidInput, match=r"of node 'f' is .*; allowed: none: the engine of site 'field'"):
+                await nodes.add(wrong)
+        with pytest.raises(InvalidInput, match=r"site of node 'f' is 'meadow'; .*\nEngine farm finds .* was not"):
+            await nodes.add(wire.NewNode("f", site="meadow"))
+        assert await nodes.add(wire.NewNode("f")) == wire.NodeChange("f", True, awaited=True)
+        await live.settle()
+        assert live.up == {"f": True, "g": True, "m": True}
+        for same in (wire.NewNode("f"), wire.NewNode("f", 2, site="field")):
+            assert await nodes.add(same) == wire.NodeChange("f", False)
+        with pytest.raises(Conflict, match="the name 'f' is taken by a node of other terms"):
+            await nodes.add(wire.NewNode("f", 3))
+
+
+async def test_the_site_of_a_drained_node_is_asked_for_only_if_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, meadow = Farm(node("f")), Farm(node("m"))
+    async with rig(tmp_path, monkeypatch, (HERE, FIELD, MEADOW), A1, field=field, meadow=meadow) as live:
+        nodes = live.driver.nodes
+        await nodes.remove("f")
+        meadow.around["f"] = node("f")
+        meadow.out.add("f")
+        with pytest.raises(Conflict, match="nodes named 'f' were drained or removed at sites field, meadow"):
+            await nodes.add(wire.NewNode("f"))
+        await nodes.add(wire.NewNode("f", site="meadow"))
+        await live.settle()
+        assert live.driver.core.state.nodes["f"].spec.site == "meadow"
+        await nodes.remove("f")
+        await nodes.add(wire.NewNode("f", site="local"))
+        assert live.driver.core.state.nodes["f"].spec == node("f"), "what is named is added"
 
 
 async def test_an_engine_that_is_gone_takes_only_its_own_nodes_down_and_says_so(

@@ -25,22 +25,30 @@ def node() -> None:
 
 @node.command(short_help="Take another node into service.")
 @click.argument("name")
-@click.option("--slots", default=1, show_default=True, type=one_or_more, help="How many tasks run there at once.")
+@click.option("--slots", type=one_or_more, help="How many tasks run there at once; default: 1.")
 @click.option("--speed", default=1.0, show_default=True, help="Work per second relative to a reference node.")
 @click.option("--cores", type=one_or_more, help="Cores of the node; default: one for each slot.")
 @click.option(
     "--kind", default="", help="Class of machines on which a task takes the same time; default: all nodes of its speed."
 )
-@click.option("--site", default="local", show_default=True, help="The site it belongs to; policies may part these.")
+@click.option("--site", help="The site it belongs to; policies may part these. Default: local.")
 @click.option("--lease", help="How long it may be silent before it is lost, as 30s; default that of the server.")
 @as_json
 @asks_server
-def add(reach: Reach, name: str, slots: int, lease: str | None, as_json: bool, **terms: Any) -> None:
-    """Add a node on the server's machine. Waiting jobs may start there at once."""
+def add(reach: Reach, name: str, slots: int | None, lease: str | None, as_json: bool, **terms: Any) -> None:
+    """Add a node on the server's machine. Waiting jobs may start there at once.
+
+    A node that an engine found, and that was drained or removed, is used again, with the slots that it has.
+    """
     held = None if lease is None else seconds_in(lease, "--lease")
     with reach() as client:
         change = client.add_node(name, slots, lease=held, **terms)
-    tell(change, as_json, "is in service", "was in service with these terms already")
+    if change.awaited:
+        tell(
+            change, as_json, "is used again when its engine finds it", "is to be used when its engine finds it already"
+        )
+    else:
+        tell(change, as_json, "is in service", "was in service with these terms already")
 
 
 @node.command(short_help="Let a node start nothing more.")

@@ -89,15 +89,23 @@ class Operation:
     def add_node(
         self,
         name: str,
-        slots: int = 1,
+        slots: int | None = None,
         *,
         speed: float = 1.0,
         cores: int | None = None,
         kind: str = "",
-        site: str = "local",
+        site: str | None = None,
         lease: Span | None = None,
     ) -> NodeChange:
-        """Add a node; one that is in service with the same terms stays as it is. `lease` in seconds.
+        """Add a node; one that is in service with the same terms stays as it is.
+
+        A node that an engine found, and that was drained or removed, is found again from now on. It has the slots and
+        the other terms that its engine says.
+
+        Args:
+            slots: None: one; of a node that is found again, as many as it has.
+            site: None: where a node of this name was found, and then drained or removed; else `local`.
+            lease: in seconds.
 
         Raises:
             HeadwayError: another node has this name, a term is wrong, or the node does not start.

@@ -519,6 +519,30 @@ class UsesAnother(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsNodes(Protocol):
+    """An engine that finds nodes by itself. One that was told to leave is not found again until it is let in."""
+
+    @property
+    def kept_out(self) -> frozenset[str]:
+        """The names of the nodes that were told to leave, also of those that have been let in since."""
+        ...
+
+    async def let_in(self, name: str, slots: int | None = None) -> bool:
+        """Let one of `kept_out` be found again: at once if it is there, else when it comes. `NodeFound` is reported.
+
+        Args:
+            slots: how many it should have; None: as many as it has.
+
+        Returns:
+            Whether it was kept out until now.
+
+        Raises:
+            InvalidInput: it has another number of slots, or this is not known.
+        """
+        ...
+
+
 class Engine(Outputs, Protocol):
     """Runs attempts on the nodes of a site. Its duties are in this module's text."""
 

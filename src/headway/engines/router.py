@@ -32,6 +32,7 @@ from headway.engines.base import (
     Ending,
     Engine,
     Files,
+    FindsNodes,
     Found,
     NodeBack,
     NodeFound,
@@ -219,6 +220,23 @@ class Router:
         except BaseException:
             self._strike(part, node.name)
             raise
+
+    def kept_out(self, name: str) -> list[str]:
+        """The engines that would find a node of this name, and were told to leave it, also if it was let in since."""
+        parts = [part for part in self._parts.values() if part.is_made]
+        return [one.name for one in parts if isinstance(one.engine, FindsNodes) and name in one.engine.kept_out]
+
+    async def let_in(self, engine: str, name: str, slots: int | None = None) -> bool:
+        """Let an engine find a node again; returns whether it was kept out until now.
+
+        Raises:
+            InvalidInput: the engine says that it has another number of slots.
+            EngineError: the engine is gone.
+        """
+        part = self._parts[engine]
+        if not part.up or not isinstance(part.engine, FindsNodes):
+            raise EngineError(f"engine {engine!r}, to which node {name!r} belongs, is gone")
+        return await part.engine.let_in(name, slots)
 
     async def leave(self, name: str) -> None:
         """Let its engine end it; an engine that is gone comes back without it."""

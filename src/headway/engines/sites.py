@@ -19,10 +19,13 @@ from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import LOCAL, SiteSpec, check_owners, kind, make
 from headway.engines.router import PAUSES, Router
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec
 
 NOT_HERE: Final = "This server has no engine of its own machine. `headway up --slots N`, or a cluster file, adds one."
+
+
+NOT_OUT: Final = "`headway node add` only takes back one that was drained or removed there: this one was not."
 
 
 class SiteEngines:
@@ -94,6 +97,21 @@ class SiteEngines:
         """Whether the engine of a site finds its nodes by itself."""
         return site in self._finding
 
+    def kept_out(self, name: str) -> list[str]:
+        """The sites where a node of this name was found and then drained or removed."""
+        return [] if self._router is None else self._router.kept_out(name)
+
+    async def let_in(self, site: str, name: str, slots: int | None = None) -> bool:
+        """Let the engine of one of these sites find the node again; returns whether it was kept out until now.
+
+        Raises:
+            InvalidInput: it has another number of slots.
+            EngineError: the engine is gone.
+        """
+        if self._router is None:
+            raise EngineError(f"no engine finds node {name!r}")
+        return await self._router.let_in(site, name, slots)
+
     def pids(self) -> dict[str, int]:
         """The process of each node that is on this machine."""
         return {} if self.own is None else self.own.pids()
@@ -106,7 +124,7 @@ class SiteEngines:
         """
         field = f"site of node {node.name!r}"
         if node.site in self._finding and not node.found:
-            hint = f"Engine {self.engines[node.site]} finds the nodes of site {node.site!r} by itself."
+            hint = f"Engine {self.engines[node.site]} finds the nodes of site {node.site!r} by itself. {NOT_OUT}"
             raise InvalidInput(field, node.site, f"a site whose nodes are added: {self._added()}", hint=hint)
         if self.engines.get(node.site, LOCAL) != LOCAL:
             return node.site

@@ -169,7 +169,7 @@ class Driver:
         )
         self._collecting = Collecting()
         self._engine = engine
-        self.nodes = Nodes(self, engine, settings.read_ahead)
+        self.nodes = Nodes(self, engine, self.sites, settings.read_ahead)
         self._clock = clock
         self._policies = policies
         period = None if settings.period is None else to_seconds(settings.period)

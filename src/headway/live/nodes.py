@@ -19,6 +19,7 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import Conflict, HeadwayError, InvalidInput, NameTaken, NoSuchNode
+from headway.live.sites import HERE, SiteEngines
 from headway.model.events import (
     Event,
     NodeClosed,
@@ -65,12 +66,16 @@ class Nodes:
     Args:
         recorder: records what happens.
         engine: runs the nodes.
+        sites: what the engine is made of.
         read_ahead: for nodes that are added, see `NodeSpec`.
     """
 
-    def __init__(self, recorder: NeededByNodes, engine: base.Engine, read_ahead: int = 0) -> None:
+    def __init__(
+        self, recorder: NeededByNodes, engine: base.Engine, sites: SiteEngines = HERE, read_ahead: int = 0
+    ) -> None:
         self._recorder = recorder
         self._engine = engine
+        self._sites = sites
         self._read_ahead = read_ahead
         self._served: set[str] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
@@ -107,8 +112,10 @@ class Nodes:
     async def add(self, new: wire.NewNode, *, by: str = "") -> wire.NodeChange:
         """Take a node into service; if it is in service with the same terms, nothing changes.
 
+        One that an engine found, and that was drained or removed, is in service when its engine finds it again.
+
         Raises:
-            Conflict: another node has its name.
+            Conflict: another node has its name, or it was drained or removed at several sites.
             HeadwayError: a term is wrong, the node does not start, or nothing can be recorded now.
         """
         spec = new.spec(self._read_ahead)
@@ -118,8 +125,11 @@ class Nodes:
         async with self._change(spec.name):
             known = self._recorder.core.state.nodes.get(spec.name)
             if known is not None:
-                self._check_same(known, spec, by)
+                if known.draining or not _is_found_one(known.spec, new):
+                    self._check_same(known, spec, by)
                 return wire.NodeChange(spec.name, False)
+            if places := [site for site in self._sites.kept_out(new.name) if new.site in (None, site)]:
+                return await self._let_in(new, places)
             if self._recorder.core.state.market.may_name(spec.name):
                 detail = f"the name {spec.name!r} is kept for a machine that is rented"
                 self._recorder.incident("name_taken", spec.name, detail, by)
@@ -229,6 +239,18 @@ class Nodes:
 
     # Internal
 
+    async def _let_in(self, new: wire.NewNode, places: Sequence[str]) -> wire.NodeChange:
+        """Let the engine of a site find a node again."""
+        if len(places) > 1:
+            detail = f"nodes named {new.name!r} were drained or removed at sites {', '.join(places)}"
+            raise Conflict(detail, "Name the site: `headway node add NAME --site SITE`.")
+        for field, value, default in _own_terms(new):
+            if value != default:
+                said = f"none: the engine of site {places[0]!r} finds it, and says that"
+                raise InvalidInput(f"{field} of node {new.name!r}", value, said)
+        changed = await self._sites.let_in(places[0], new.name, new.slots)
+        return wire.NodeChange(new.name, changed, awaited=True)
+
     @asynccontextmanager
     async def _change(self, name: str) -> AsyncIterator[None]:
         """Make one change at a time; if the last node of this name is still ending, wait for that first."""
@@ -280,6 +302,20 @@ class Nodes:
             waiting = (job for job in wide if job.all_ready or any(attempt.ending for attempt in job.attempts.values()))
             found += (job.id for job in waiting if extent.flaw_of_fit(job.spec) is not None)
         return tuple(found)
+
+
+def _own_terms(new: wire.NewNode) -> tuple[tuple[str, object, object], ...]:
+    """The terms that only a node can have which somebody adds: field, value, and the value if nobody says anything."""
+    return (
+        *(("speed", new.speed, 1.0), ("cores", new.cores, None)),
+        *(("kind", new.kind, ""), ("lease", new.lease, None)),
+    )
+
+
+def _is_found_one(known: NodeSpec, new: wire.NewNode) -> bool:
+    """Whether a node that an engine found is the one that somebody asks for, as far as they say."""
+    wanted = new.site in (None, known.site) and new.slots in (None, known.slots)
+    return known.found and wanted and all(value == default for _, value, default in _own_terms(new))
 
 
 def changes_since(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from headway.model.node import NodeSpec
@@ -29,6 +29,19 @@ class SiteEngines(Protocol):
         """Whether the engine of a site finds its nodes by itself."""
         ...
 
+    def kept_out(self, name: str) -> Sequence[str]:
+        """The sites where a node of this name was found and then drained or removed, also if it was let in since."""
+        ...
+
+    async def let_in(self, site: str, name: str, slots: int | None = None) -> bool:
+        """Let the engine of one of these sites find the node again; returns whether it was kept out until now.
+
+        Raises:
+            InvalidInput: it has another number of slots.
+            EngineError: the engine is gone.
+        """
+        ...
+
 
 class _Here:
     """One engine, whatever the sites are called."""
@@ -42,6 +55,14 @@ class _Here:
 
     def finds(self, site: str) -> bool:
         """No: nodes are added."""
+        return False
+
+    def kept_out(self, name: str) -> Sequence[str]:
+        """None: no node is found."""
+        return ()
+
+    async def let_in(self, site: str, name: str, slots: int | None = None) -> bool:
+        """No: none is kept out."""
         return False
 
 

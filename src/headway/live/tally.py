@@ -35,7 +35,7 @@ INCIDENTS: Final = (
     ),
     *("handler_broken", "instance_stuck"),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken"),
-    *("node_closed", "node_lost"),
+    *("node_closed", "node_kept_out", "node_lost"),
     *(
         "node_not_off",
         "node_not_on",

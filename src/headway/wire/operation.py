@@ -23,19 +23,25 @@ from headway.wire.jobs import AttemptReport
 
 
 class NewNode(Request, frozen=True):
-    """A node to be added: the terms of `headway.model.node.NodeSpec`."""
+    """A node to be added: the terms of `headway.model.node.NodeSpec`; or one that its engine is to find again.
+
+    Attributes:
+        slots: None: one; of a node that is to be found again, as many as it has.
+        site: None: where a node of this name was found, and then drained or removed; else `local`.
+    """
 
     name: NodeName
-    slots: Cores = 1
+    slots: Cores | None = None
     speed: Speed = 1.0
     cores: Cores | None = None
-    site: NodeText = "local"
+    site: NodeText | None = None
     lease: Span | None = None
     kind: NodeText = ""
 
     def spec(self, read_ahead: int) -> NodeSpec:
         """The node as the core learns of it."""
         terms = msgspec.structs.asdict(self)
+        terms |= {"slots": 1 if self.slots is None else self.slots, "site": "local" if self.site is None else self.site}
         terms["lease"] = optional_microseconds(self.lease, "lease")
         return NodeSpec(read_ahead=read_ahead, **terms)
 
@@ -56,6 +62,7 @@ class NodeChange(Answer, frozen=True):
         unfit: jobs that wait and need more slots at once, or larger nodes, than there are now.
         power: of a node that was to be switched, what it is now: on, going off, off, coming on or down; else empty.
         trouble: why it could not be switched before, if so.
+        awaited: it is in service as soon as its engine finds it.
     """
 
     node: str
@@ -64,6 +71,7 @@ class NodeChange(Answer, frozen=True):
     unfit: tuple[JobId, ...] = ()
     power: str = ""
     trouble: str = ""
+    awaited: bool = False
 
 
 class NodeReport(Answer, frozen=True):

@@ -209,6 +209,40 @@ async def test_a_worker_that_dies_is_lost_at_once_and_back_with_its_name(
         assert await trial.value(trial.call(add, 2, 2, node="a")) == 4
 
 
+async def test_a_worker_that_was_told_to_leave_stays_out_until_it_is_let_in(site: Processes, make: Make) -> None:
+    """Also when it, or the server, is started again."""
+    site.scheduler()
+    for name in ("a", "b"):
+        site.worker(name)
+    engine = make()
+    async with Trial(engine, LIMIT) as trial:
+        await found(trial, "a", "b")
+        await engine.leave("a")
+        site.kill("a")
+        await becomes_without(engine, "a")
+        with pytest.raises(InvalidInput, match=r"slots of node 'a' is 2; allowed: none: its engine says how many"):
+            await engine.let_in("a", 2)
+        site.worker("a")
+        told = await trial.told(Noticed)
+        assert (told.kind, told.subject) == ("node_kept_out", "a")
+        with pytest.raises(InvalidInput, match=r"slots of node 'a' is 3; allowed: 2, or none"):
+            await engine.let_in("a", 3)
+        assert trial.unread == []
+    async with Trial(again := make(), LIMIT) as trial:
+        await again.start((NodeSpec("b", slots=2, site="dask", found=True),), trial._take, trial._files)
+        assert (await trial.told(Noticed)).kind == "node_kept_out"
+        assert await again.let_in("a", 2)
+        assert (await trial.told(NodeFound)).node.name == "a"
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+        assert trial.unread == []
+
+
+async def becomes_without(engine: DaskEngine, name: str) -> None:
+    """Dask's scheduler has seen that a worker is gone."""
+    while name in await engine._workers():
+        await asyncio.sleep(0.05)
+
+
 async def test_a_silent_worker_is_lost_after_its_lease_and_reports_nothing_twice(
     tmp_path: Path, site: Processes, make: Make
 ) -> None:

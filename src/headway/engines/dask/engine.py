@@ -33,6 +33,7 @@ from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.started import StartedCluster
 from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
+from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
 from headway.engines.remote.engine import RemoteEngine
@@ -73,7 +74,7 @@ class DaskEngine(RemoteEngine):
         self._attaching: dict[str, asyncio.Task[None]] = {}
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._absent: dict[str, float] = {}
-        self._left: set[str] = set()
+        self._kept_out = KeptOut(root)
         self._joining: set[str] = set()
         self._told: dict[str, str] = {}
         self._arguments: dict[str, Any] = {}
@@ -91,11 +92,18 @@ class DaskEngine(RemoteEngine):
         """What incidents about the whole cluster are about."""
         return self._terms.address or self._terms.start
 
+    @property
+    def kept_out(self) -> frozenset[str]:
+        """The workers that were told to leave, also those that were let in since."""
+        return self._kept_out.known
+
     # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Adopt what runs on the workers that are there; the others are absent, and found later."""
         self._begin(report, files)
+        nodes = tuple(nodes)
+        self._kept_out.load(spec.name for spec in nodes)
         await self._find_scheduler()
         self._owner = _owner(self._root)
         try:
@@ -147,16 +155,28 @@ class DaskEngine(RemoteEngine):
             joining = self._node(node, *workers[name])
             await self._attached(joining, fresh=True)
             self._nodes[name] = joining
-            self._left.discard(name)
+            self._kept_out.let_in(name)
         finally:
             self._joining.discard(name)
 
     async def leave(self, name: str) -> None:
-        """It is not found again before the next start."""
-        self._left.add(name)
+        """It is not found again before it is let in."""
+        node = self._nodes.get(name)
+        self._kept_out.add(name, "" if node is None else cast(_ToWorker, node.way).address)
         self._absent.pop(name, None)
         await self._end_attaching(name)
         await super().leave(name)
+
+    async def let_in(self, name: str, slots: int | None = None) -> bool:
+        """Find a worker again that was told to leave. If the scheduler does not answer, this comes later."""
+        try:
+            _, threads = (await self._workers()).get(name, ("", None))
+        except EngineError:
+            threads = None
+        check_slots(name, slots, threads)
+        was_out = self._kept_out.let_in(name)
+        self._look.set()
+        return was_out
 
     async def stop(self) -> None:
         """End every node with all its processes; the workers go on."""
@@ -259,10 +279,12 @@ class DaskEngine(RemoteEngine):
     def _compare(self, workers: dict[str, tuple[str, int]]) -> None:
         """Attach what is new or back, resize what has changed, give up what has long been gone."""
         now = self._loop.time()
+        for noticed in self._kept_out.news({name: address for name, (address, _) in workers.items()}):
+            self._tell(noticed)
         for name, (address, slots) in workers.items():
             self._absent.pop(name, None)
             node = self._nodes.get(name)
-            if any(name in known for known in (self._left, self._joining, self._attaching)):
+            if any(name in known for known in (self._kept_out, self._joining, self._attaching)):
                 continue
             if node is None or not node.up:
                 self._attaching[name] = self._loop.create_task(self._find(name, address, slots))

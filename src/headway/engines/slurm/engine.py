@@ -47,6 +47,7 @@ from headway.engines.base import (
     Started,
     TierRefused,
 )
+from headway.engines.kept_out import KeptOut
 from headway.engines.local.driver.gang import end_of
 from headway.engines.local.driver.written import OutputsInFiles, Written, attempt_of
 from headway.engines.local.shared import checkpoints
@@ -113,7 +114,8 @@ class SlurmEngine(OutputsInFiles):
         self._settings = settings
         self._commands = SlurmCommands(settings)
         super().__init__(Written(self._folder.output))
-        self._nodes = NodesInService(settings, self)
+        self._kept_out = KeptOut(self._folder.root)
+        self._nodes = NodesInService(settings, self, self._kept_out)
         self._places = SlotQueues()
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._assignments: dict[AttemptKey, Assignment] = {}
@@ -139,6 +141,11 @@ class SlurmEngine(OutputsInFiles):
         return self._silence
 
     @property
+    def kept_out(self) -> frozenset[str]:
+        """The nodes that were told to leave, also those that were let in since."""
+        return self._kept_out.known
+
+    @property
     def up(self) -> frozenset[str]:
         """The nodes that can be launched on."""
         return self._nodes.up
@@ -153,6 +160,8 @@ class SlurmEngine(OutputsInFiles):
         self._early = []
         await self._commands.check()
         self._folder.open()
+        nodes = tuple(nodes)
+        self._kept_out.load(spec.name for spec in nodes)
         try:
             self._submission.partition = await self._commands.partition()
             self._nodes.seen = await self._commands.nodes()
@@ -210,6 +219,12 @@ class SlurmEngine(OutputsInFiles):
                 break
             self._look_soon()
             await asyncio.sleep(_PAUSES[0])
+
+    async def let_in(self, name: str, slots: int | None = None) -> bool:
+        """Find a node of the partition again that was told to leave."""
+        was_out = self._nodes.let_in(name, slots)
+        self._look_soon()
+        return was_out
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
         """Launch on other slots from now on; Slurm need not know."""

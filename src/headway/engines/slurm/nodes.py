@@ -18,6 +18,7 @@ from headway.engines.base import (
     Noticed,
     Report,
 )
+from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.slurm.jobs import slots_of
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
@@ -38,6 +39,9 @@ IN_VAIN_MOST: Final = 2
 
 _PAUSES: Final = (30.0, 600.0)
 """Seconds after which such a node is tried again, the first time and at most."""
+
+_THERE: Final = "there"
+"""The mark of a node that can be used: Slurm does not say when it was started."""
 
 FOUND_AT_ONCE: Final = 200
 """So many nodes are reported as found before others have their turn."""
@@ -75,17 +79,20 @@ class NodesOwner(Protocol):
 class NodesInService:
     """The nodes in service.
 
+    Args:
+        kept_out: those that were told to leave.
+
     Attributes:
         by_name: all that are in service, also those that are lost.
         seen: what Slurm said last of all nodes of the partition.
         joining: names of those that somebody is adding, so that they are not found meanwhile.
     """
 
-    def __init__(self, settings: SlurmSettings, owner: NodesOwner) -> None:
+    def __init__(self, settings: SlurmSettings, owner: NodesOwner, kept_out: KeptOut) -> None:
         self.by_name: dict[str, NodeInService] = {}
         self.seen: dict[str, SlurmNode] = {}
         self.joining: set[str] = set()
-        self._left: set[str] = set()
+        self._kept_out = kept_out
         self._settings = settings
         self._owner = owner
 
@@ -97,7 +104,6 @@ class NodesInService:
     def clear(self) -> None:
         """None is in service any more."""
         self.by_name.clear()
-        self._left.clear()
 
     def begin(self, named: Iterable[NodeSpec]) -> None:
         """Take those into service that the driver knows.
@@ -148,15 +154,33 @@ class NodesInService:
         if seen.standing is not NodeStanding.READY:
             why = f" ({seen.why})" if seen.why else ""
             raise EngineError(f"node {node.name!r} is {seen.state} in Slurm{why}", "`scontrol show node` says more.")
-        self._left.discard(node.name)
+        self._kept_out.let_in(node.name)
         self.by_name[node.name] = NodeInService(node, up=True)
 
     def remove(self, name: str) -> bool:
-        """Take one out of service, so that it is not found again; returns whether it was there."""
-        if self.by_name.pop(name, None) is None:
+        """Take one out of service, so that it is not found again before it is let in; returns whether it was there."""
+        node = self.by_name.pop(name, None)
+        if node is None:
             return False
-        self._left.add(name)
+        self._kept_out.add(name, _THERE if node.up else "")
         return True
+
+    def let_in(self, name: str, slots: int | None) -> bool:
+        """Find one again that was told to leave; returns whether it was kept out until now.
+
+        Args:
+            slots: how many it should have; None: as many as it has.
+
+        Raises:
+            InvalidInput: it has another number of slots, or this is not known.
+        """
+        seen = self.seen.get(name)
+        check_slots(name, slots, None if seen is None else self._slots(seen))
+        return self._kept_out.let_in(name)
+
+    def _slots(self, node: SlurmNode) -> int:
+        """How many slots a node gets that is found."""
+        return min(self._settings.slots or slots_of(node, self._settings), SLOTS_MAX)
 
     def _check_slots(self) -> None:
         """Check that each node of the partition has a CPU for each slot that the settings give it.
@@ -174,8 +198,11 @@ class NodesInService:
     def find(self) -> bool:
         """Report nodes that are there and not known yet, some at once. Returns whether there may be more."""
         found = 0
+        ready = {name: _THERE for name, node in self.seen.items() if node.standing is NodeStanding.READY}
+        for noticed in self._kept_out.news(ready) if self._settings.find else ():
+            self._owner.tell(noticed)
         for node in self.seen.values() if self._settings.find else ():
-            known = node.name in self.by_name or node.name in self._left or node.name in self.joining
+            known = node.name in self.by_name or node.name in self._kept_out or node.name in self.joining
             if known or node.standing is not NodeStanding.READY:
                 continue
             slots = self._settings.slots or slots_of(node, self._settings)
@@ -184,7 +211,7 @@ class NodesInService:
                 continue
             spec = NodeSpec(
                 node.name,
-                min(slots, SLOTS_MAX),
+                self._slots(node),
                 site=self._settings.site,
                 reports_start=True,
                 read_ahead=self._settings.read_ahead,

@@ -515,6 +515,34 @@ async def test_a_node_that_was_down_a_moment_ago_joins_when_it_answers(
         await played.engine.join(NodeSpec("d", slots=2))
 
 
+async def test_a_node_that_was_told_to_leave_is_found_again_when_it_is_let_in(played: Played) -> None:
+    await played.trial.start(*TWO)
+    await played.engine.leave("a")
+    assert played.engine.kept_out == {"a"}
+    played.slurm.states["a"] = DOWN
+    await becomes(lambda: played.engine._nodes.seen["a"].standing is DOWN)
+    played.slurm.states["a"] = READY
+    told = await played.trial.told(Noticed)
+    assert (told.kind, told.subject) == ("node_kept_out", "a")
+    with pytest.raises(InvalidInput, match=r"slots of node 'a' is 3; allowed: 2, or none"):
+        await played.engine.let_in("a", 3)
+    assert await played.engine.let_in("a", 2)
+    found = await played.trial.told(NodeFound)
+    assert (found.node.name, found.node.slots) == ("a", 2)
+    assert not await played.engine.let_in("a"), "it is in service"
+    assert played.trial.unread == []
+
+
+async def test_a_node_that_was_told_to_leave_stays_out_when_the_server_is_started_again(played: Played) -> None:
+    await played.trial.start(*TWO)
+    await played.engine.leave("a")
+    await dies(played)
+    await played.trial.start(TWO[1])
+    assert (await played.trial.told(Noticed)).kind == "node_kept_out"
+    assert await played.engine.let_in("a")
+    assert (await played.trial.told(NodeFound)).node.name == "a"
+
+
 # After a server that died
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headway.engines.base import NodeFound, Report
+from headway.engines.kept_out import KeptOut
 from headway.engines.slurm.nodes import FOUND_AT_ONCE, NodesInService
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
@@ -21,9 +24,9 @@ class Owner:
         raise AssertionError(name)
 
 
-def test_many_nodes_are_found_one_lot_after_the_other() -> None:
+def test_many_nodes_are_found_one_lot_after_the_other(tmp_path: Path) -> None:
     owner = Owner()
-    nodes = NodesInService(SlurmSettings("main"), owner)
+    nodes = NodesInService(SlurmSettings("main"), owner, KeptOut(tmp_path))
     names = [f"e{number}" for number in range(2 * FOUND_AT_ONCE + 1)]
     nodes.seen = {name: SlurmNode(name, NodeStanding.READY, "idle", 4, 4, 8000, "") for name in names}
     assert nodes.find()
