@@ -23,6 +23,9 @@ CHECKPOINTS_KEPT: Final = 2
 
 _NUMBER: Final = r"[1-9][0-9]{0,17}"
 _DRAFT: Final = ".draft"
+_TRIES: Final = 100
+"""So often a folder is made again that others remove at the same time."""
+
 _PLAIN: Final = b"headway checkpoint\n"
 _BY_VALUE: Final = b"headway checkpoint python %d.%d\n" % sys.version_info[:2]
 
@@ -56,6 +59,19 @@ def take_over(place: str, attempt: int) -> str:
     return folder
 
 
+def make_folder(path: str) -> None:
+    """Make a folder, with those above it, although others may remove these as long as they are empty.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            return
+    os.makedirs(path, mode=0o700, exist_ok=True)
+
+
 class Checkpoints:
     """The checkpoints of an attempt to run a function.
 
@@ -87,11 +103,11 @@ class Checkpoints:
         with self._lock:
             numbers = self._begin()
             content = _written(state)
+            draft = os.path.join(self._folder, _DRAFT)
             try:
                 if not self._is_there:
-                    os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                    make_folder(self._folder)
                     self._is_there = True
-                draft = os.path.join(self._folder, _DRAFT)
                 with open(draft, "wb") as file:
                     file.writelines(content)
                     file.flush()
@@ -102,6 +118,8 @@ class Checkpoints:
                 return False
             except OSError as error:
                 print(f"The checkpoint could not be saved: {error}", file=sys.stderr)
+                with contextlib.suppress(OSError):  # it may be what fills the disk
+                    os.unlink(draft)
                 return False
             self._last += 1
             for number in numbers:

@@ -191,9 +191,28 @@ def test_a_full_disk_loses_nothing_that_was_saved(
         patch.setattr(os, "fsync", full)
         assert not own.save("lost")
     assert "could not be saved: [Errno 28] No space left" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "0.1") == ["1"], "what was half written would keep the disk full"
     assert own.load(None) == "kept"
     assert own.save("again")
     assert attempt(tmp_path, 2).load(None) == "again"
+
+
+def test_a_folder_is_made_although_those_above_it_are_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An other task of the job ends, and takes away the folder of the job, which is empty."""
+    made, mkdir, removed = tmp_path / "7" / "3" / "0.1", os.mkdir, list[str]()
+
+    def and_lose_the_first(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        if not removed:
+            removed.append(path)
+            os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", and_lose_the_first)
+    checkpoints.make_folder(str(made))
+    assert removed == [str(tmp_path / "7")]
+    assert made.is_dir()
 
 
 def test_a_draft_that_was_left_behind_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -432,6 +432,25 @@ async def test_what_was_saved_on_a_machine_that_is_gone_is_there_for_the_next_at
         trial.disregard(Noticed)
 
 
+async def test_nothing_of_a_job_is_left_on_a_worker_when_it_is_settled(
+    tmp_path: Path, there: Path, site: Processes, make: Make
+) -> None:
+    """Neither of one that saved nothing, nor of one that was killed before that was told."""
+    site.one(a=2)
+    async with Trial(make(), LIMIT) as trial:
+        await found(trial, "a")
+        await trial.ended(trial.command("true", node="a"))
+        assert not list(there.rglob("checkpoints/*")), "it saved nothing"
+        begun = tmp_path / "begun"
+        killed = trial.command("sh", "-c", 'touch $HEADWAY_CHECKPOINT/s "$0"; exec sleep 600', str(begun), node="a")
+        await becomes(begun.exists)
+        trial.engine.kill(*killed)
+        await trial.ended(killed)
+        trial.engine.forget(killed[0])
+        await becomes(lambda: not list(there.rglob("checkpoints/*")))
+        trial.disregard(Saved)
+
+
 async def test_there_must_be_a_scheduler(tmp_path: Path) -> None:
     engine = DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1"))
     with pytest.raises(EngineError, match="no Dask scheduler answers at tcp:"):

@@ -294,6 +294,7 @@ class DaskEngine(RemoteEngine):
         for name in {*self._nodes, *self._absent} - workers.keys():
             if now - self._absent.setdefault(name, now) > self._terms.gone_after:
                 node = self._nodes.pop(name, None)
+                self._owed.pop(name, None)
                 if node is not None:
                     self._drop(node)
                     self._hang_up(node)
@@ -316,6 +317,7 @@ class DaskEngine(RemoteEngine):
         else:
             self._told.pop(name, None)
             self._nodes[name] = node
+            self._tell_owed(node)
             self._tell(NodeBack(name) if same else NodeFound(node.spec))
         finally:
             if self._attaching.get(name) is asyncio.current_task():

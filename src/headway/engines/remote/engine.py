@@ -90,6 +90,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         self._packing: dict[str, asyncio.Lock] = {}
         self._saved = SavedElsewhere(root / "checkpoints")
         self._pulls: dict[tuple[AttemptKey, int], _Pull] = {}
+        self._owed: dict[str, list[str]] = {}
         self._bringing: dict[AttemptKey, tuple[Assignment, asyncio.Task[None]]] = {}
 
     # Called by the driver
@@ -149,6 +150,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
     async def leave(self, name: str) -> None:
         """End its agent; members of its gangs on other nodes are killed, and nothing is reported of them."""
         node = self._nodes.pop(name, None)
+        self._owed.pop(name, None)
         if node is not None:
             self._drop(node)
             self._hang_up(node)
@@ -174,15 +176,23 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         return path if path is not None and attempt_of(name) not in self._attempts else None
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Each node removes what was saved there, if anything was."""
-        if job not in self._saving:
+        """Each node removes what was saved there; that of a task without known checkpoints goes with its job's.
+
+        A node that is lost is told when it is back.
+        """
+        is_known = job in self._saving
+        if task is not None and not is_known:
             return
+        if is_known:
+            self._do(asyncio.to_thread(self._saved.forget, job, task))
         if task is None:
             self._saving.discard(job)
-        self._do(asyncio.to_thread(self._saved.forget, job, task))
         name = str(job) if task is None else f"{job}/{task}"
         for node in self._nodes.values():
-            node.send(frame(Discard(Store.CHECKPOINT, [name])))
+            if node.up:
+                node.send(frame(Discard(Store.CHECKPOINT, [name])))
+            elif task is None:
+                self._owed.setdefault(node.spec.name, []).append(name)
 
     async def stop(self) -> None:
         """End every node with all its processes."""
@@ -257,6 +267,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         for node, one in later:
             self._loop.call_soon(self.on_ended, node, one)
         return found
+
+    def _tell_owed(self, node: RemoteNode) -> None:
+        """Let a node that is back remove what is not needed any more since it was lost."""
+        if names := self._owed.pop(node.spec.name, None):
+            node.send(frame(Discard(Store.CHECKPOINT, names)))
 
     def _remote(self, node: AgentNode) -> RemoteNode:
         assert isinstance(node, RemoteNode)

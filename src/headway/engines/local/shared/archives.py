@@ -12,6 +12,8 @@ import stat
 import tarfile
 from typing import Final
 
+from headway.checkpoints import make_folder
+
 ARCHIVE_MAX: Final = 256 << 20
 """Bytes of the files of a folder that travels: an agent packs them at once, and does nothing else meanwhile."""
 
@@ -48,7 +50,7 @@ def unpack(packed: bytes, folder: str) -> None:
         return
     draft = f"{folder}.draft"
     shutil.rmtree(draft, ignore_errors=True)
-    os.makedirs(draft, mode=0o700)
+    make_folder(draft)
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
             for member in archive:

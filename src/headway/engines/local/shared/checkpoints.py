@@ -30,16 +30,18 @@ def begin(root: str, launch: Launch) -> str:
     """
     folder = take_over(place(root, launch), launch.attempt)
     while not os.path.isdir(folder):
-        with suppress(FileNotFoundError):  # another rank has just ended, and removed its task's folder
+        with suppress(FileNotFoundError):  # another one has just ended, and removed the folder of its task or job
             os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
 
 def end(folder: str) -> None:
-    """A command has ended: if it has saved nothing, remove its folder."""
+    """A command has ended: if it has saved nothing, remove its folder, and those of its task and job that are empty."""
+    task = os.path.dirname(folder)
     with suppress(OSError):  # there is something in it
         os.rmdir(folder)
-        os.rmdir(os.path.dirname(folder))
+        os.rmdir(task)
+        os.rmdir(os.path.dirname(task))
 
 
 def latest(folder: str) -> int:
