@@ -111,7 +111,7 @@ def test_a_task_whose_files_meet_a_full_disk_is_redone_and_at_last_fails_and_say
             full = "inputs['x'] is 'file:///x': No space left on device"
             for attempt in range(1, STRIKES_MAX + 2):
                 assert live.running == [(1, 0, attempt)]
-                live.engine.report(base.Stalled(1, 0, attempt, full))
+                live.engine.report(base.Stalled(1, 0, attempt, full, "a"))
                 await live.settle()
                 struck = f"; a signal from outside or a full disk ended {attempt - 1} of its attempts"
                 said = f"it waits for room on the disk of its node: {full}{struck if attempt > 1 else ''}"
@@ -127,7 +127,8 @@ def test_a_task_whose_files_meet_a_full_disk_is_redone_and_at_last_fails_and_say
             (result,) = live.results(1)
             assert (result.ending.outcome, live.status(1)) == (Outcome.REFUSED, JobStatus.FAILED)
             assert result.ending.detail == f"{full}. Its attempts ended so {STRIKES_MAX + 1} times"
-            assert [(one.subject, one.detail) for one in incidents(live, "disk_full")] == [("job 1, task 0", full)]
+            told = [(one.subject, one.detail) for one in incidents(live, "disk_full")]
+            assert told == [("job 1, task 0", f"on node a: {full}")]
 
     run(scenario)
 

@@ -144,7 +144,8 @@ def test_a_task_whose_files_find_a_full_disk_waits_for_room_and_says_so(small: P
             (copying,) = client.tasks(waiter.job, task=1)
             assert "No space left on device" in copying.hindered
             assert client.explain(waiter.job).hindered == (f"task 1: {copying.hindered}",)
-            assert [told.subject for told in client.incidents() if told.kind == "disk_full"] == ["job 1, task 1"]
+            (told,) = [told for told in client.incidents() if told.kind == "disk_full"]
+            assert (told.subject, told.detail.startswith("on node ")) == ("job 1, task 1", True)
             ballast.unlink()
             assert waiter.result(LIMIT) == [1, "", f"{8 * MIB} output\n"]
             assert client.tasks(waiter.job, task=1)[0].hindered == ""

@@ -298,12 +298,14 @@ class Stalled(msgspec.Struct, frozen=True):
 
     Attributes:
         detail: for people: what there is no room for; empty: it goes on.
+        node: the one whose disk it is; empty: it is the server's.
     """
 
     job: JobId
     task: int
     attempt: int
     detail: str = ""
+    node: str = ""
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -165,11 +165,12 @@ class FromEngine:
         if self._ledger.core.state.current(*key) is None:
             return
         self._stalled[key] = in_short(report.detail)
-        log.warning("job %d, task %d, attempt %d waits for room on a disk: %s", *key, self._stalled[key])
+        where = f"on node {report.node}: " if report.node else ""
+        log.warning("job %d, task %d, attempt %d waits for room on a disk: %s%s", *key, where, self._stalled[key])
         if turn.now - self._full_told >= _FULL_AGAIN:
             self._full_told = turn.now
             subject = f"job {report.job}, task {report.task}"
-            self._ledger.feed(turn, Incident(turn.now, "disk_full", subject, self._stalled[key]))
+            self._ledger.feed(turn, Incident(turn.now, "disk_full", subject, in_short(f"{where}{report.detail}")))
 
     def _take_node(self, turn: Turn, report: base.NodeReport) -> None:
         now = turn.now

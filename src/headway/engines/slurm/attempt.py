@@ -169,7 +169,7 @@ class Attempt:
                 job, task, _ = self.key
                 return [Noticed("checkpoint_unreadable", f"job {job}, task {task}", message.detail)]
             case MemberStalled():
-                return [Stalled(*self.key, message.detail)]
+                return [Stalled(*self.key, message.detail, part.node)]
             case MemberEnded() if message.rank not in self.endings:
                 decode_ending(message.ending)
                 self.endings[message.rank] = ending = ending_of(message)

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from headway.engines.base import Ended, Ending, Noticed, Saved, Started
+from headway.engines.base import Ended, Ending, Noticed, Saved, Stalled, Started
 from headway.engines.local.shared.frames import (
     MemberEnded,
     MemberSaved,
+    MemberStalled,
     MemberStarted,
     MemberUnreadable,
     Pong,
@@ -203,6 +204,11 @@ def test_a_gang_has_begun_and_saved_when_all_its_members_have() -> None:
     assert gang.hear(one, encode(MemberSaved(*KEY, 0)), 7.0) == [Saved(*KEY)]
     noticed = gang.hear(one, encode(MemberUnreadable(1, 2, "torn")), 8.0)
     assert noticed == [Noticed("checkpoint_unreadable", "job 1, task 2", "torn")]
+
+
+def test_a_member_that_waits_for_room_says_on_which_node() -> None:
+    one = attempt("a", "b")
+    assert one.hear(one.parts[1], encode(MemberStalled(*KEY, "no room")), 0.0) == [Stalled(*KEY, "no room", "b")]
 
 
 def test_what_no_runner_says_is_not_believed() -> None:

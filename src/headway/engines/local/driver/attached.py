@@ -57,7 +57,7 @@ class NodeOwner(Protocol):
     def on_unreadable(self, message: MemberUnreadable) -> None:
         """A member has a checkpoint that cannot be read."""
 
-    def on_stalled(self, message: MemberStalled) -> None:
+    def on_stalled(self, node: AgentNode, message: MemberStalled) -> None:
         """A member waits for room on the disk, or goes on."""
 
     def on_refused(self, node: AgentNode, message: MembersRefused) -> None:
@@ -238,7 +238,7 @@ class AgentLine(asyncio.Protocol):
             case MemberUnreadable() as message:
                 self._owner.on_unreadable(message)
             case MemberStalled() as message:
-                self._owner.on_stalled(message)
+                self._owner.on_stalled(node, message)
             case MembersRefused() as message:
                 self._owner.on_refused(node, message)
             case Limited() as message:

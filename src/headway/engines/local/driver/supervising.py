@@ -221,11 +221,11 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
         """The task continues from an earlier checkpoint, or from its start."""
         self._tell(Noticed("checkpoint_unreadable", f"job {message.job}, task {message.task}", message.detail))
 
-    def on_stalled(self, message: MemberStalled) -> None:
+    def on_stalled(self, node: AgentNode, message: MemberStalled) -> None:
         """The attempt keeps its slots, and what it has done."""
         key = (message.job, message.task, message.attempt)
         if key in self._attempts:
-            self._tell(Stalled(*key, message.detail))
+            self._tell(Stalled(*key, message.detail, node.spec.name))
 
     def on_refused(self, node: AgentNode, message: MembersRefused) -> None:
         """The whole attempt stays where it was; this is reported once."""
