@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ _PASSING: Final = (
 )
 """In what a command says: it may be tried again later. The last two: there are too many jobs just now."""
 
+_HINT: Final = re.compile(r"""Try ["'].+ --help["'] for more information""")
 
 NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -39,6 +41,16 @@ class SlurmUnavailable(Exception):
 
 class SlurmRefused(Exception):
     """Slurm has refused it; the text is its own."""
+
+
+def _telling(complained: str) -> str:
+    """What a command of Slurm complained of, in a line: without the hint that it has help, unless that is all.
+
+    >>> _telling("sbatch: unrecognized option '--bogus'\\nTry 'sbatch --help' for more information\\n")
+    "sbatch: unrecognized option '--bogus'"
+    """
+    lines = [line.strip() for line in complained.splitlines() if line.strip()]
+    return "; ".join([line for line in lines if not _HINT.match(line)] or lines)
 
 
 class SlurmCommands:
@@ -155,7 +167,7 @@ class SlurmCommands:
         except OSError as error:
             raise SlurmUnavailable(f"{name} cannot be started: {error}") from error
         if done.code:
-            words = done.complained.strip() or f"{name} ended with status {done.code}"
+            words = _telling(done.complained) or f"{name} ended with status {done.code}"
             passes = done.code < 0 or any(sign in words.lower() for sign in _PASSING)  # below 0: something killed it
             raise SlurmUnavailable(words) if passes else SlurmRefused(words)
         return done.printed

@@ -124,6 +124,18 @@ async def test_what_would_be_refused_again(scripts: Scripts, said: str) -> None:
         await commands.submit("--hold")
 
 
+async def test_all_that_slurm_said_is_told_in_a_line_without_its_hint_at_help(scripts: Scripts) -> None:
+    commands = await scripts.commands()
+    lines = "sbatch: unrecognized option '--bogus=1'", 'Try "sbatch --help" for more information'
+    scripts.put("sbatch", f"cat >&2 <<'X'\n{chr(10).join(lines)}\nX\nexit 1")
+    with pytest.raises(SlurmRefused, match=r"^sbatch: unrecognized option '--bogus=1'$"):
+        await commands.submit("--bogus=1")
+    lines = "sbatch: error: Memory specification can not be satisfied", "sbatch: error: Batch job submission failed: no"
+    scripts.put("sbatch", f"cat >&2 <<'X'\n{chr(10).join(lines)}\nX\nexit 1")
+    with pytest.raises(SlurmRefused, match=f"^{'; '.join(lines)}$"):
+        await commands.submit("--hold")
+
+
 async def test_numbers_of_jobs(scripts: Scripts) -> None:
     commands = await scripts.commands()
     scripts.put("sbatch", "echo '17;cluster'")
