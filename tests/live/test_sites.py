@@ -20,6 +20,7 @@ from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.outside import Surroundings
+from headway.live.rented import site_list
 from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
@@ -182,6 +183,7 @@ async def test_a_found_node_that_was_drained_is_taken_back_by_its_name(
         await live.settle()
         assert live.up == {"g": True, "m": True}
         assert field.kept_out == {"f"}
+        assert {site.name: site.finds for site in site_list(live.driver).sites} == {"field": True, "meadow": True}
         for wrong in (wire.NewNode("f", speed=2.0), wire.NewNode("f", lease=9.0)):
             with pytest.raises(InvalidInput, match=r"of node 'f' is .*; allowed: none: the engine of site 'field'"):
                 await nodes.add(wrong)

@@ -417,7 +417,11 @@ TLS = "ca.crt, node.crt, node.key"
         (f"{SLURM}{NODE}{NODE}", "c:8: name is 'a'; allowed: a name that no other node has"),
         (f"{SLURM}[[power]]\nsite = 'hpc'\n", "c:6: site is 'hpc'; allowed: a site whose nodes are listed"),
         ("[site]\nname = 'a'\n", "c:1: site is {'name': 'a'}; allowed: [[site]] tables"),
-        (CELLAR, "c: node is None; allowed: one [[node]] table or more"),
+        (
+            CELLAR,
+            "c:2: name is 'cellar'; allowed: a site that a [[node]] of this file is at\nWrite site = \"cellar\" in",
+        ),
+        ("", "c: node is None; allowed: one [[node]] table or more"),
     ],
 )
 def test_what_is_wrong_about_sites_is_named(text: str, said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -29,7 +30,7 @@ from headway.client.client import Client
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import AttemptReport, BoundsReport, Explanation, JobReport, NodeReport, TaskState
+from headway.wire import AttemptReport, BoundsReport, Explanation, JobReport, NodeReport, SiteDetail, TaskState
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -238,13 +239,12 @@ def nodes(reach: Reach, as_json: bool) -> None:
     """Show the nodes, their sites and engines, their slots and what runs on them."""
     with reach() as client:
         found = client.nodes()
+        sites = [] if found or as_json else client.sites()
     if as_json:
         print_json(found)
         return
     if not found:
-        click.echo(
-            "There are no nodes. `headway node add NAME` adds one; `headway status` says whether an engine is gone."
-        )
+        click.echo(no_nodes(sites))
         return
     rows = [
         (
@@ -270,6 +270,17 @@ def nodes(reach: Reach, as_json: bool) -> None:
     for node in found:
         if node.trouble:
             click.echo(trouble_of(node))
+
+
+def no_nodes(sites: Sequence[SiteDetail]) -> str:
+    """That there are no nodes, and how some come: at some of these sites their engine finds them."""
+    finding = ", ".join(f"{site.name} ({site.engine})" for site in sites if site.finds)
+    added = not finding or not all(site.finds for site in sites)
+    ways = ["`headway node add NAME` adds one"] if added else []
+    if finding:
+        ways.append(f"those of site {finding} are found as they come")
+    said = "; ".join((*ways, "`headway status` says whether an engine is gone"))
+    return f"There are no nodes. {said[0].upper()}{said[1:]}."
 
 
 def in_tier(node: NodeReport, tier: str) -> list[AttemptReport]:

@@ -79,11 +79,11 @@ def nodes_of(file: ClusterFile, sites: Mapping[str, SiteSpec], finding: Mapping[
         finding: those of them whose engine finds their nodes.
 
     Raises:
-        InvalidInput: a field is wrong, or there are no nodes although none are found.
+        InvalidInput: a field is wrong, or there are neither nodes nor sites.
     """
     nodes: dict[str, NodeSpec] = {}
     slots = 0
-    for number, table in enumerate(file.tables("node", least=0 if finding else 1)):
+    for number, table in enumerate(file.tables("node", least=0 if sites else 1)):
         with file.reading("node", number):
             for node in _nodes(table):
                 if node.name in nodes:

@@ -37,6 +37,7 @@ def site_list(driver: Driver) -> wire.SiteList:
                 sum((node.slots & taken).bit_count() for node in here),
                 offers.count(name),
                 rented.count(name),
+                driver.sites.finds(name),
             )
         )
     return wire.SiteList(tuple(found))

@@ -16,6 +16,7 @@ class SiteDetail(Answer, frozen=True):
         slots, busy: of the nodes in service, and how many of them are busy or allocated.
         offers: how many types of machines can be rented there.
         rented: how many machines are.
+        finds: whether its engine finds its nodes by itself, so that nobody adds them.
     """
 
     name: str
@@ -27,6 +28,7 @@ class SiteDetail(Answer, frozen=True):
     busy: int
     offers: int
     rented: int
+    finds: bool = False
 
 
 class SiteList(Answer, frozen=True):

@@ -14,9 +14,16 @@ from click.testing import CliRunner
 from headway.cli import reach
 from headway.cli.check import checker, incidents, requests
 from headway.cli.live import jobs, nodes
-from headway.wire import CheckerReport
+from headway.wire import CheckerReport, SiteDetail
 
+COME = "are found as they come"
 GONE = "; `headway status` says whether an engine is gone"
+
+
+DESK = SiteDetail("desk", "local", "", 0, 0, 0, 0, 0, 0)
+HALL = SiteDetail("hall", "dask", "", 0, 0, 0, 0, 0, 0, finds=True)
+
+found_sites: list[SiteDetail] = []
 
 
 class Empty:
@@ -27,6 +34,9 @@ class Empty:
 
     def nodes(self) -> list[object]:
         return []
+
+    def sites(self) -> list[SiteDetail]:
+        return found_sites
 
     def incidents(self, **_: Any) -> list[object]:
         return []
@@ -64,6 +74,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_empty_list_is_a_sentence(command: click.Command, words: str, said: str) -> None:
     assert CliRunner().invoke(command, words.split()).output == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        ([DESK], f"There are no nodes. `headway node add NAME` adds one{GONE}."),
+        ([HALL], f"There are no nodes. Those of site hall (dask) {COME}{GONE}."),
+        (
+            [DESK, HALL],
+            f"There are no nodes. `headway node add NAME` adds one; those of site hall (dask) {COME}{GONE}.",
+        ),
+    ],
+)
+def test_how_nodes_come_depends_on_the_sites(
+    sites: list[SiteDetail], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.found_sites", sites)
+    assert CliRunner().invoke(nodes, []).output == f"{said}\n"
 
 
 @pytest.mark.parametrize("command", [jobs, nodes, incidents, requests])
