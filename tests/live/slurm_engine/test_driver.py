@@ -13,7 +13,7 @@ from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
-from headway.model.events import NodeClosed, NodeDown, NodeJoined, NodeUp, TaskEnded
+from headway.model.events import Incident, NodeClosed, NodeDown, NodeJoined, NodeUp, TaskEnded
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.policies.registry import find
@@ -24,6 +24,12 @@ from ...waiting import becomes
 from .conftest import SETTINGS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
+
+
+def kept_out(journal: Journal) -> list[str]:
+    """The nodes that an incident says are kept out."""
+    found = [one for _, one in journal.events() if isinstance(one, Incident)]
+    return [one.subject for one in found if one.kind == "node_kept_out"]
 
 
 @asynccontextmanager
@@ -57,6 +63,20 @@ async def test_jobs_run_on_the_nodes_that_are_found_and_these_are_known_later(
         await driver.submit("me", submission(new_job(argv=("false",))))
         await becomes(lambda: ends(journal)[11:] == [Outcome.EXITED])
         assert len([event for _, event in journal.events() if isinstance(event, NodeJoined)]) == len(NODES)
+
+
+async def test_a_node_that_is_removed_stays_out_until_it_is_let_in_also_after_a_restart(
+    slurm: Cluster, root: Path, tmp_path: Path
+) -> None:
+    name = sorted(NODES)[0]
+    async with driving(tmp_path / "data", root) as (driver, _):
+        await becomes(lambda: len(driver.core.state.nodes) == len(NODES))
+        await driver.nodes.remove(name)
+    async with driving(tmp_path / "data", root) as (driver, journal):
+        await becomes(lambda: kept_out(journal) == [name])
+        assert name not in driver.core.state.nodes
+        assert await driver._engine.let_in(name)  # type: ignore[attr-defined]
+        await becomes(lambda: name in driver.core.state.nodes)
 
 
 async def test_a_node_that_drains_keeps_nothing_waiting_and_goes_on_with_what_it_runs(
