@@ -196,7 +196,14 @@ def test_nodes_from_the_shell(up: Up, tmp_path: Path) -> None:
         assert up.headway("node", "resize", "big/1", "--slots", "1") == "Node big/1 has 1 slot.\n"
         assert client.explain(second.job or 0).reason == "NEVER_FITS"
         said = json.loads(up.headway("node", "remove", "big/1", "--at-once", "--json"))
-        found = {"changed": True, "redone": 1, "unfit": [first.job, second.job], "power": "", "trouble": ""}
+        found = {
+            "changed": True,
+            "redone": 1,
+            "unfit": [first.job, second.job],
+            "power": "",
+            "trouble": "",
+            "awaited": False,
+        }
         assert said == {"node": "big/1", **found}
         assert names(client) == {"cluster": 2}
         door.touch()
