@@ -171,6 +171,39 @@ def test_an_output_for_the_server_is_named_by_its_bytes(place: Path) -> None:
     assert again.put() == {"headway:": f"headway:{name}"}
 
 
+def test_an_output_for_the_server_may_come_from_another_file_system(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_of(place)
+    give(files, "headway:out.bin", "made")
+    replace, far = os.replace, [True]
+
+    def replaces(source: str, target: str) -> None:
+        if far.pop() if far else False:
+            raise OSError(errno.EXDEV, "Invalid cross-device link", source)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replaces)
+    (url,) = files.put().values()
+    name = sha256(b"made").hexdigest()
+    assert url == f"headway:{name}/out.bin"
+    assert [path.name for path in (place / "uploads").iterdir()] == [name], "and no draft"
+    assert (place / "uploads" / name).read_text() == "made"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda files: files.fetch(f"headway:{'0' * 64}/a", "a", "Input"), lambda files: files.answer(Output("headway:b"))],
+)
+def test_a_node_that_does_not_share_what_the_server_keeps_says_so_before_the_work(
+    place: Path, ask: Callable[[AttemptFiles], object]
+) -> None:
+    files = files_of(place)
+    (place / "uploads").rmdir()
+    with pytest.raises(FileTrouble, match="This node must share the server's data directory"):
+        ask(files)
+
+
 def test_where_one_output_is_missing_none_is_put(place: Path) -> None:
     files = files_of(place)
     give(files, place / "one", "one")

@@ -11,6 +11,7 @@ Loaded only into processes of slots that run such attempts.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -148,6 +149,8 @@ class AttemptFiles:
                 return
             if upload is not None and self._open_kept is not None:
                 source = self._open_kept(upload[0])
+            elif upload is not None:
+                self._check_place(f"{field} is {url!r}")
             with open(source, "rb") as given, open(target, "wb") as copy:  # a pipe is read to its end
                 shutil.copyfileobj(given, copy, _CHUNK)
 
@@ -167,11 +170,26 @@ class AttemptFiles:
 
     def _expect(self, name: str, path: str, url: str, field: str) -> None:
         with _told(f"output URL cannot be used: {field} is {url!r}"):
-            if local_path(url) is None and not url.startswith(KEPT_SCHEME):
+            if url.startswith(KEPT_SCHEME):
+                if not self._dropped:
+                    self._check_place(f"{field} is {url!r}")
+            elif local_path(url) is None:
                 _system_of(url, output=True)
             if not self._outputs:
                 self._fence.put_up()
             self._outputs.append(_WantedOutput(name, self._made(path), url, field))
+
+    def _check_place(self, said: str) -> None:
+        """See that the files that the server keeps can be reached from here.
+
+        Raises:
+            FileTrouble: they cannot.
+        """
+        if not os.path.isdir(self._uploads):
+            raise FileTrouble(
+                f"{said}, a file that the server keeps, and their folder is not there: {self._uploads!r}. "
+                "This node must share the server's data directory"
+            )
 
     def put(self) -> dict[str, str]:
         """Put the outputs in their places; returns the URL of each by its name.
@@ -271,11 +289,26 @@ class AttemptFiles:
             target = os.path.join(self._dropped, dropped_name(name, launch.job, launch.task, launch.rank))
         else:
             target = os.path.join(self._uploads, name)
-        os.replace(wanted.path, target)
+        try:
+            os.replace(wanted.path, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            self._move_far(wanted.path, target)
         file_name = wanted.url.removeprefix(KEPT_SCHEME)
         return _Staged(
             f"{KEPT_SCHEME}{name}/{file_name}" if file_name else f"{KEPT_SCHEME}{name}", lambda: None, lambda: None
         )
+
+    def _move_far(self, path: str, target: str) -> None:
+        """Move a file to another file system, where it appears as a whole."""
+        draft = self._draft(target, self._launch.attempt)
+        with _whole(draft):
+            shutil.copy(path, draft)
+            with open(draft, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        os.unlink(path)
 
 
 class _Fence:
