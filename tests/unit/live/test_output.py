@@ -23,6 +23,8 @@ from headway.model.events import Outcome
 from headway.testing import FakeEngine
 from headway.wire import TaskEnding, TaskResult
 
+from ...opened import descriptors
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
@@ -161,9 +163,9 @@ def test_what_a_running_task_put_in_place_of_its_output_is_not_read(tmp_path: Pa
     driver: Any = SimpleNamespace(core=SimpleNamespace(state=SimpleNamespace(jobs={1: view})), outputs=outputs)
 
     async def scenario() -> None:
-        opened = os.listdir("/proc/self/fd")
+        opened = descriptors()
         with pytest.raises(NoSuchOutput):
             await output_so_far(driver, OutputWanted(1, 0, "stdout"))
-        assert os.listdir("/proc/self/fd") == opened
+        assert descriptors() == opened
 
     asyncio.run(scenario())

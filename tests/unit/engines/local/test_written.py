@@ -10,6 +10,8 @@ import pytest
 from headway.engines.local.driver.written import Written, attempt_of
 from headway.errors import NoSuchOutput
 
+from ....opened import descriptors
+
 
 def made(folder: Path, *names: str) -> list[Path]:
     paths = [folder / name for name in names]
@@ -49,10 +51,10 @@ def test_only_files_are_read(tmp_path: Path, kind: str) -> None:
     (secret, place) = *made(tmp_path, "secret"), tmp_path / "1" / "0.1.out"
     place.parent.mkdir()
     {"link": lambda: place.symlink_to(secret), "pipe": lambda: os.mkfifo(place), "folder": place.mkdir}[kind]()
-    opened = os.listdir("/proc/self/fd")
+    opened = descriptors()
     with pytest.raises(NoSuchOutput):
         Written(tmp_path).read(str(place), 0, 100)
-    assert os.listdir("/proc/self/fd") == opened
+    assert descriptors() == opened
 
 
 def test_all_that_is_kept_is_named_once_it_was_left_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from headway.engines.slurm import calling
 from headway.engines.slurm.calling import Called, NotKilled, called
 
+from ....opened import descriptors
 from ....waiting import becomes
 
 pytestmark = pytest.mark.anyio
@@ -66,11 +67,11 @@ async def test_a_command_that_cannot_be_started() -> None:
 
 
 async def test_many_at_once_leave_neither_descriptors_nor_processes() -> None:
-    before = os.listdir("/proc/self/fd"), psutil.Process().children()
+    before = descriptors(), psutil.Process().children()
     assert [done.printed for done in await asyncio.gather(*(shell(f"echo {n}") for n in range(20)))] == [
         f"{n}\n" for n in range(20)
     ]
-    assert (os.listdir("/proc/self/fd"), psutil.Process().children()) == before
+    assert (descriptors(), psutil.Process().children()) == before
 
 
 async def test_a_command_that_takes_too_long_is_killed() -> None:
@@ -93,7 +94,7 @@ async def test_a_command_that_cannot_be_killed_is_left_alone_and_reaped_when_it_
     cancelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that waits for a file system that hangs dies only when that answers."""
-    before, killed = os.listdir("/proc/self/fd"), list[int]()
+    before, killed = descriptors(), list[int]()
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda process, number: killed.append(number))
     monkeypatch.setattr(calling, "KILLED_SECONDS", 0.05)
     if cancelled:
@@ -109,14 +110,14 @@ async def test_a_command_that_cannot_be_killed_is_left_alone_and_reaped_when_it_
     assert f"/bin/sh, process {pid}, was killed and has not ended after 0.05 s" in caplog.text
     os.kill(pid, signal.SIGKILL)
     await becomes(lambda: not Path(f"/proc/{pid}").exists())
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 async def test_one_that_is_no_longer_waited_for_when_it_dies_is_reaped_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that is cancelled twice does not wait until what it killed has ended, which may hang in a file system."""
-    before, killed = os.listdir("/proc/self/fd"), list[int]()
+    before, killed = descriptors(), list[int]()
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda process, number: killed.append(number))
     running, pid = await hanging(tmp_path)
     running.cancel()
@@ -126,11 +127,11 @@ async def test_one_that_is_no_longer_waited_for_when_it_dies_is_reaped_all_the_s
         await running
     os.kill(pid, signal.SIGKILL)
     await becomes(lambda: not Path(f"/proc/{pid}").exists())
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 async def test_where_no_file_can_be_opened_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, made = os.listdir("/proc/self/fd"), os.memfd_create
+    before, made = descriptors(), os.memfd_create
 
     def only_one(name: str) -> int:
         if name == "complained":
@@ -140,4 +141,4 @@ async def test_where_no_file_can_be_opened_none_is_left(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "memfd_create", only_one)
     with pytest.raises(OSError, match="Too many open files"):
         await shell("true")
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
