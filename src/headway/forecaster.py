@@ -87,7 +87,8 @@ class Forecaster:
         assert job is not None
         try:
             follower = self._caught_up(question.event)
-            return Adviser(follower, find).of(follower.state(question.at), job, question.sure)
+            adviser = Adviser(follower, find, question.waited)
+            return adviser.of(follower.state(question.at), job, question.sure)
         except Exception as error:  # noqa: BLE001  # as above
             return Advice(question.sure, lack=self._failed(error))
 

@@ -54,8 +54,8 @@ def grant(client: Client, job: Job, wish: Wish) -> None:
             raise HeadwayError(f"no due date can be told: {found.lack}", "Name one with --due.")
         job.due = found.due
         click.echo(f"Due {at(found.due)}: kept with {share(wish.sure)}.", err=True)
-    if wish.only_if is None:
-        return
+    if wish.only_if is None or (wish.sure is not None and wish.only_if <= wish.sure):
+        return  # a date that was found is kept with that; to ask again would let it pass
     if job.due is None:
         raise HeadwayError("--only-if was given without a due date", "Add --due, or --due auto.")
     found = client.advise(job, sure=wish.only_if)

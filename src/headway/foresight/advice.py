@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -12,8 +12,8 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Floats
 from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
-from headway.model.forecast import Advice, Chance
-from headway.model.instant import NEVER, SECOND, Instant
+from headway.model.forecast import Advice, Bounds, Chance
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
 from headway.model.policy import PolicySource
@@ -25,6 +25,10 @@ TOO_FAR: Final = "it ends later than is looked ahead, or no known event gives it
 
 PROBES: Final = 4
 """So many dates are tried where machines can be rented: who asks waits for each of them."""
+
+SUBMITTED_WITHIN: Final[Duration] = SECOND
+"""A date is kept if the job is submitted within so long after the answer: a job begins later by as much as it is
+submitted later, so that much is added."""
 
 MORE_NODE: Final = "more"
 """The name of the node with the slots that would help, unless a node has it."""
@@ -42,23 +46,34 @@ class Foresees(Protocol):
         ...
 
 
+def at_once() -> Duration:
+    """The answer takes no time."""
+    return 0
+
+
 class Adviser:
     """Answers what a due date is worth, for a job that is open or that could be submitted now.
+
+    A job that could be submitted is not there before the answer is. So its ends, and the date that it keeps, are later
+    than in the simulations by as long as the answer took. That is an upper bound: where the job waits for others, it
+    may lose less.
 
     Args:
         follower: what may become of a state.
         policies: finds a policy by its text.
+        waited: how long ago the question was asked.
     """
 
-    def __init__(self, follower: Foresees, policies: PolicySource) -> None:
+    def __init__(self, follower: Foresees, policies: PolicySource, waited: Callable[[], Duration] = at_once) -> None:
         self._follower = follower
         self._policies = policies
+        self._waited = waited
 
     def of(self, state: StateRecord, job: AnyJob | JobId, sure: float) -> Advice:
-        """What is advised.
+        """What is advised. A due date is later than the answer by `SUBMITTED_WITHIN` at least.
 
         Args:
-            state: now.
+            state: as it was when the question was asked.
             job: the terms of a job, or the id of an open one.
             sure: the probability that a due date is to be met with, between 0 and 1.
 
@@ -75,19 +90,34 @@ class Adviser:
         wanted = NEVER if due is None else due
         if not self._known(state, spec):
             return Advice(sure, lack=UNKNOWN)
+        spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
-        kept = self._kept(ends, sure, state.now)
+        kept = self._kept(ends, sure, state.now + spare)
         if kept is None:
-            return Advice(sure, chance=chance, lack=TOO_FAR)
-        sooner = self._kept(self._ends(state, job, kept)[0], sure, state.now)
+            return Advice(sure, chance=self._from_answer(state, job, wanted, ends, chance), lack=TOO_FAR)
+        sooner = self._kept(self._ends(state, job, kept)[0], sure, state.now + spare)
         if sooner is not None and sooner < kept and self._is_kept(state, job, sooner, sure):
             kept = sooner  # with a due date, it goes before others
         if state.market is not None and state.market.renting.offers:
             kept = self._rented_for(state, job, kept, sure)
         slots = None
-        if wanted < NEVER and chance.on_time is not None and chance.on_time < sure:
-            slots = self._slots(state, job, wanted, sure)
-        return Advice(sure, kept, chance, slots)
+        if wanted < NEVER and _share_by(ends, wanted - self._lost(job) - state.now) < sure:
+            slots = self._slots(state, job, wanted - self._lost(job), sure)
+        chance = self._from_answer(state, job, wanted, ends, chance)
+        kept = max(kept + self._lost(job), state.now + self._waited() + SUBMITTED_WITHIN)
+        return Advice(sure, _full_second(kept), chance, slots)
+
+    def _lost(self, job: AnyJob | JobId) -> Duration:
+        """How much later than in the simulations the job is there: an open one is there already."""
+        return 0 if isinstance(job, int) else self._waited()
+
+    def _from_answer(
+        self, state: StateRecord, job: AnyJob | JobId, wanted: Instant, ends: Floats, chance: Chance
+    ) -> Chance:
+        """Its chances if it is submitted when the answer is there."""
+        lost = self._lost(job)
+        on_time = None if wanted >= NEVER else _share_by(ends, wanted - lost - state.now)
+        return replace(chance, start=_moved(chance.start, lost), end=_moved(chance.end, lost), on_time=on_time)
 
     def _known(self, state: StateRecord, spec: AnyJob) -> bool:
         """Whether anything tells how long the job runs, and what it must wait for."""
@@ -116,16 +146,19 @@ class Adviser:
             event = JobSubmitted(state.now, replace(job, id=number, due=None if due >= NEVER else due, after=after))
         return self._follower.outlook_on(self._with(state, (*more, event)), number, due)
 
-    def _kept(self, ends: Floats, sure: float, now: Instant) -> Instant | None:
-        """The first full second by which the job has ended with that probability; None: later than was looked ahead."""
+    def _kept(self, ends: Floats, sure: float, since: Instant) -> Instant | None:
+        """The first full second by which the job has ended with that probability, if its ends are counted from an
+        instant on; None: later than was looked ahead.
+        """
         at = float(np.quantile(ends, sure, method="higher"))
-        return None if np.isinf(at) else -(-(now + round(at * SECOND)) // SECOND) * SECOND
+        return None if np.isinf(at) else _full_second(since + round(at * SECOND))
 
     def _is_kept(
         self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float, more: Sequence[Event] = ()
     ) -> bool:
         ends, _ = self._ends(state, job, due, more)
-        return bool(np.mean(ends <= (due - state.now) / SECOND) >= sure)
+        spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
+        return _share_by(ends, due - spare - state.now) >= sure
 
     def _rented_for(self, state: StateRecord, job: AnyJob | JobId, kept: Instant, sure: float) -> Instant:
         """An earlier date than `kept`, if there is one that is kept because machines are rented for it.
@@ -137,7 +170,7 @@ class Adviser:
         for _ in range(PROBES):
             if kept - low <= max(SECOND, (kept - state.now) // 8):
                 break
-            tried = -(-((low + kept) // 2) // SECOND) * SECOND
+            tried = _full_second((low + kept) // 2)
             if tried >= kept:
                 break
             if self._is_kept(state, job, tried, sure):
@@ -174,3 +207,21 @@ class Adviser:
             middle = (low + slots) // 2
             low, slots = (low, middle) if enough(middle) else (middle, slots)
         return slots
+
+
+def _full_second(instant: Instant) -> Instant:
+    """The first full second that is not before an instant."""
+    return -(-instant // SECOND) * SECOND
+
+
+def _share_by(ends: Floats, ahead: Duration) -> float:
+    """In which share of the futures it has ended by so long after the instant of the state."""
+    return float(np.mean(ends <= ahead / SECOND))
+
+
+def _moved(bounds: Bounds | None, by: Duration) -> Bounds | None:
+    """The same bounds, later by so much."""
+    if bounds is None:
+        return None
+    levels = bounds.low_90, bounds.low_50, bounds.median, bounds.high_50, bounds.high_90
+    return Bounds(*(None if instant is None else instant + by for instant in levels))

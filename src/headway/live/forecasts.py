@@ -28,7 +28,7 @@ from headway.errors import HeadwayError, NoForecast
 from headway.live.aside import aside
 from headway.live.troubles import said
 from headway.model.forecast import CANNOT, Advice, Expected, Forecast
-from headway.model.instant import NEVER, SECOND, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId
 
 log = logging.getLogger(__name__)
@@ -114,6 +114,8 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
         sure: with which probability, between 0 and 1.
         job: the terms of a job that could be submitted; None: it is about an open one.
         number: the id of that one; None: it is about `job`.
+        asked: when it was asked, in seconds of the machine's monotonic clock, which its processes share: a job that
+            could be submitted begins later by as long as the answer takes.
     """
 
     event: int
@@ -121,6 +123,11 @@ class AdviceQuestion(msgspec.Struct, array_like=True, frozen=True, tag="advice")
     sure: float
     job: AnyJob | None = None
     number: JobId | None = None
+    asked: float = msgspec.field(default_factory=time.monotonic)
+
+    def waited(self) -> Duration:
+        """How long ago it was asked."""
+        return round((time.monotonic() - self.asked) * SECOND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ class Advice:
 
     Attributes:
         sure: the probability that was asked for, between 0 and 1.
-        due: the earliest due date that is kept with it; None: that is not known.
+        due: the earliest due date that is kept with it, by a job that is submitted within a second after the answer;
+            None: that is not known.
         chance: when the job starts and ends, and with which probability it keeps the due date that it has.
         slots: how many more slots would keep that date with the probability asked for; None: they are not needed, or no
             number up to as many as there are would do.

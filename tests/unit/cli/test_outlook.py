@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -16,8 +16,9 @@ from click.testing import CliRunner
 from headway.cli import reach
 from headway.cli.explain import explain, prospect_lines
 from headway.cli.live import bounds, ends, job, jobs, outlook
-from headway.cli.outlook import FORECAST_SECONDS, advice_lines
+from headway.cli.outlook import FORECAST_SECONDS, Wish, advice_lines, grant
 from headway.cli.submit import promise, submit, told
+from headway.client.client import Client
 from headway.client.job import Job
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
@@ -121,6 +122,24 @@ def test_what_was_not_computed_says_why_and_what_never_ends_that_it_will_not() -
 )
 def test_the_outlook_in_a_list(terms: dict[str, Any], said: str) -> None:
     assert outlook(explained(**terms)) == said
+
+
+class Adviser:
+    """A server that answers each question about a due date with the next of these answers."""
+
+    def __init__(self, *answers: Advice) -> None:
+        self.answers = list(answers)
+
+    def advise(self, job: Job, *, sure: float) -> Advice:
+        return self.answers.pop(0)
+
+
+def test_a_date_that_was_found_is_not_asked_about_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each question takes time, by which the date would be the harder to keep."""
+    wanted = Job("render", [])
+    grant(cast(Client, Adviser(Advice(0.9, NOW + 3))), wanted, Wish(sure=0.9, only_if=0.8))
+    assert wanted.due == NOW + 3
+    assert capsys.readouterr().err == f"Due {after(3)}: kept with 90 %.\n"
 
 
 def report(number: int, **terms: Any) -> JobReport:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headway.core.record import StateRecord
-from headway.foresight.advice import TOO_FAR, UNKNOWN, Adviser
+from headway.foresight.advice import SUBMITTED_WITHIN, TOO_FAR, UNKNOWN, Adviser
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
 from headway.model.forecast import Chance
@@ -56,8 +56,8 @@ def by_due_date() -> StateRecord:
     return replace(three(), policy="edf")
 
 
-def adviser(*, evenly: bool = False) -> Adviser:
-    return Adviser(Told(evenly=evenly), find)
+def adviser(*, evenly: bool = False, waited: float = 0.0) -> Adviser:
+    return Adviser(Told(evenly=evenly), find, lambda: round(waited * SECOND))
 
 
 def test_a_due_date_that_is_missed_is_kept_later_or_with_one_more_slot() -> None:
@@ -74,12 +74,51 @@ def test_a_due_date_that_is_kept_needs_nothing() -> None:
 
 
 def test_a_job_that_could_be_submitted_goes_last_or_as_its_date_lets_it() -> None:
-    assert adviser().of(three(), job(1, estimate=7), 0.9).due == 42 * SECOND
+    assert adviser().of(three(), job(1, estimate=7), 0.9).due == 42 * SECOND + SUBMITTED_WITHIN
     # Under edf it goes last without a due date, at 42; due then it still does; job 1 is due at 40.
-    assert adviser().of(by_due_date(), job(1, estimate=7), 0.9).due == 42 * SECOND
+    assert adviser().of(by_due_date(), job(1, estimate=7), 0.9).due == 42 * SECOND + SUBMITTED_WITHIN
     urgent = adviser().of(by_due_date(), job(1, estimate=7, due=30), 0.9)
     assert urgent.chance is not None
-    assert (urgent.chance.on_time, urgent.due) == (1, 22 * SECOND)
+    assert (urgent.chance.on_time, urgent.due) == (1, 22 * SECOND + SUBMITTED_WITHIN)
+
+
+class Idle(Told):
+    """Each task runs for 0.2 s."""
+
+    def _run_time(self, job: AnyJob, task: int) -> RunTime:
+        return Exactly(0.2)
+
+
+def idle() -> StateRecord:
+    """Nothing is open."""
+    return replace(three(), jobs=())
+
+
+@pytest.mark.parametrize("waited", [0.0, 1.2, 2.5, 44.0])
+def test_a_date_that_is_given_has_not_passed_and_counts_from_when_the_job_is_submitted(waited: float) -> None:
+    """The question was asked at 4 s. The job is submitted up to a second after the answer, and then runs for 0.2 s."""
+    answered = 4 * SECOND + round(waited * SECOND)
+    found = Adviser(Idle(), find, lambda: answered - 4 * SECOND).of(idle(), job(1), 0.9)
+    assert found.due is not None
+    assert found.due >= answered + SUBMITTED_WITHIN + SECOND // 5
+    assert found.due <= answered + SUBMITTED_WITHIN + 2 * SECOND, "no later than it must be"
+    assert found.chance is not None
+    assert found.chance.end is not None
+    assert found.chance.end.median == answered + SECOND // 5
+
+
+def test_a_due_date_is_kept_as_surely_as_if_the_job_is_submitted_when_the_answer_is_there() -> None:
+    """Behind the others it ends 38 s after the question, and 41 s after it if the answer takes 3 s."""
+    wanted = job(1, estimate=7, due=44)
+    for waited, on_time, slots in ((0.0, 1.0, None), (3.0, 0.0, 1)):
+        found = adviser(waited=waited).of(three(), wanted, 0.9)
+        assert found.chance is not None
+        assert (found.chance.on_time, found.slots) == (on_time, slots)
+
+
+def test_an_open_job_loses_nothing_by_the_question() -> None:
+    assert adviser(waited=20.0).of(three(), 2, 0.9).due == 35 * SECOND
+    assert adviser(waited=40.0).of(three(), 2, 0.9).due == 45 * SECOND, "a date that has passed is of no use"
 
 
 @pytest.mark.parametrize("sure", [0.5, 0.8, 0.95])
@@ -87,7 +126,7 @@ def test_the_surer_the_later(sure: float) -> None:
     """It starts at 35 and runs 0 to 14 s, all alike: a quantile of these."""
     found = adviser(evenly=True).of(three(), job(3, estimate=7), sure)
     assert found.due is not None
-    assert found.due / SECOND == pytest.approx(35 + 14 * sure, abs=1.8)
+    assert (found.due - SUBMITTED_WITHIN) / SECOND == pytest.approx(35 + 14 * sure, abs=1.8)
 
 
 @pytest.mark.parametrize("due", one_in(2, [60, None]))
