@@ -8,6 +8,7 @@ import hmac
 import json
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from headway import wire
 from headway.errors import InvalidInput
-from headway.live import alerts
+from headway.live import alerts, forecasts
 from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings
 from headway.live.driver import Driver
 from headway.live.forecasts import AdviceQuestion, ForecastQuestion, Tell, ToldForecast
@@ -37,23 +38,42 @@ NOT_TOLD = "alert_not_told"
 
 
 class Foretold:
-    """Forecasts with the chances that a test gives by job; advice is always the same."""
+    """Forecasts by which every job ends at `end`, in seconds, with the chances that a test gives by job.
+
+    Attributes:
+        is_sure: whether it is found out how sure that is.
+        gate: while it is closed, that is still being found out.
+        advice: is given of every job.
+    """
 
     def __init__(self, **chances: float | None) -> None:
         self.chances = {int(name[1:]): chance for name, chance in chances.items()}
+        self.end = 40
         self.asked = 0
+        self.is_sure = True
+        self.gate = threading.Event()
+        self.gate.set()
+        self.advice = Advice(0.9, 50 * SECOND, None, 3)
 
     def __call__(self, question: ForecastQuestion, told: Tell) -> ToldForecast:
         self.asked += 1
-        end = Bounds(*[40 * SECOND] * 5)
+        told(self._made(question, is_sure=False))
+        self.gate.wait(20)
+        return self._made(question, is_sure=self.is_sure)
+
+    def _made(self, question: ForecastQuestion, *, is_sure: bool) -> ToldForecast:
+        end = Bounds(*[self.end * SECOND] * 5)
         made = tuple(
-            Expected(job, None, 40 * SECOND, chance=None if on_time is None else Chance(None, end, on_time, 40))
+            Expected(
+                *(job, None, self.end * SECOND),
+                chance=None if on_time is None or not is_sure else Chance(None, end, on_time, 40),
+            )
             for job, on_time in self.chances.items()
         )
-        return ToldForecast.of(Forecast(question.at, None, 0, made, event=question.event))
+        return ToldForecast.of(Forecast(question.at, None, 0, made, event=question.event, is_sure=is_sure))
 
     def advise(self, question: AdviceQuestion) -> Advice:
-        return Advice(question.sure, 50 * SECOND, None, 3)
+        return self.advice
 
 
 class Webhook:
@@ -96,10 +116,10 @@ class Webhook:
 
 
 @asynccontextmanager
-async def driver(folder: Path, foretold: Foretold) -> AsyncIterator[Driver]:
+async def driver(folder: Path, foretold: Foretold, clock: ManualClock | None = None) -> AsyncIterator[Driver]:
     with closing(Journal(folder)) as journal:
         live = Driver(
-            *(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="edf")),
+            *(journal, FakeEngine(), clock or ManualClock(5), find, DriverSettings(policy="edf")),
             processes=OtherProcesses(forecast=foretold, advise=foretold.advise),
         )
         await live.start((node("a", slots=2),))
@@ -170,6 +190,102 @@ def test_it_is_told_once_of_each_job_that_is_likely_late(tmp_path: Path) -> None
                 in (incidents(live, LIKELY_LATE)[0])
             )
             assert incidents(live, NOT_TOLD) == []
+
+    run(scenario)
+
+
+async def told_of(live: Driver, looking: Alerts) -> list[str]:
+    """Look, and read all that there is then: what is submitted later is written later."""
+    await look(looking)
+    await submitted(live, None)
+    return incidents(live, LIKELY_LATE)
+
+
+def test_as_long_as_it_may_become_known_how_sure_that_is_the_estimates_do_not_count(tmp_path: Path) -> None:
+    """By its estimates the job ends at 40, and it is due at 30."""
+
+    async def scenario() -> None:
+        foretold, clock = Foretold(j1=0.99), ManualClock(5)
+        foretold.is_sure = False
+        async with driver(tmp_path, foretold, clock) as live:
+            await submitted(live, 30.0)
+            looking = Alerts(live, AlertSettings(), SECRET)
+            assert await told_of(live, looking) == []
+            foretold.is_sure = True
+            assert await told_of(live, looking) == [], "it is on time"
+            foretold.chances[1] = 0.1
+            (said,) = await told_of(live, looking)
+            assert "it is on time with 10 %" in said
+
+    run(scenario)
+
+
+def test_a_look_waits_until_it_is_known_how_sure_the_forecast_in_hand_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than who asks waits, and how sure the last one was is too old."""
+    monkeypatch.setattr(forecasts, "SURE_FOR", 0.0)
+
+    async def scenario() -> None:
+        foretold = Foretold(j1=0.99)
+        async with driver(tmp_path, foretold) as live:
+            await submitted(live, 30.0)
+            looking = Alerts(live, AlertSettings(), SECRET)
+            assert await told_of(live, looking) == []
+            foretold.gate.clear()
+            monkeypatch.setattr(forecasts, "PATIENCE", 0.01)
+            looks = asyncio.create_task(told_of(live, looking))
+            await becomes(lambda: foretold.asked == 2)
+            await asyncio.sleep(0.1)
+            assert not looks.done()
+            assert incidents(live, LIKELY_LATE) == []
+            monkeypatch.setattr(forecasts, "SURE_FOR", 15.0)
+            foretold.gate.set()
+            assert await looks == []
+
+    run(scenario)
+
+
+def test_if_it_is_never_known_how_sure_that_is_it_is_told_after_a_while_by_the_estimates(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        foretold, clock = Foretold(j1=None), ManualClock(5)
+        foretold.is_sure, foretold.end = False, 900
+        async with driver(tmp_path, foretold, clock) as live:
+            await submitted(live, 800.0)
+            looking = Alerts(live, AlertSettings(), SECRET)
+            for _ in range(4):
+                assert await told_of(live, looking) == []
+                clock.advance(30)
+            (said,) = await told_of(live, looking)
+            assert "by its estimates it is late (no forecast has told for 2 min how sure that is)" in said
+
+    run(scenario)
+
+
+def test_of_a_job_whose_due_date_has_passed_it_is_told_that_and_what_was_not_known(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        foretold, clock = Foretold(), ManualClock(5)
+        foretold.advice = Advice(0.9, lack="nothing tells how long its tasks run")
+        async with driver(tmp_path, foretold, clock) as live:
+            await live.submit("me", submission(new_job(due=30.0)))
+            looking = Alerts(live, AlertSettings(), SECRET)
+            assert await told_of(live, looking) == []
+            clock.advance(26)
+            (said,) = await told_of(live, looking)
+            assert said.endswith("due at 1970-01-01 00:00:30, which has passed; nothing tells how long its tasks run")
+
+    run(scenario)
+
+
+def test_a_date_before_its_own_is_no_offer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        foretold, webhook = Foretold(j1=0.1), Webhook()
+        foretold.advice = Advice(0.9, 29 * SECOND, None, 3)
+        async with driver(tmp_path, foretold) as live, heard(webhook) as url:
+            await submitted(live, 30.0)
+            (said,) = await told_of(live, Alerts(live, AlertSettings(url), SECRET))
+            assert said.endswith("it is on time with 10 %; it would be with 90 %, with 3 more slots")
+            assert json.loads(webhook.bodies[0])["helps"] == {"sure": 0.9, "due": None, "slots": 3}
 
     run(scenario)
 

@@ -237,7 +237,8 @@ class Follower:
         for one in expected.jobs:
             if unknown.intersection((one.job, *one.end_assumes)):
                 chances.pop(one.job, None)  # how long what it depends on runs is a mere guess
-        return replace(expected, jobs=tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs))
+        jobs = tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs)
+        return replace(expected, jobs=jobs, is_sure=True)
 
     def chances(self, state: StateRecord) -> dict[JobId, Chance]:
         """When each open job starts and ends, and how sure that is."""

@@ -3,6 +3,9 @@
 Every `EVERY` seconds, if jobs with due dates are open, forecasts say with which probability each is on time. Of one for
 which that falls below a bound, the operator is told, and whoever holds the webhook. One that does not answer delays
 nobody else: each alert is sent by itself.
+
+It is told once, so it must be right. As long as it is not known yet how sure a forecast is, that is waited for. What
+the estimates say counts for jobs of which nothing else will ever be known, or after `UNSURE_FOR`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,13 +25,15 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.live.advising import SURE
 from headway.live.commands import CommandFailed, run_command
 from headway.live.driver import Driver
+from headway.live.forecasts import LIMIT as LIMIT_OF_FORECAST
 from headway.live.forecasts import Outlook
 from headway.live.prospects import of_open, seconds
 from headway.live.troubles import said
 from headway.model.forecast import Advice
-from headway.model.instant import NEVER, SECOND, Duration, to_seconds
+from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId, Kind
-from headway.times import clock_text
+from headway.model.seen import JobView
+from headway.times import clock_text, span_text
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +57,10 @@ PAUSES: Final = (2.0, 10.0)
 
 REMEMBERED: Final = 10_000
 """So many of the last incidents say at a start of which jobs it was told."""
+
+UNSURE_FOR: Final[Duration] = round(2 * LIMIT_OF_FORECAST * SECOND)
+"""Of a job that is late by its estimates it is told if it has not been known for so long how sure that is. In this time
+a forecast that hangs is given up, and the next one, too."""
 
 AT_ONCE: Final = 20
 """Of so many jobs it is told in one look; of the others in later ones."""
@@ -89,6 +98,20 @@ class AlertSettings:
         return place_in(self.url, "alert_url", "http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
 
 
+class Finding(NamedTuple):
+    """Why a job is likely to be late.
+
+    Attributes:
+        on_time: with which probability it is on time, 0 to 1; None: only its estimates are known.
+        has_passed: its due date has passed.
+        unsure: for so long it has not been known how sure its estimates are; 0: nothing else will ever be known.
+    """
+
+    on_time: float | None
+    has_passed: bool = False
+    unsure: Duration = 0
+
+
 class Alerts:
     """Looks at the open jobs from time to time.
 
@@ -103,6 +126,7 @@ class Alerts:
         self._secret = secret
         self._pauses = pauses
         self._told: set[JobId] = set()
+        self._unsure: dict[JobId, Instant] = {}  # late by their estimates, and since when nothing more is known
         self._task: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -136,23 +160,46 @@ class Alerts:
         if not any(job.due < NEVER and job.id not in self._told for job in driver.core.state.jobs.values()):
             return
         outlook = await driver.forecasts.outlook(exact=True)
-        now, late = driver.now(), []
+        if outlook.forecast is None or not outlook.forecast.is_sure:
+            outlook = await driver.forecasts.sure()
+        now, late, unsure = driver.now(), [], self._unsure
+        self._unsure = {}
         for view in list(driver.core.state.jobs.values()):
             if view.id in self._told or view.kind is Kind.SERVICE or view.cancelled or view.due >= NEVER:
                 continue
-            found = of_open(view, outlook, now)
-            on_time = None if found.chance is None else found.chance.on_time
-            if found.outlook == "late" if on_time is None else on_time < self._settings.below:
-                late.append((view.id, on_time))
-        for job, on_time in late[:AT_ONCE]:
-            await self._alert(job, on_time, outlook)
+            found = self._found(view, outlook, now, unsure.get(view.id, now))
+            if found is not None:
+                late.append((view.id, found))
+        for job, found in late[:AT_ONCE]:
+            await self._alert(job, found, outlook)
 
-    async def _alert(self, job: JobId, on_time: float | None, outlook: Outlook) -> None:
+    def _found(self, view: JobView, outlook: Outlook, now: Instant, since: Instant) -> Finding | None:
+        """Why a job is likely to be late; None: it is not, or that is not known yet.
+
+        Args:
+            since: when it began to be unknown how sure its estimates are.
+        """
+        if view.due < now:
+            return Finding(0.0, has_passed=True)
+        found = of_open(view, outlook, now)
+        on_time = None if found.chance is None else found.chance.on_time
+        if on_time is not None:
+            return Finding(on_time) if on_time < self._settings.below else None
+        if found.outlook != "late":
+            return None
+        if outlook.forecast is not None and outlook.forecast.is_sure:
+            return Finding(None)
+        self._unsure[view.id] = since
+        return Finding(None, unsure=now - since) if now - since >= UNSURE_FOR else None
+
+    async def _alert(self, job: JobId, found: Finding, outlook: Outlook) -> None:
         driver = self._driver
         advice = await driver.forecasts.advice(SURE, job)
         view = driver.core.state.jobs.get(job)
         if view is None:
             return  # it has ended meanwhile
+        if advice.due is not None and advice.due <= view.due:
+            advice = replace(advice, due=None)  # an earlier date helps nobody
         self._told.add(job)
         now = driver.now()
         told = {
@@ -162,11 +209,11 @@ class Alerts:
             "user": view.spec.user,
             "at": to_seconds(now),
             "due": to_seconds(view.due),
-            "on_time": on_time,
+            "on_time": found.on_time,
             "expected_end": seconds(of_open(view, outlook, now).expected_end),
             "helps": {"sure": SURE, "due": seconds(advice.due), "slots": advice.slots},
         }
-        driver.incident("likely_late", f"job {job}", in_words(on_time, view.due, advice))
+        driver.incident("likely_late", f"job {job}", in_words(found, view.due, advice))
         telling = asyncio.create_task(self._tell(told))
         self._telling.add(telling)
         telling.add_done_callback(self._has_told)
@@ -230,13 +277,21 @@ class Alerts:
             await asyncio.sleep(pause)
 
 
-def in_words(on_time: float | None, due: int, advice: Advice) -> str:
+def in_words(found: Finding, due: Instant, advice: Advice) -> str:
     """What an incident says of a job that is likely to be late."""
-    known = "by its estimates it is late" if on_time is None else f"it is on time with {100 * on_time:.0f} %"
+    if found.has_passed:
+        known = f"which has passed{f'; {advice.lack}' if advice.lack else ''}"
+    elif found.on_time is None:
+        known = "by its estimates it is late"
+        if found.unsure:
+            known += f" (no forecast has told for {span_text(to_seconds(found.unsure))} how sure that is)"
+    else:
+        known = f"it is on time with {100 * found.on_time:.0f} %"
     ways = []
     if advice.due is not None:
         ways.append(f"a due date at {clock_text(to_seconds(advice.due))}")
     if advice.slots is not None:
         ways.append(f"{advice.slots} more slots" if advice.slots > 1 else "one more slot")
-    helps = f"; it would be with {100 * advice.sure:.0f} %, with {' or '.join(ways)}" if ways else ""
+    be = "be on time" if found.on_time is None or found.has_passed else "be"
+    helps = f"; it would {be} with {100 * advice.sure:.0f} %, with {' or '.join(ways)}" if ways else ""
     return f"due at {clock_text(to_seconds(due))}, {known}{helps}"

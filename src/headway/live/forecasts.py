@@ -339,6 +339,15 @@ class Forecasts:
                 return self._as_of_now(self._recently()) if is_known else Outlook(lack=self._still_made())
         return self._as_of_now(self._last)
 
+    async def sure(self) -> Outlook:
+        """What is expected, once it is known how sure that is: it waits for the forecast in hand, if there is one.
+
+        If that is not found out, the answer is not sure either, or there is no forecast.
+        """
+        if self._making is not None:
+            await asyncio.wait((self._making,), timeout=LIMIT)
+        return self._as_of_now(self._recently())
+
     def stop(self) -> None:
         """Make no more forecasts."""
         if self._making is not None:
@@ -373,9 +382,10 @@ class Forecasts:
 
     def _recently(self) -> Outlook:
         """The last forecast; how sure it was only if that was a moment ago."""
-        if self._is_recent():
+        made = self._last.forecast
+        if made is None or self._is_recent():
             return self._last
-        return replace(self._last, jobs=_AsSureAs(self._last.jobs, {}))
+        return replace(self._last, forecast=replace(made, is_sure=False), jobs=_AsSureAs(self._last.jobs, {}))
 
     def _is_recent(self) -> bool:
         """Whether it was known a moment ago how sure it is."""

@@ -106,6 +106,8 @@ class Forecast:
         jobs: every open job.
         failure: why it was broken off, where something went wrong.
         event: the number of the last event that it includes.
+        is_sure: whether it tells how sure it is. A job without a chance then has none, because nothing tells how long
+            it runs, or what it waits for; otherwise that may still come.
     """
 
     made: Instant
@@ -114,6 +116,7 @@ class Forecast:
     jobs: tuple[Expected, ...]
     failure: str = ""
     event: int = 0
+    is_sure: bool = False
 
 
 @value
