@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from headway.cli.live import at, bounds
-from headway.cli.show import counted, share, span, until
+from headway.cli.show import asked_for, at_least, counted, share, span, until
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
@@ -41,30 +41,52 @@ class Wish(NamedTuple):
     only_if: float | None = None
 
 
-def grant(client: Client, job: Job, wish: Wish) -> None:
+def grant(client: Client, job: Job, wish: Wish) -> float | None:
     """Find the due date of a job, and see whether it is to be submitted.
+
+    Returns:
+        The probability with which the date that was found is kept; None: none was to be found.
 
     Raises:
         HeadwayError: no date can be told, or its due date is not kept with the probability that is asked for.
     """
+    sure = None
     if wish.sure is not None:
         job.due = None
         found = client.advise(job, sure=wish.sure)
         if found.due is None:
             raise HeadwayError(f"no due date can be told: {found.lack}", "Name one with --due.")
-        job.due = found.due
-        click.echo(f"Due {at(found.due)}: kept with {share(wish.sure)}.", err=True)
-    if wish.only_if is None or (wish.sure is not None and wish.only_if <= wish.sure):
-        return  # a date that was found is kept with that; to ask again would let it pass
+        job.due, sure = found.due, found.sure
+        click.echo(f"Due {at(found.due)}: kept with {at_least(sure)}{_short_of(wish.sure, found)}.", err=True)
+    if wish.only_if is None or (sure is not None and wish.only_if <= sure):
+        return sure  # a date that was found is kept with that; to ask again would let it pass
     if job.due is None:
         raise HeadwayError("--only-if was given without a due date", "Add --due, or --due auto.")
     found = client.advise(job, sure=wish.only_if)
     known = None if found.chance is None else found.chance.on_time
+    wanted = asked_for(wish.only_if)
     if known is None or known < wish.only_if:
         how = found.lack if known is None else f"it is kept with {share(known)}"
         raise HeadwayError(
-            f"nothing was submitted, because its due date is not kept with {share(wish.only_if)}: {how}", offer(found)
+            f"nothing was submitted, because its due date is not kept with {wanted}: {how}", offer(found)
         )
+    if found.sure < wish.only_if:
+        raise HeadwayError(
+            f"nothing was submitted, because it cannot be told whether its due date is kept with {wanted}",
+            f"{at_least(found.sure)} is {_most(found)}.",
+        )
+    return sure
+
+
+def _most(found: Advice) -> str:
+    """That no more can be promised."""
+    futures = "" if found.chance is None else f"{found.chance.futures} "
+    return f"the most that {futures}futures tell"
+
+
+def _short_of(wanted: float, found: Advice) -> str:
+    """Why less is promised than was asked for; empty if it is not."""
+    return f", {_most(found)} ({asked_for(wanted)} was asked for)" if found.sure < wanted else ""
 
 
 def offer(found: Advice) -> str:
@@ -74,14 +96,15 @@ def offer(found: Advice) -> str:
         ways.append(f"a due date {at(found.due)}")
     if found.slots is not None:
         ways.append(counted(found.slots, "more slot"))
-    return f"With {share(found.sure)} it would be kept with {' or with '.join(ways)}." if ways else ""
+    return f"With {at_least(found.sure)} it would be kept with {' or with '.join(ways)}." if ways else ""
 
 
-def advice_lines(found: Advice, due: float | None) -> Iterator[str]:
+def advice_lines(found: Advice, due: float | None, sure: float = SURE) -> Iterator[str]:
     """What is advised, in sentences.
 
     Args:
         due: the due date that was asked about; None: none was.
+        sure: the probability that was asked for.
     """
     if found.chance is not None and found.chance.end is not None:
         without = " without a due date" if due is None else ""
@@ -92,7 +115,9 @@ def advice_lines(found: Advice, due: float | None) -> Iterator[str]:
         if known < found.sure and offer(found):
             yield offer(found)
     elif found.due is not None:
-        yield f"A due date {at(found.due)} is kept with {share(found.sure)}."
+        yield f"A due date {at(found.due)} is kept with {at_least(found.sure)}."
+    if found.sure < sure:
+        yield f"{at_least(found.sure)} is {_most(found)}; {asked_for(sure)} was asked for."
     if found.due is None:
         yield f"No due date can be told: {found.lack}."
 

@@ -330,6 +330,24 @@ def share(probability: float) -> str:
     return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
+def at_least(probability: float) -> str:
+    """A probability with which something is promised: rounded down.
+
+    >>> at_least(0.9), at_least(40 / 41), at_least(0.001)
+    ('90 %', '97 %', '< 1 %')
+    """
+    return share(probability) if probability < 0.01 else f"{int(100 * probability + 1e-9)} %"
+
+
+def asked_for(probability: float) -> str:
+    """A probability as somebody wants it, with all of its digits.
+
+    >>> asked_for(0.9), asked_for(0.9999)
+    ('90 %', '99.99 %')
+    """
+    return f"{100 * probability:.12g} %"
+
+
 def age(instant: float | None, now: float | None = None) -> str:
     """How long ago, in one unit; empty for no time."""
     return "" if instant is None else age_text(instant, now)

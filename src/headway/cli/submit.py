@@ -213,7 +213,7 @@ def advise(reach: Reach, sure: float, number: int | None, as_json: bool, **optio
     if as_json:
         print_json(found)
     else:
-        for line in advice_lines(found, due):
+        for line in advice_lines(found, due, sure):
             click.echo(line)
     return 0 if found.due is not None else 1
 
@@ -267,7 +267,7 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
     Raises:
         HeadwayError: it is refused, or is not to be submitted as it is.
     """
-    grant(client, job, wish)
+    sure = grant(client, job, wish)
     if isinstance(job.due, float) and job.due < time.time():
         click.echo(f"Warning: {clock(job.due)} has passed; the job is late from the start.", err=True)
     try:
@@ -279,7 +279,7 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
         click.echo(waiter.job)  # it is submitted, however long a forecast takes
     found = None if job.due is None else outlook_of(client, waiter.job)
     if not wait and as_json:
-        print_json(told(waiter.job, found))
+        print_json(told(waiter.job, found) | ({} if sure is None else {"sure": sure}))
     if found is not None and not as_json:
         click.echo(promise(found), err=True)
         for line in counter_offer(client, found):

@@ -369,7 +369,7 @@ class Client(Operation):
 
         Args:
             job: its terms, or its id, or its waiter.
-            sure: the probability, above 0 and below 1.
+            sure: the probability, above 0 and below 1. The answer has a lower one if the server cannot tell that much.
 
         Raises:
             HeadwayError: it is no job that could be accepted.

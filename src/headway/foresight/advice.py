@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Final, Protocol
 
 import numpy as np
@@ -30,6 +31,9 @@ SUBMITTED_WITHIN: Final[Duration] = SECOND
 """A date is kept if the job is submitted within so long after the answer: a job begins later by as much as it is
 submitted later, so that much is added."""
 
+ROUNDING: Final = 1e-9
+"""What is closer to a whole number is that number."""
+
 MORE_NODE: Final = "more"
 """The name of the node with the slots that would help, unless a node has it."""
 
@@ -44,6 +48,29 @@ class Foresees(Protocol):
     def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
         """When a job of a state ends, in order, one value for each future, in seconds from now on; and its chances."""
         ...
+
+
+def tellable(futures: int) -> float:
+    """The highest probability that so many futures tell: what comes is later than all of them in one case of n + 1.
+
+    What comes is one more draw of the same kind, as likely as any of them to be the latest. So a date by which a job
+    has ended in all futures is kept with n / (n + 1), and no date with more, as far as they tell. Nine tell 90 %.
+
+    >>> tellable(9)
+    0.9
+    >>> round(tellable(40), 3)
+    0.976
+    """
+    return futures / (futures + 1)
+
+
+def needed(sure: float, futures: int) -> int:
+    """In how many of the futures a job must have ended by a date that is chosen from their ends.
+
+    >>> needed(0.9, 40), needed(0.9, 9), needed(0.9999, 40)
+    (37, 9, 40)
+    """
+    return max(1, min(futures, ceil(sure * (futures + 1) - ROUNDING)))
 
 
 def at_once() -> Duration:
@@ -75,7 +102,8 @@ class Adviser:
         Args:
             state: as it was when the question was asked.
             job: the terms of a job, or the id of an open one.
-            sure: the probability that a due date is to be met with, between 0 and 1.
+            sure: the probability that a due date is to be met with, between 0 and 1. If that is more than the futures
+                tell, the answer is for the most that they do.
 
         Raises:
             HeadwayError: there is no such policy.
@@ -92,6 +120,7 @@ class Adviser:
             return Advice(sure, lack=UNKNOWN)
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
+        sure = min(sure, tellable(len(ends)))
         kept = self._kept(ends, sure, state.now + spare)
         if kept is None:
             return Advice(sure, chance=self._from_answer(state, job, wanted, ends, chance), lack=TOO_FAR)
@@ -150,7 +179,7 @@ class Adviser:
         """The first full second by which the job has ended with that probability, if its ends are counted from an
         instant on; None: later than was looked ahead.
         """
-        at = float(np.quantile(ends, sure, method="higher"))
+        at = float(ends[needed(sure, len(ends)) - 1])
         return None if np.isinf(at) else _full_second(since + round(at * SECOND))
 
     def _is_kept(
@@ -158,7 +187,7 @@ class Adviser:
     ) -> bool:
         ends, _ = self._ends(state, job, due, more)
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
-        return _share_by(ends, due - spare - state.now) >= sure
+        return int(np.sum(ends <= (due - spare - state.now) / SECOND)) >= needed(sure, len(ends))
 
     def _rented_for(self, state: StateRecord, job: AnyJob | JobId, kept: Instant, sure: float) -> Instant:
         """An earlier date than `kept`, if there is one that is kept because machines are rented for it.

@@ -37,8 +37,9 @@ from headway.sim.specs import specs as to_come
 FUTURES: Final = 40
 """How many futures are simulated unless told otherwise."""
 
-FEWEST: Final = 8
-"""With many open jobs there are fewer futures, but not fewer than these."""
+FEWEST: Final = 9
+"""With many open jobs there are fewer futures, but not fewer than these: the latest of 9 ends is late enough with 90 %,
+see `advice.tellable`."""
 
 TASKS_DRAWN: Final = 30_000
 """So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`. The more jobs

@@ -124,7 +124,7 @@ class Advice:
     """Which due date of a job can be kept.
 
     Attributes:
-        sure: the probability that was asked for, between 0 and 1.
+        sure: the probability that was asked for, between 0 and 1; or the most that the futures tell, if that is less.
         due: the earliest due date that is kept with it, by a job that is submitted within a second after the answer;
             None: that is not known.
         chance: when the job starts and ends, and with which probability it keeps the due date that it has.

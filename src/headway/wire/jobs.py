@@ -56,7 +56,8 @@ class Advice(Answer, frozen=True):
     """Which due date of a job can be kept.
 
     Attributes:
-        sure: the probability that was asked for.
+        sure: the probability that is told of: the one that was asked for; or the most that the futures tell, if that is
+            less: n of them tell n / (n + 1).
         due: the earliest due date that is kept with it, by a job that is submitted within a second after the answer;
             None: that is not known.
         chance: when the job starts and ends; and with which probability it keeps the due date that it has, if any.

@@ -20,6 +20,7 @@ from headway.cli.outlook import FORECAST_SECONDS, Wish, advice_lines, grant
 from headway.cli.submit import promise, submit, told
 from headway.client.client import Client
 from headway.client.job import Job
+from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
 from headway.wire import Advice, AwaitedReport, BoundsReport, ChanceReport, Explanation, JobDetail, JobReport
@@ -140,6 +141,23 @@ def test_a_date_that_was_found_is_not_asked_about_again(capsys: pytest.CaptureFi
     grant(cast(Client, Adviser(Advice(0.9, NOW + 3))), wanted, Wish(sure=0.9, only_if=0.8))
     assert wanted.due == NOW + 3
     assert capsys.readouterr().err == f"Due {after(3)}: kept with 90 %.\n"
+
+
+CHANCE = ChanceReport(None, None, 1.0, 40)
+
+
+def test_no_more_is_promised_than_the_futures_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = Job("render", [])
+    found = Advice(40 / 41, NOW + 3, CHANCE)
+    assert grant(cast(Client, Adviser(found)), wanted, Wish(sure=0.9999)) == 40 / 41
+    less = "97 %, the most that 40 futures tell (99.99 % was asked for)"
+    assert capsys.readouterr().err == f"Due {after(3)}: kept with {less}.\n"
+    assert list(advice_lines(found, None, 0.9999)) == [
+        f"A due date {after(3)} is kept with 97 %.",
+        "97 % is the most that 40 futures tell; 99.99 % was asked for.",
+    ]
+    with pytest.raises(HeadwayError, match=r"cannot be told whether its due date is kept with 99\.99 %"):
+        grant(cast(Client, Adviser(found)), Job("render", [], due=NOW + 9), Wish(only_if=0.9999))
 
 
 def report(number: int, **terms: Any) -> JobReport:

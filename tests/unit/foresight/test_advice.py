@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headway.core.record import StateRecord
-from headway.foresight.advice import SUBMITTED_WITHIN, TOO_FAR, UNKNOWN, Adviser
+from headway.foresight.advice import SUBMITTED_WITHIN, TOO_FAR, UNKNOWN, Adviser, needed
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
 from headway.model.forecast import Chance
@@ -56,6 +56,17 @@ def by_due_date() -> StateRecord:
     return replace(three(), policy="edf")
 
 
+class Few(Told):
+    """So many futures are drawn; job 3 runs for 0 to 14 s."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(evenly=True)
+        self._count = count
+
+    def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
+        return Chances().of_one(draw_futures(state, find, self._run_time, count=self._count), job, due)
+
+
 def adviser(*, evenly: bool = False, waited: float = 0.0) -> Adviser:
     return Adviser(Told(evenly=evenly), find, lambda: round(waited * SECOND))
 
@@ -80,6 +91,26 @@ def test_a_job_that_could_be_submitted_goes_last_or_as_its_date_lets_it() -> Non
     urgent = adviser().of(by_due_date(), job(1, estimate=7, due=30), 0.9)
     assert urgent.chance is not None
     assert (urgent.chance.on_time, urgent.due) == (1, 22 * SECOND + SUBMITTED_WITHIN)
+
+
+@pytest.mark.parametrize("count", [9, 40])
+def test_futures_tell_no_more_than_that_one_more_of_their_kind_is_not_the_latest(count: int) -> None:
+    """Whatever is asked for: the latest of n ends is late enough in n cases of n + 1."""
+    told = Adviser(Few(count), find)
+    most = told.of(three(), job(3, estimate=7), 0.9999)
+    assert most.sure == count / (count + 1)
+    assert most.due is not None
+    surest = told.of(three(), job(3, estimate=7), most.sure)
+    assert (surest.sure, surest.due) == (most.sure, most.due)
+    assert told.of(three(), job(3, estimate=7), 0.9).sure == 0.9, "so much they all tell"
+
+
+def test_a_date_is_kept_as_often_as_it_says() -> None:
+    """Of 40 ends, drawn at random, the one that is told for 90 % is late enough for the 41st in nine cases of ten."""
+    draws = np.random.default_rng(1).random((20_000, 41))
+    for sure in (0.5, 0.9, 0.97):
+        told = np.sort(draws[:, :40], axis=1)[:, needed(sure, 40) - 1]
+        assert sure - 0.005 <= np.mean(draws[:, 40] <= told) <= sure + 1 / 41 + 0.005
 
 
 class Idle(Told):

@@ -70,7 +70,7 @@ def test_what_has_run_longer_than_anything_known_goes_on() -> None:
     assert left.max() == pytest.approx(500), "but not longer than its estimate of 600 s"
 
 
-@pytest.mark.parametrize(("jobs", "expected"), [(1, 40), (500, 40), (1000, 15), (2000, 8), (3000, 8)])
+@pytest.mark.parametrize(("jobs", "expected"), [(1, 40), (500, 40), (1000, 15), (2000, 9), (3000, 9)])
 def test_the_more_jobs_are_open_the_fewer_futures_are_drawn(jobs: int, expected: int) -> None:
     log = workload_of(release=[0] * jobs, runtime=[600] * jobs, estimate=[600] * jobs)
     simulation = Simulation(log, [NodeSpec("a", 1)], find, "fcfs")
