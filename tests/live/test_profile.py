@@ -106,10 +106,43 @@ def test_how_large_uploads_are_is_a_feature(up: Any, tmp_path: Path) -> None:
             (tmp_path / "given").write_bytes(b"x" * size)
             url = client.upload(tmp_path / "given")
             assert client.submit(Job("reads", [Task.command("cat", "in", inputs={"in": url})])).result(60)
-        own = Job("reads", [Task.command("cat", "in", inputs={"in": url})], features={INPUTS: 7.0})
-        assert client.submit(own).result(60)
     (reads,) = (one for one in programs(up.data) if one.name == "reads")
-    assert [run.features[INPUTS] for run in reads.runs] == [10, 2000, 7]
+    assert [run.features[INPUTS] for run in reads.runs] == [10, 2000]
+
+
+@pytest.mark.parametrize("name", ["width", "tasks", "estimate", "hour of the week", INPUTS, "on speed=1", "word 1"])
+def test_a_feature_that_is_found_of_a_job_cannot_be_given(tmp_path: Path, name: str) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as (driver, _, _):
+            with pytest.raises(InvalidInput, match="allowed: a name that Headway does not use itself") as refused:
+                await driver.submit("ann", submission(new_job(features={"mesh": 1.0, name: 3.0})))
+            assert (refused.value.field, refused.value.value) == (f"jobs[0].features[{name}]", 3.0)
+            assert not driver.core.state.jobs
+
+    asyncio.run(scenario())
+
+
+def test_what_some_runs_lack_is_said_where_nothing_else_differs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+
+    async def scenario() -> None:
+        async with served(tmp_path) as (driver, engine, clock):
+            for number in range(5):
+                features = {"mesh": float(number)} if number else {}
+                job = (await driver.submit("ann", submission(new_job(name="flow", features=features)))).jobs[0]
+                clock.advance(1 + number)
+                engine.end(job)
+                while job in driver.core.state.jobs:
+                    await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    told = profile(capfd, "flow", "--data", tmp_path)[1].splitlines()
+    assert told[1:] == [
+        "Its 5 runs differ in nothing that all of them have.",
+        "Nothing can be told of mesh: 1 of 5 runs do not have it.",
+    ]
 
 
 def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:

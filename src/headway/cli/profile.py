@@ -94,7 +94,7 @@ def _list(programs: list[KnownProgram], *, as_json: bool) -> None:
 
 
 def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
-    from headway.history.factors import LEAST, Factors, has_learner
+    from headway.history.factors import LEAST, SAME, Factors, has_learner
 
     described, took = [run.features for run in program.runs], [run.took for run in program.runs]
     for name in planned:
@@ -129,8 +129,15 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
         if len(took) >= LEAST:
             click.echo('Which features matter is told with scikit-learn: pip install "headway[predict]".')
         return
+    lacking = [
+        f"Nothing can be told of {feature}: {why}."
+        for feature, why in factors.left_out.items()
+        if feature in own or why != SAME
+    ]
     if not factors.influence:
-        click.echo(f"Its {counted(len(took), 'run')} differ in nothing that is known.")
+        differ = any(why != SAME for why in factors.left_out.values())
+        what = "in nothing that all of them have" if differ else "in nothing that is known"
+        click.echo("\n".join((f"Its {counted(len(took), 'run')} differ {what}.", *lacking)))
         return
     click.echo(f"\nHow much each feature matters, by {counted(len(took), 'run')}:")
     rows = [
@@ -139,9 +146,8 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
         for of in [[run[name] for run in described]]
     ]
     print_table(("feature", "influence", "least", "most"), rows, right=("influence", "least", "most"))
-    for left_out, why in factors.left_out.items():
-        if left_out in own:
-            click.echo(f"Nothing can be told of {left_out}: {why}.")
+    for line in lacking:
+        click.echo(line)
     if sample is None or similar is None:
         return
     click.echo("\nThe most similar runs:")

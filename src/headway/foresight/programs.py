@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from headway.history.bounds import LEVELS
-from headway.history.features import features_of
+from headway.history.features import ON_CLASS, features_of
 from headway.history.similar import Sample, sample_of
 from headway.live.store.history import read_past
-from headway.live.store.past import ON_CLASS, PastJob
+from headway.live.store.past import PastJob
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec
 

@@ -29,6 +29,8 @@ Floats = NDArray[np.float64]
 LEAST: Final = 5
 """From fewer runs nothing can be told."""
 
+SAME: Final = "it is the same in all runs"
+
 EXPLAINED: Final = 0.9
 """The first components count, until they explain this share of all variance."""
 
@@ -96,7 +98,7 @@ class Factors:
             if not np.isfinite(values).all():
                 self.left_out[name] = "it is not a number in all runs"
             elif (values == values[0]).all():
-                self.left_out[name] = "it is the same in all runs"
+                self.left_out[name] = SAME
             else:
                 self._values[name] = values
         self.names = tuple(self._values)

@@ -17,8 +17,31 @@ INPUTS: Final = "input bytes"
 """The feature that a server adds: how large the uploads are that a job reads."""
 
 
+ON_CLASS: Final = "on "
+"""How features begin that say which share of the tasks ran on a class of nodes."""
+
+WORD: Final = "word "
+"""How features begin that are bare numbers of a command; behind it stands their place."""
+
+OWN: Final = ("tasks", "width", "estimate", "hour of the week", INPUTS)
+"""Features that are found of a job."""
+
+NOT_OWN: Final = f"a name that Headway does not use itself, as it does {', '.join(OWN)}, on CLASS and word NUMBER"
+
+
+def is_own(name: str) -> bool:
+    """Whether a feature of this name may be found of a job, so that its user cannot give another one.
+
+    >>> is_own("width"), is_own("on speed=2"), is_own("word 3"), is_own("words"), is_own("mesh")
+    (True, True, True, False, False)
+    """
+    return name in OWN or name.startswith(ON_CLASS) or (name.startswith(WORD) and name[len(WORD) :].isdecimal())
+
+
 def features_of(job: JobSpec, others: Mapping[str, float]) -> dict[str, float]:
     """The numbers that describe a job, by name; those that its user gave count before others of the same name.
+
+    A number of the command may have the same name. What is found of any job did so only before `is_own` was asked.
 
     Args:
         others: what is known beyond its terms, such as `numbers_of` its command.
@@ -42,7 +65,7 @@ def numbers_of(argv: Sequence[str]) -> dict[str, float]:
         if equals and (value := _number(right)) is not None:
             found[left.lstrip("-") or word] = value
         elif (value := _number(word)) is not None:
-            found[name or f"word {place}"] = value
+            found[name or f"{WORD}{place}"] = value
         name = word.lstrip("-") if word.startswith("-") and not equals else ""
     return found
 

@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
-from headway.history.features import INPUTS
+from headway.history.features import INPUTS, NOT_OWN, is_own
 from headway.live.aside import aside
 from headway.live.parts import WorkInParts
 from headway.live.store.journal import Journal, encode, work_body
@@ -244,7 +244,7 @@ def _uploads(
 
 
 def _with_inputs(spec: JobSpec, size: int) -> JobSpec:
-    """The terms of a job with the size of its uploads as a feature, unless its user has given one of this name."""
+    """The terms of a job with the size of its uploads as a feature, unless it has one, as a retry has."""
     features = {INPUTS: float(size), **dict(spec.features)}
     return replace(spec, features=tuple(sorted(features.items()))) if len(features) <= FEATURES_MAX else spec
 
@@ -434,6 +434,11 @@ def spec_of(job: wire.NewJob, number: JobId, field: str, now: Instant, caller: s
         InvalidInput: there is something wrong with it.
     """
     wire.check_work(job, field=f"{field}.work")
+    for name, value in job.features.items():
+        if (
+            is_own(name) and job.retry_of is None
+        ):  # a retry has the features of the job before, also what was found of it
+            raise InvalidInput(f"{field}.features[{name}]", value, NOT_OWN)
     try:
         return job.spec(number, now, caller)
     except InvalidInput as flaw:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from headway.errors import Damaged
-from headway.history.features import numbers_of
+from headway.history.features import ON_CLASS, numbers_of
 from headway.history.tasks import mean_estimate
 from headway.live.store.bodies import encode, work_of
 from headway.live.store.rows import Rows
@@ -47,9 +47,6 @@ LATEST: Final = 2_000
 """Of the jobs that no sweep has taken over yet, so many are read: those that ended last."""
 
 DROPPED_AT_ONCE: Final = 1_000
-
-ON_CLASS: Final = "on "
-"""How features begin that say which share of the tasks ran on a class of nodes."""
 
 _REACHED: Final = "past"
 """Under this name `meta` has the end of the last job that was taken over."""
