@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
@@ -441,7 +442,9 @@ class TestProcess:
             (job,) = made.jobs.values()
             assert job.end == 6_000_000
             assert job.chance is not None
-            assert [replace(made, jobs={1: replace(job, chance=None)})] == early
+            assert (made.forecast.is_sure, early[0].forecast.is_sure) == (True, False)
+            unsure = ToldForecast(replace(made.forecast, is_sure=False), {1: replace(job, chance=None)})
+            assert [unsure] == early
             first = process._process
             assert process(QUESTION, early.append) == made
             assert process._process is first
@@ -633,6 +636,16 @@ def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_p
             found = await waiting
             assert (found.behind, found.lack) == (0, "")
             assert 2 in found.jobs
+
+    run(scenario)
+
+
+def test_of_a_forecast_that_takes_very_long_no_other_one_is_promised(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted(tmp_path)) as live:
+            live.forecasts._began = time.monotonic() - 95
+            said = "a forecast has been made for 95 s and is not ready; if it hangs, another one is begun"
+            assert live.forecasts._still_made() == said
 
     run(scenario)
 

@@ -10,6 +10,7 @@ import click
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import (
+    LIKELY,
     age,
     as_json,
     clock,
@@ -432,15 +433,25 @@ def due(job: JobReport) -> str:
 
 
 def outlook(job: JobReport | Explanation) -> str:
-    """Whether a job will keep its due date, or has kept it; empty if it ended without success."""
+    """Whether a job will keep its due date, or has kept it; empty if it ended without success.
+
+    Where earlier run times tell otherwise than the estimates, they count: a job that is late by its estimates alone is
+    said to be on time with the probability that it has.
+    """
     if job.status is JobStatus.SUCCEEDED:
         return f"{span(job.late)} late" if job.late else "in time" if job.outlook else ""
     chance = chance_of(job)
+    known = None if job.chance is None else job.chance.on_time
+    has_passed = job.due is not None and job.due < time.time()
+    if known is not None and job.outlook and not has_passed and (known >= LIKELY) == (job.outlook == "late"):
+        return f"{chance} on time"
     if job.outlook == "unknown":
         if chance:
             return f"{chance} on time"
         return "not known, no estimate" if job.assumes else "not known"
     said: str = job.outlook or ""
+    if has_passed and known is not None and known >= LIKELY:
+        chance = ""  # it was told before
     if job.outlook == "late" and job.late:
         is_known = job.expected_end is not None and not job.assumes
         said = f"late by {'about' if is_known else 'more than'} {span(job.late)}"
@@ -477,6 +488,9 @@ def bounds(found: BoundsReport) -> str:
             continue
         if high is None:
             parts.append(f"not before {until(low)} ({side} %)")
+        elif low > now + SOON_SECONDS and span(low - now) == span(high - now):
+            parts.append(f"in {span(low - now)} ({level} %)")
+            break  # what lies within is the same
         elif low <= now + SOON_SECONDS:
             parts.append(f"within {span(max(0.0, high - now))} ({level} %)")
         else:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from headway.cli.live import at, bounds
-from headway.cli.show import asked_for, at_least, counted, share, span, until
+from headway.cli.show import LIKELY, asked_for, at_least, counted, share, span, until
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
@@ -20,9 +20,6 @@ AUTO: Final = "auto"
 
 SURE: Final = 0.9
 """With which probability, unless another is asked for; below it, what would help is said."""
-
-LIKELY: Final = 0.5
-"""What has at least this probability is more likely than not."""
 
 FORECAST_SECONDS: Final = 10.0
 """How long a command waits for the forecast of a job, as `live.forecasts.PATIENCE`. Mostly it is there in a tenth;

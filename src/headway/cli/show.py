@@ -298,6 +298,9 @@ def when(instant: float | None, now: float | None = None) -> str:
     return "" if instant is None else away_text(instant, now)
 
 
+LIKELY: Final = 0.5
+"""What has at least this probability is more likely than not."""
+
 ANY_MOMENT: Final = "any moment now"
 """When something is expected that was expected before now."""
 

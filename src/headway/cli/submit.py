@@ -25,6 +25,7 @@ from headway.cli.progress import progress
 from headway.cli.reach import Command, Reach, asks_server
 from headway.cli.show import as_json, bytes_in, clock, counted, instant_in, limit_in, plain, print_json, seconds_in
 from headway.cli.tasks import TaskProgram, WithFiles, absent, misplaced, too_wide, variables_in
+from headway.cli.typed import Probability
 from headway.client.client import Client
 from headway.client.job import Job, variables
 from headway.client.waiters import Waiter
@@ -153,7 +154,7 @@ def terms_of_a_job(command: Command) -> Command:
     return command
 
 
-PROBABILITY: Final = click.FloatRange(0, 1, min_open=True, max_open=True)
+PROBABILITY: Final = Probability(0, 1, min_open=True, max_open=True)
 
 
 @click.command(cls=WithFiles, context_settings=AS_GIVEN)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -32,6 +33,21 @@ CALLED: Final = {
     "slots_of": ("bounds",),
 }
 """Parameters of commands that stand for a field of another name."""
+
+
+class Probability(click.FloatRange):
+    """A number between 0 and 1; not 0, and `nan` is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, or not in the range.
+        """
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{found} is not in the range {self._describe_range()}.", param, ctx)
+        return found
 
 
 def in_words_typed(message: str, group: click.Command, words: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headway.cli.paths import GivenPath
+from headway.cli.typed import Probability
 from headway.errors import HeadwayError, InvalidInput
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def with_option(wrong: InvalidInput) -> InvalidInput:
 @click.option("--alert-command", metavar="COMMAND", help="Run this for each alert, with the alert on its input.")
 @click.option(
     "--alert-below",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Probability(0, 1, min_open=True),
     help="Alert when a job is on time with less than this probability; default 0.5.",
 )
 @click.option("--quotas", type=GivenPath(dir_okay=False), help="TOML file that says how much users may have at once.")

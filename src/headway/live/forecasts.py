@@ -378,7 +378,7 @@ class Forecasts:
         since = time.monotonic() - self._began
         if since < HANGS:
             return STILL_MADE
-        return f"a forecast has been made for {since:.0f} s and is not ready; after {LIMIT:g} s a new one is begun"
+        return f"a forecast has been made for {since:.0f} s and is not ready; if it hangs, another one is begun"
 
     def _recently(self) -> Outlook:
         """The last forecast; how sure it was only if that was a moment ago."""

@@ -316,6 +316,9 @@ def test_what_programs_are_told_at_submission() -> None:
         ("on time", 1.0, "on time"),
         ("late", 0.001, "late by about 9 s"),
         ("late", 0.2, "late by about 9 s (20 % on time)"),
+        ("late", 1.0, "> 99 % on time"),
+        ("on time", 0.03, "3 % on time"),
+        ("at risk", 0.3, "30 % on time"),
         ("unknown", 0.2, "20 % on time"),
         ("on time", None, "on time"),
     ],
@@ -324,6 +327,16 @@ def test_the_word_is_followed_by_how_sure_it_is_where_that_says_more(word: Any, 
     late = 9.0 if word == "late" else None
     found = explained(outlook=word, late=late, expected_end=NOW + 9, chance=ChanceReport(None, None, on_time, 40))
     assert outlook(found) == said
+
+
+def test_a_due_date_that_has_passed_is_missed_whatever_was_told_before() -> None:
+    terms: dict[str, Any] = {"outlook": "late", "late": 9.0, "expected_end": NOW + 4, "due": NOW - 5}
+    assert outlook(explained(**terms, chance=ChanceReport(None, None, 1.0, 40))) == "late by about 9 s"
+
+
+def test_bounds_of_one_value_are_told_as_one() -> None:
+    assert bounds(BoundsReport(*[NOW + 25] * 5)) == "in 25 s (90 %)"
+    assert bounds(BoundsReport(NOW + 2, *[NOW + 4] * 3, NOW + 6)) == "in 2 s to 6 s (90 %), in 4 s (50 %)"
 
 
 def test_bounds_that_were_not_reached_are_told_as_far_as_they_were() -> None:
