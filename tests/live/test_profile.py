@@ -248,11 +248,13 @@ def test_features_go_with_the_job(up: Any) -> None:
 
 def test_a_retry_has_the_features_of_the_job_before(up: Any, tmp_path: Path) -> None:
     with Client(data=up.data) as client:
-        there = tmp_path / "there"
-        first = client.submit(Job("twice", [Task.command("cat", str(there))], features={"mesh": 4.0}))
+        there, given = tmp_path / "there", tmp_path / "given"
+        given.write_bytes(b"seven B")
+        task = Task.command("cat", "in", str(there), inputs={"in": client.upload(given)})
+        first = client.submit(Job("twice", [task], features={"mesh": 4.0}))
         assert first.exception(60) is not None
         there.write_text("now")
         assert client.retry(first.job).result(60)
     assert [dict(run.job.features) for one in programs(up.data) if one.name == "twice" for run in one.runs] == [
-        {"mesh": 4.0}
+        {"mesh": 4.0, INPUTS: 7.0}
     ]
