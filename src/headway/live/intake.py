@@ -435,9 +435,7 @@ def spec_of(job: wire.NewJob, number: JobId, field: str, now: Instant, caller: s
     """
     wire.check_work(job, field=f"{field}.work")
     for name, value in job.features.items():
-        if (
-            is_own(name) and job.retry_of is None
-        ):  # a retry has the features of the job before, also what was found of it
+        if is_own(name) and job.retry_of is None:  # a retry also has what was found of the job before
             raise InvalidInput(f"{field}.features[{name}]", value, NOT_OWN)
     try:
         return job.spec(number, now, caller)
