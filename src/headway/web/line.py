@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -67,6 +68,9 @@ BODY_LEAST: Final = 20 << 10
 
 ANSWER_SECONDS: Final = 60.0
 """A caller that has read nothing of an answer for this long is gone."""
+
+ONCE_MORE: Final = 0.1
+"""After this share of that time it is looked at once more: the event loop may have stood still, and not the caller."""
 
 LINGER_SECONDS: Final = 5.0
 """How long the rest of an answered request is read and dropped."""
@@ -618,10 +622,13 @@ class HttpConnection(HttpToolsProtocol):
             late = f"{came} bytes of the body came within {BODY_SECONDS:g} s"
             self._refuse(_RefusedRequest(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
 
-    def _check_read(self, before: int) -> None:
-        """Give up a caller that has read nothing of an answer since the last check."""
+    def _check_read(self, before: int, *, once_more: bool = False) -> None:
+        """Give up a caller that has read nothing of an answer since the last check, at the second look."""
         left = self.transport.get_write_buffer_size()
-        if left == before:
+        if left == before and not once_more:
+            again = partial(self._check_read, left, once_more=True)
+            self._stalled = self.loop.call_later(ONCE_MORE * ANSWER_SECONDS, again)
+        elif left == before:
             log.info("a caller has read nothing of an answer for %g s", ANSWER_SECONDS)
             self.transport.abort()
         else:

@@ -402,12 +402,33 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
         await slow.reader.readuntil(b"\r\n\r\n")
         while size < 64 << 20:
             size += (read := len(await slow.reader.read(1 << 20)))
+            assert read, "it was given up, although it reads"
             await asyncio.sleep(3.0 * read / (64 << 20))  # longer in all than an answer may stand still
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(2.5)
         deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             async with asyncio.timeout(LIMIT):
                 await deaf.reader.readexactly(64 << 20)
+
+    run(test)
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_one_who_reads_is_not_given_up_because_the_server_stood_still(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "ANSWER_SECONDS", 1.0)
+
+    async def test(rig: Rig) -> None:
+        caller, size = await rig.caller(), 0
+        caller.send(b"GET /large HTTP/1.1\r\n" + KNOWN + b"\r\n")
+        await caller.reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.9)  # all that there is room for on the way is on the way
+        time.sleep(1.2)  # and nothing more can be sent before the next look
+        while size < 64 << 20:
+            size += (read := len(await caller.reader.read(1 << 20)))
+            assert read, "it was given up, although it reads"
 
     run(test)
 

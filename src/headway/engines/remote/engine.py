@@ -105,9 +105,12 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             bringing.add_done_callback(self._done)
         else:
             super().launch(assignment)
+        if attempt > 1:
+            self._saving.add(job)  # the attempt before may have saved something, and not told
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
         """One that waits for what was saved elsewhere has not begun."""
+        self._saving.add(job)  # it may have saved something, and not told
         if not self._stop_bringing((job, task, attempt)):
             super().kill(job, task, attempt)
 
@@ -176,17 +179,12 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         return path if path is not None and attempt_of(name) not in self._attempts else None
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Each node removes what was saved there; that of a task without known checkpoints goes with its job's.
-
-        A node that is lost is told when it is back.
-        """
-        is_known = job in self._saving
-        if task is not None and not is_known:
-            return
-        if is_known:
-            self._do(asyncio.to_thread(self._saved.forget, job, task))
+        """Each node removes what was saved there, if anything may have been; one that is lost, when it is back."""
+        if job not in self._saving:
+            return  # as nearly all: nothing is asked of hundreds of nodes
         if task is None:
             self._saving.discard(job)
+        self._do(asyncio.to_thread(self._saved.forget, job, task))
         name = str(job) if task is None else f"{job}/{task}"
         for node in self._nodes.values():
             if node.up:
