@@ -587,7 +587,7 @@ class Engine(Outputs, Protocol):
         """End a node with everything that runs there, and report none of it; an unknown node is ignored.
 
         It is unknown from the call on. Returns when nothing of it remains, so that its name can be used again. A node
-        that the engine found is not found again before the next start.
+        that the engine found is not found again before it is let in, see `FindsNodes`.
         """
         ...
 
