@@ -127,8 +127,9 @@ async def test_a_runner_that_is_killed_loses_its_attempt(trial: Trial, root: Pat
         for process in psutil.process_iter(["cmdline"])
         if str(root / "attempts" / "1.0.1.0") in (process.info["cmdline"] or ())
     ]
-    # First all are suspended, or else one that sees the other die could tell of it. Slurm ends what is left of a job as
-    # soon as it sees one die, and a process that was just forked may have ended by itself.
+    # First all are suspended, or else one that sees the other die could tell of it. Then the youngest is killed first:
+    # Slurm sees only the oldest die, and lets what is left of its job go on, to tell it to end.
+    found.sort(key=psutil.Process.create_time, reverse=True)
     for signal in (psutil.Process.suspend, psutil.Process.kill):
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
