@@ -30,7 +30,7 @@ SIZES_MAX: Final = 8
 
 
 class Site:
-    """What a site is, for dealing. What takes a look at its nodes is found out when it is asked for.
+    """What a site is, for dealing.
 
     Args:
         nodes: those that do not drain.
@@ -39,26 +39,44 @@ class Site:
         apart: whether its nodes are of several sites, of which a rigid job needs one.
 
     Attributes:
-        name, serves: as given.
+        name, nodes, serves: as given.
+        widest: so many slots a rigid job may need.
         dealt: how many jobs it was dealt so far.
+        is_up: whether one of them is up.
+        capacity: slots times speed factor.
+        fastest: the speed factor of its fastest node.
+        watts: what its nodes draw at their peak for each unit of capacity; 0 if that is not known.
         work: what is dealt to it and not done, in slot-microseconds at speed factor 1.
-        weighed: the same, weighed in each of the ways of `weights`; empty as long as there is none.
+        weighed: the same, weighed in each of the ways of `weights`.
     """
 
     def __init__(
         self,
         name: str,
-        nodes: Iterable[NodeView],
+        nodes: Sequence[NodeView],
         pool: Snapshot | None,
         serves: frozenset[Kind] = ALL_KINDS,
         *,
         apart: bool = False,
     ) -> None:
         self.name = name
+        self.nodes = nodes
         self.serves = serves
+        self.is_up = any(node.may_start for node in nodes)
+        specs = [node.spec for node in nodes]
+        self.slots = self.widest = sum(spec.slots for spec in specs)
+        if apart:
+            by_site = Counter[str]()
+            for spec in specs:
+                by_site[spec.site] += spec.slots
+            self.widest = max(by_site.values(), default=0)
+        self.capacity = sum(spec.slots * spec.speed for spec in specs)
+        self.fastest = max((spec.speed for spec in specs), default=0.0)
+        peaks = [spec.power.peak for spec in specs if spec.power is not None]
+        self.watts = sum(peaks) / self.capacity if len(peaks) == len(specs) and self.capacity else 0.0
+        half = max((spec.slots for spec in specs), default=0) // 2
+        self._sizes = range(half, 1, -max(1, half // SIZES_MAX))
         self.begin(pool)
-        self._given = nodes
-        self._apart = apart
         self._holds: dict[int, bool] = {}
         self._blocks: dict[int, float] = {}
         self._weights: dict[int, tuple[float, ...]] = {}
@@ -67,53 +85,7 @@ class Site:
         """It has been dealt as many jobs as its pool was; its work is not known yet."""
         self.dealt = 0 if pool is None else pool.dealt
         self.work = 0.0
-        self.weighed: list[float] = []
-
-    @cached_property
-    def nodes(self) -> Sequence[NodeView]:
-        """As given."""
-        return tuple(self._given)
-
-    @cached_property
-    def is_up(self) -> bool:
-        """Whether one of its nodes is up."""
-        return any(node.may_start for node in self.nodes)
-
-    @cached_property
-    def widest(self) -> int:
-        """So many slots a rigid job may need."""
-        if not self._apart:
-            return sum(node.spec.slots for node in self.nodes)
-        by_site = Counter[str]()
-        for node in self.nodes:
-            by_site[node.spec.site] += node.spec.slots
-        return max(by_site.values(), default=0)
-
-    @cached_property
-    def capacity(self) -> float:
-        """Slots times speed factor."""
-        return sum(node.spec.slots * node.spec.speed for node in self.nodes)
-
-    @cached_property
-    def fastest(self) -> float:
-        """The speed factor of its fastest node."""
-        return max((node.spec.speed for node in self.nodes), default=0.0)
-
-    @cached_property
-    def watts(self) -> float:
-        """What its nodes draw at their peak for each unit of capacity; 0 if that is not known."""
-        peaks = [node.spec.power.peak for node in self.nodes if node.spec.power is not None]
-        return sum(peaks) / self.capacity if len(peaks) == len(self.nodes) and self.capacity else 0.0
-
-    @property
-    def ways(self) -> int:
-        """How many `weights` there are."""
-        return 1 + len(self._sizes)
-
-    @cached_property
-    def _sizes(self) -> range:
-        half = max((node.spec.slots for node in self.nodes), default=0) // 2
-        return range(half, 1, -max(1, half // SIZES_MAX))
+        self.weighed = [0.0] * (1 + len(self._sizes))
 
     def holds(self, job: JobView, cores: int) -> bool:
         """Whether its nodes could run a job if nothing else ran there, and its policy serves such jobs.
@@ -132,8 +104,7 @@ class Site:
     def take(self, demand: Demand, share: int = 1) -> None:
         """Count the work of a job as its own; share -1: no more."""
         self.work += share * demand.work
-        before = self.weighed or [0.0] * self.ways
-        self.weighed = [one + share * more for one, more in zip(before, demand.weighed_at(self), strict=True)]
+        self.weighed = [one + share * more for one, more in zip(self.weighed, demand.weighed_at(self), strict=True)]
 
     def _fitting(self, cores: int) -> list[tuple[NodeSpec, int]]:
         """The nodes that such a task fits on, with the slots that it takes there."""
@@ -211,8 +182,8 @@ class Demand:
     def weighed_at(self, site: Site) -> list[float]:
         """Its work, weighed in each of the ways of a site. That of bags and rigid jobs fits beside anything."""
         if not self.parts:
-            return [self.work] + [0.0] * (site.ways - 1)
-        found = [0.0] * site.ways
+            return [self.work, *(0.0 for _ in site.weighed[1:])]
+        found = [0.0] * len(site.weighed)
         for cores, work in self.parts.items():
             for place, weight in enumerate(site.weights(cores)):
                 found[place] += work * weight
@@ -318,8 +289,7 @@ class Bid:
     def __init__(self, demand: Demand, site: Site, until: float) -> None:
         self.site = site
         # Where the job has no weight, it fits into what others leave over.
-        before = site.weighed or [0.0] * site.ways
-        both = [one + more for one, more in zip(before, demand.weighed_at(site), strict=True) if more]
+        both = [one + more for one, more in zip(site.weighed, demand.weighed_at(site), strict=True) if more]
         self.load = max(both, default=0.0) / site.capacity
         self.in_time = demand.path <= until * site.fastest
         room = ROOM_OF_WORKFLOWS if len(demand.job.graph) > 1 else ROOM

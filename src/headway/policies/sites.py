@@ -5,7 +5,7 @@ Source: the two levels of DN13, section 4. The rules by which jobs are dealt are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -234,19 +234,12 @@ def _stranded(view: Snapshot, sites: Sequence[Site]) -> list[JobView]:
     return found
 
 
-def _nodes_of(pool: Snapshot) -> Iterator[NodeView]:
-    return (node for node in pool.nodes.values() if not node.draining and _site_of(node) == pool.name)
-
-
 def _sites(view: Snapshot, names: Sequence[str], lower: Callable[[str], str]) -> list[Site]:
     """The sites in the order of their names."""
-    nodes: dict[str, Iterable[NodeView]] = {name: _nodes_of(view.pools[name]) for name in names if name in view.pools}
-    if view.slots:  # some have not come to their pools yet
-        found: dict[str, list[NodeView]] = {name: [] for name in names}
-        for node in view.nodes.values():
-            if not node.draining and _site_of(node) in found:
-                found[_site_of(node)].append(node)
-        nodes |= found
+    nodes: dict[str, list[NodeView]] = {name: [] for name in names}
+    for node in view.nodes.values():
+        if not node.draining and _site_of(node) in nodes:
+            nodes[_site_of(node)].append(node)
     sites = []
     for name in names:
         pool = view.pools.get(name)

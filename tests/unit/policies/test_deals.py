@@ -102,7 +102,7 @@ def test_what_fits_on_a_node_at_once_weighs_no_more_than_the_node(slots: int) ->
     site = deals.Site("a", [core.state.nodes["a"]], None)
     chance = Random(slots)
     for _ in range(200):
-        left, weighed = slots, [0.0] * site.ways
+        left, weighed = slots, [0.0] * len(site.weighed)
         while left:
             cores = chance.randint(1, left)
             left -= cores
