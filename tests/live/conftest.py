@@ -15,16 +15,18 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
+from headway import Client
 from headway.cli.main import main
 from headway.engines.local.driver import account as local_account
 from headway.engines.local.shared.accounts import account_of
-from headway.errors import EngineError
+from headway.errors import EngineError, HeadwayError
 
-from ..waiting import LIMIT
+from ..waiting import LIMIT, until
 from .forking import Forked, can_fork
 
 CLUSTER = """\
@@ -156,3 +158,38 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     if server._process is not None and server._process.poll() is not None:
         server.start()  # a server that a test killed may have left nodes behind; a new server ends them with itself
     server.stop()
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(name="headway")
+def in_an_empty_folder(
+    up: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Any]:
+    """Run `headway WORD...` in an empty folder, with the data directory in the environment."""
+    monkeypatch.setenv("HEADWAY_DATA_DIR", str(up.data))
+    for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        status = ended.value.code
+        return Ran(status if isinstance(status, int) else 0, *capfd.readouterr())
+
+    yield run
+    gate = tmp_path / "gate"
+    if gate.exists():  # what waits for it must not be in the way of the tests after it
+        gate.unlink()
+        with contextlib.suppress(HeadwayError), Client(data=up.data, patience=0) as client:  # a test may end the server
+            until(lambda: all(str(gate) not in told for told in running(client)))
+
+
+def running(client: Client) -> list[str]:
+    """What the jobs that run were submitted as."""
+    return [str(client.job(job.id).ran) for job in client.jobs(status="running")]

@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "foresight": {"core", "errors", "history", "live", "model", "policy_files", "sim", "times", "wire"},
     "traces": LEAF | {"times"},
     "workloads": LEAF | {"traces"},
-    "renting": LEAF | {"times", "traces"},
+    "renting": LEAF | {"engines", "times", "traces"},
     "metrics": LEAF,
     "pictures": LEAF,
     "client": LEAF | {"certificates", "files", "given", "pool", "strict_json", "times", "wire"},

@@ -6,24 +6,19 @@ was submitted by a request whose answer was lost is found again.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable, number_of, printed_by
 from headway.errors import HeadwayError
 from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 SECONDS: Final = 20.0
 """So long may a command of Slurm take."""
-
-UNSURE: Final = (
-    *("unable to contact", "timed out", "connection", "munge", "authentication", "standby mode", "shutting down"),
-    *("transport", "try again", "temporarily", "communication", "zero bytes", "unexpected message"),
-)
-"""In what a command says: it is not known whether it was carried out."""
 
 ENDED: Final = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
@@ -59,17 +54,15 @@ class Allocations:
         for known in await self._jobs(f"--name={token}"):
             return known
         words = [_replaced(word, node, type, token) for word in self._command]
-        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
         arguments = (
             *("--parsable", "--no-requeue", f"--job-name={token}", f"--comment={type}"),
             *(f"--partition={self._partition}", "--output=/dev/null", f"--export=ALL,HEADWAY_NODE={node}"),
             *(_replaced(word, node, type, token) for word in self._options),
+            f"--wrap=exec {shlex.join(words)}",
         )
-        printed = await self._run("sbatch", *arguments, given=script)
-        number = printed.strip().partition(";")[0]
-        if not number.isdecimal():
-            raise Unsure(f"sbatch printed {printed.strip()!r}, which is no number of a job")
-        return RentedMachine(number, token, type)
+        printed = await self._run("sbatch", *arguments)
+        with _answered():
+            return RentedMachine(str(number_of(printed)), token, type)
 
     async def end(self, token: str) -> bool:
         """Cancel a job; see `Provider`."""
@@ -96,36 +89,30 @@ class Allocations:
         rows = (line.strip().split("|") for line in printed.splitlines() if line.count("|") == FORMAT.count("|"))
         return [RentedMachine(number, name, kind, ended=state in ENDED) for number, name, kind, state in rows]
 
-    async def _run(self, name: str, *arguments: str, given: str = "") -> str:
+    async def _run(self, name: str, *arguments: str) -> str:
         """What a command prints.
 
         Raises:
             NotRented: Slurm has refused it.
             Unsure: it is not known what has become of it.
         """
-        process = await asyncio.create_subprocess_exec(
-            name,
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={key: value for key, value in os.environ.items() if not key.startswith("SBATCH_")},
-        )
-        try:
-            async with asyncio.timeout(SECONDS):
-                out, err = await process.communicate(given.encode())
-        except TimeoutError:
-            raise Unsure(f"{name} has not answered within {SECONDS:g} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            text = err.decode(errors="replace").strip()
-            if any(word in text.lower() for word in UNSURE):
-                raise Unsure(f"{name}: {text}")
-            raise NotRented(f"{name}: {text}")
-        return out.decode(errors="replace")
+        program = shutil.which(name)
+        if program is None:
+            raise Unsure(f"{name} is not on the PATH any more")
+        others = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH_")}
+        with _answered():
+            return await printed_by(program, arguments, others, SECONDS)
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """What Slurm said, in the words of a provider."""
+    try:
+        yield
+    except SlurmUnavailable as error:
+        raise Unsure(str(error)) from error
+    except SlurmRefused as error:
+        raise NotRented(str(error)) from error
 
 
 def _replaced(word: str, node: str, type: str, token: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Final
 
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.slurm import parsing
-from headway.engines.slurm.calling import NotKilled, called
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable, number_of, printed_by
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput, did_you_mean
 
@@ -21,36 +20,7 @@ NAMES: Final = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
 _OF_SLURM: Final = ("SLURM_CONF", "SLURM_CONF_SERVER")
 """Variables that say which Slurm it is. All others of Slurm change what commands do, so they are left out."""
 
-_PASSING: Final = (
-    *("unable to contact", "timed out", "connection refused", "connection reset", "zero bytes", "temporarily"),
-    *("munge", "authentication", "standby mode", "shutting down", "transport", "unexpected message", "try again"),
-    *("no route to host", "unreachable", "broken pipe", "communication", "slurm_msg_sendto", "slurm_receive_msg"),
-    *("missing socket", "send failure", "receive failure", "lengths are longer", "connect to database"),
-    *("submit limit", "maxsubmit"),
-)
-"""In what a command says: it may be tried again later. The last two: there are too many jobs just now."""
-
-_HINT: Final = re.compile(r"""Try ["'].+ --help["'] for more information""")
-
 NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class SlurmUnavailable(Exception):
-    """Slurm does not answer, or asks to come again later. The command may have been carried out."""
-
-
-class SlurmRefused(Exception):
-    """Slurm has refused it; the text is its own."""
-
-
-def _telling(complained: str) -> str:
-    """What a command of Slurm complained of, in a line: without the hint that it has help, unless that is all.
-
-    >>> _telling("sbatch: unrecognized option '--bogus'\\nTry 'sbatch --help' for more information\\n")
-    "sbatch: unrecognized option '--bogus'"
-    """
-    lines = [line.strip() for line in complained.splitlines() if line.strip()]
-    return "; ".join([line for line in lines if not _HINT.match(line)] or lines)
 
 
 class SlurmCommands:
@@ -96,7 +66,7 @@ class SlurmCommands:
 
         Raises:
             InvalidInput: there is none of this name, or the account may not see it.
-            NotNow: Slurm does not answer.
+            SlurmUnavailable: it does not answer.
         """
         name = self._settings.partition
         try:
@@ -136,10 +106,7 @@ class SlurmCommands:
     async def submit(self, *arguments: str, environment: Mapping[str, str] = NO_MORE) -> int:
         """Submit a batch job, with these variables beside the others; returns its number."""
         printed = await self._run("sbatch", "--parsable", *arguments, environment=environment)
-        number = printed.strip().partition(";")[0]
-        if not number.isdecimal():
-            raise SlurmUnavailable(f"sbatch printed {printed.strip()!r}, which is no number of a job")
-        return int(number)
+        return number_of(printed)
 
     async def cancel(self, numbers: Iterable[int]) -> None:
         """End jobs now, those that wait and those that run; it is no error if one has ended."""
@@ -151,23 +118,6 @@ class SlurmCommands:
         return parsing.controller(await self._run("scontrol", "show", "config"))
 
     async def _run(self, name: str, *arguments: str, environment: Mapping[str, str] = NO_MORE) -> str:
-        """What a command prints.
-
-        Raises:
-            NotNow: it took too long, or Slurm asks to come again later.
-            Refused: it failed for another reason.
-        """
+        """What a command prints; errors as `printed_by` has them."""
         limit = self._settings.command_limit
-        try:
-            done = await called(self._found[name], arguments, {**self._environment, **environment}, limit)
-        except NotKilled as error:
-            raise SlurmUnavailable(f"{name} gave no answer within {limit:g} s: {error}") from None
-        except TimeoutError:
-            raise SlurmUnavailable(f"{name} gave no answer within {limit:g} s") from None
-        except OSError as error:
-            raise SlurmUnavailable(f"{name} cannot be started: {error}") from error
-        if done.code:
-            words = _telling(done.complained) or f"{name} ended with status {done.code}"
-            passes = done.code < 0 or any(sign in words.lower() for sign in _PASSING)  # below 0: something killed it
-            raise SlurmUnavailable(words) if passes else SlurmRefused(words)
-        return done.printed
+        return await printed_by(self._found[name], arguments, {**self._environment, **environment}, limit)

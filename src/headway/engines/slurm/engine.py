@@ -54,8 +54,9 @@ from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.slurm.adoption import left_behind
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Remains, untold
-from headway.engines.slurm.commands import SlurmCommands, SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.commands import SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
 from headway.engines.slurm.nodes import NodesInService

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 from headway.engines.base import Assignment, Report, Stalled
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.local.shared.terms import NO_ROOM, ROOM_SECONDS
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.attempt import Attempt
 from headway.engines.slurm.calling import called
-from headway.engines.slurm.commands import NO_MORE, SlurmCommands, SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.commands import NO_MORE, SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.jobs import BUNDLING, SlurmJob
 from headway.engines.slurm.parsing import Partition, SlurmNode

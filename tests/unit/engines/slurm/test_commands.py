@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.slurm.commands import NAMES, SlurmCommands, SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.commands import NAMES, SlurmCommands
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput
 

@@ -30,7 +30,7 @@ from headway.engines.base import (
 from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
 from headway.engines.slurm import attempt, nodes, submission
 from headway.engines.slurm import engine as module
-from headway.engines.slurm.commands import SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.engine import SlurmEngine
 from headway.engines.slurm.parsing import NodeStanding, Partition, PartKey, Queued, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
