@@ -193,3 +193,16 @@ def in_an_empty_folder(
 def running(client: Client) -> list[str]:
     """What the jobs that run were submitted as."""
     return [str(client.job(job.id).ran) for job in client.jobs(status="running")]
+
+
+def submitted(headway: Any, *words: object) -> int:
+    ran = headway("submit", *words)
+    assert ran.status == 0, ran.err
+    return int(ran.out)
+
+
+def held(headway: Any, tmp_path: Path, *words: object) -> int:
+    """A job whose tasks run until the file `gate` is removed."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    return submitted(headway, *words, "--", "sh", "-c", f"touch {gate}.{{i}}; while [ -e {gate} ]; do sleep 0.01; done")

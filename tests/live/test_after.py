@@ -16,10 +16,8 @@ from headway.model.events import JobSubmitted, Outcome
 from headway.testing import FakeEngine, new_job, submission
 
 from ..waiting import LIMIT, until
-from .test_cli import Ran, headway, held, submitted
+from .conftest import Ran, held, submitted
 from .test_driver import ONE, TWO, crash, rig, run
-
-__all__ = ["headway"]  # the fixture
 
 
 def test_it_starts_when_the_last_of_them_has_succeeded(tmp_path: Path) -> None:

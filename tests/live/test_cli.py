@@ -25,20 +25,7 @@ from headway.reproduce.server import own_server
 from headway.traces import processors_of
 
 from ..waiting import LIMIT, until
-from .conftest import Ran
-
-
-def submitted(headway: Any, *words: object) -> int:
-    ran = headway("submit", *words)
-    assert ran.status == 0, ran.err
-    return int(ran.out)
-
-
-def held(headway: Any, tmp_path: Path, *words: object) -> int:
-    """A job whose tasks run until the file `gate` is removed."""
-    gate = tmp_path / "gate"
-    gate.touch()
-    return submitted(headway, *words, "--", "sh", "-c", f"touch {gate}.{{i}}; while [ -e {gate} ]; do sleep 0.01; done")
+from .conftest import Ran, held, submitted
 
 
 def test_submit_and_wait_prints_what_the_tasks_wrote_in_order(headway: Any) -> None:

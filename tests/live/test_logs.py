@@ -15,9 +15,7 @@ from headway import Client
 from headway.errors import Refused
 
 from ..waiting import LIMIT, until
-from .test_cli import Ran, headway, submitted
-
-__all__ = ["headway"]  # the fixture
+from .conftest import Ran, submitted
 
 
 def gated(headway: Any, gate: Path, before: str, after: str, *words: object) -> int:

@@ -18,15 +18,13 @@ from headway.cli.main import GOES_ON
 from headway.times import instant_of, span_of
 
 from ..waiting import LIMIT, until
-from .test_cli import Ran, headway, held, submitted
+from .conftest import Ran, held, submitted
 
 FORESEEN = {
     *("outlook", "expected_start", "expected_end", "expected_at", "behind", "late", "assumes", "chance", "lack"),
     "penalty_expected",
 }
 """What a forecast says of a job; it comes when it is ready."""
-
-__all__ = ["headway"]  # the fixture
 
 
 def succeeded(headway: Any) -> int:

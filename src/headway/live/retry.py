@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,8 +15,7 @@ from headway.live.driver import Driver
 from headway.live.store.journal import JobRow, Journal
 from headway.live.submissions import Allow, allow_all
 from headway.live.work import gift_of
-from headway.model.instant import Instant, to_seconds
-from headway.model.job import Bag, JobSpec, Rigid, Service, Workflow
+from headway.model.job import JobSpec, Rigid, Service, Workflow
 from headway.model.outcome import Outcome
 
 LOOKED_AT_ONCE: Final = 5_000
@@ -153,58 +152,35 @@ def again(
     spec: JobSpec, work: wire.Calls | wire.Commands | wire.Steps, tasks: list[int], wanted: wire.Retry
 ) -> wire.NewJob:
     """A job with these tasks of another job, and its terms."""
-    rigid = isinstance(spec, Rigid)
-    graph = spec.graph if isinstance(spec, Workflow) else ()
-    place = {task: number for number, task in enumerate(tasks)}
+    terms: dict[str, Any] = {
+        "workload": None if spec.workload is None else spec.workload * len(tasks) / spec.tasks,
+        "leased": False,
+        "retry_of": spec.id,
+    }
+    terms |= {name: value for name in ("due", "priority") if (value := getattr(wanted, name)) is not None}
+    if isinstance(spec, Rigid):
+        return wire.NewJob.of(spec, work, **terms | {"numbers": ()})
 
-    def some(values: tuple[object, ...]) -> tuple[object, ...]:
+    def some(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(values[task] for task in tasks) if len(values) == spec.tasks else values
 
-    if not rigid:
-        if isinstance(work, wire.Calls):
-            args, chosen = some(work.args), some(work.chosen)
-            work = msgspec.structs.replace(work, args=args, chosen=chosen)
-        elif isinstance(work, wire.Commands) and len(work.commands) > 1:
-            work = msgspec.structs.replace(work, commands=some(work.commands))
-    return wire.NewJob(
-        work,
-        kind=spec.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
-        tasks=len(tasks),
-        width=spec.width,
-        estimate=_seconds(spec.estimate),
-        due=_seconds(spec.due) if wanted.due is None else wanted.due,
-        priority=spec.priority if wanted.priority is None else wanted.priority,
-        rate=spec.rate,
-        shape=spec.shape,
-        user=spec.user,
-        name=spec.name,
-        workload=None if spec.workload is None else spec.workload * len(tasks) / spec.tasks,
-        retries=spec.retries,
-        time_limit=_seconds(spec.time_limit),
-        memory_limit=spec.memory_limit,
-        features=dict(spec.features),
-        plan=tuple(
-            wire.PlannedTask(
-                to_seconds(graph[task].estimate),
-                graph[task].cores,
-                tuple(place[before] for before in graph[task].after if before in place),
-                tuple(
-                    sent for before, sent in zip(graph[task].after, graph[task].sends, strict=False) if before in place
-                ),
-                graph[task].retries,
-                graph[task].assumed,
-            )
-            for task in (tasks if graph else ())
-        ),
-        sizes=tuple(spec.sizes[task] for task in tasks) if isinstance(spec, Bag) and spec.sizes else (),
-        profile={known: to_seconds(time) for known, time in spec.profile},
-        preemptible=spec.preemptible,
-        cpu=spec.cpu,
-        movable=spec.movable,
-        retry_of=spec.id,
-        numbers=() if rigid else tuple(spec.numbers[task] if spec.numbers else task for task in tasks),
+    if isinstance(work, wire.Calls):
+        args, chosen = some(work.args), some(work.chosen)
+        work = msgspec.structs.replace(work, args=args, chosen=chosen)
+    elif isinstance(work, wire.Commands) and len(work.commands) > 1:
+        work = msgspec.structs.replace(work, commands=some(work.commands))
+    new = wire.NewJob.of(spec, work, **terms | {"tasks": len(tasks), "numbers": some(spec.numbers) or tuple(tasks)})
+    place = {task: number for number, task in enumerate(tasks)}
+    return msgspec.structs.replace(
+        new, sizes=some(new.sizes), plan=tuple(_among(task, place) for task in some(new.plan))
     )
 
 
-def _seconds(time: Instant | None) -> float | None:
-    return None if time is None else to_seconds(time)
+def _among(task: wire.PlannedTask, place: Mapping[int, int]) -> wire.PlannedTask:
+    """A task after those others that are run again too; `place`: their new numbers."""
+    sends = zip(task.after, task.sends, strict=False)
+    return msgspec.structs.replace(
+        task,
+        after=tuple(place[before] for before in task.after if before in place),
+        sends=tuple(sent for before, sent in sends if before in place),
+    )

@@ -53,7 +53,10 @@ LONGEST_SECONDS: Final = NEVER // SECOND
 """No time that goes over HTTP is so many seconds."""
 
 Time = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS)]
-"""Seconds: an instant since the Unix epoch, or a duration; exact to the microsecond."""
+"""Seconds of a duration, exact to the microsecond."""
+
+Moment = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS, description="since the Unix epoch")]
+"""Seconds of an instant since the Unix epoch, exact to the microsecond."""
 
 Due = Annotated[float, _shown(exclusiveMinimum=-LONGEST_SECONDS, exclusiveMaximum=LONGEST_SECONDS)]
 Span = Annotated[float, _shown(exclusiveMinimum=0, exclusiveMaximum=LONGEST_SECONDS)]

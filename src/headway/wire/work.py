@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from headway.model.job import (
     JobSpec,
     Kind,
     PenaltyShape,
+    Service,
     TaskSpec,
     flaw_of_form,
     is_variable_name,
@@ -36,6 +37,7 @@ from headway.wire.base import (
     Features,
     JobText,
     Least1,
+    Moment,
     Number,
     Numeral,
     Probability,
@@ -45,10 +47,9 @@ from headway.wire.base import (
     Size,
     Span,
     Time,
-    microseconds,
-    optional_microseconds,
 )
 from headway.wire.services import Handling, ServiceTerms, check_service
+from headway.wire.terms import Part, inward, outward
 
 OURS: Final = frozenset(
     f"HEADWAY_{name}" for name in ("NODE", "JOB", "TASK", "ATTEMPT", "RANK", "WIDTH", "CHECKPOINT", "SCRATCH", "MARK")
@@ -166,8 +167,10 @@ class Steps(Request, frozen=True, tag="steps"):
 Work = Calls | Commands | Steps | Handling
 
 
-class PlannedTask(Request, frozen=True):
+class PlannedTask(Part, frozen=True):
     """One task of a workflow: the terms of `headway.model.job.TaskSpec`, its estimate in seconds."""
+
+    form: ClassVar[type] = TaskSpec
 
     estimate: Time
     cores: CoresOfOne = 1
@@ -194,7 +197,7 @@ class NewJob(Request, frozen=True):
     kind: Literal["bag", "rigid", "workflow", "service"] = "bag"
     tasks: Least1 = 1
     width: Least1 = 1
-    release: Time | None = None
+    release: Moment | None = None
     estimate: Time | None = None
     due: Due | None = None
     priority: float = 0.0
@@ -219,76 +222,39 @@ class NewJob(Request, frozen=True):
     features: Features = msgspec.field(default_factory=dict)
     service: ServiceTerms | None = None
 
+    @property
+    def form(self) -> type[JobSpec]:
+        """Which form of job it is."""
+        return FORMS[Kind[self.kind.upper()]]
+
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core learns of it.
 
         Raises:
-            InvalidInput: a time is none that the core can count, or jobs of its kind have not such terms.
+            InvalidInput: a time is none that the core can count, or jobs of its form have not such terms.
         """
-        kind = Kind[self.kind.upper()]
-        wrong = flaw_of_form(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
+        form = self.form
+        wrong = flaw_of_form(Kind[self.kind.upper()], self.tasks, self.width, len(self.plan), len(self.sizes))
         if wrong is not None:
             raise InvalidInput(*wrong)
-        if kind is Kind.SERVICE and self.tasks != 1:
+        if form is Service and self.tasks != 1:
             raise InvalidInput("tasks", self.tasks, "1 for a service: `service.most` bounds its instances")
-        if (self.service is not None) != (kind is Kind.SERVICE):
+        if (self.service is not None) != (form is Service):
             raise InvalidInput("service", self.service, "the terms of a service, none for the other kinds")
-        return FORMS[kind](
-            **self._of_form(kind),
-            id=job,
-            release=now if self.release is None else microseconds(self.release, "release"),
-            estimate=optional_microseconds(self.estimate, "estimate"),
-            due=optional_microseconds(self.due, "due"),
-            priority=self.priority,
-            rate=self.rate,
-            shape=self.shape,
-            user=self.user or user,
-            name=self.name,
-            workload=self.workload,
-            retries=self.retries,
-            time_limit=optional_microseconds(self.time_limit, "time_limit"),
-            memory_limit=self.memory_limit,
-            profile=tuple(
-                (known, microseconds(time, f"profile[{known}]")) for known, time in sorted(self.profile.items())
-            ),
-            preemptible=self.preemptible,
-            fetches=bool(urls_of(self.work)[0]),
-            cpu=self.cpu,
-            movable=self.movable,
-            leased=self.leased,
-            after=tuple(dict.fromkeys(self.after)),
-            retry_of=self.retry_of,
-            numbers=self.numbers,
-            features=tuple(sorted(self.features.items())),
-        )
-
-    def _of_form(self, kind: Kind) -> dict[str, Any]:
-        """The terms that only jobs of its kind have."""
-        if kind is Kind.RIGID:
-            return {"width": self.width}
-        if kind is Kind.BAG:
-            return {"tasks": self.tasks, "sizes": self.sizes}
+        terms = inward(self, form)
         if self.service is not None:
-            terms = self.service
-            return {
-                "most": terms.most,
-                "least": terms.least,
-                "threshold": microseconds(terms.threshold, "service.threshold"),
-                "fraction": terms.fraction,
-                "window": microseconds(terms.window, "service.window"),
-            }
-        graph = [
-            TaskSpec(
-                microseconds(task.estimate, f"plan[{number}].estimate"),
-                task.cores,
-                task.after,
-                task.sends,
-                task.retries,
-                task.assumed,
-            )
-            for number, task in enumerate(self.plan)
-        ]
-        return {"graph": tuple(graph)}
+            terms |= inward(self.service, form, "service.")
+        terms |= {"id": job, "user": self.user or user, "after": tuple(dict.fromkeys(self.after))}
+        terms["fetches"] = bool(urls_of(self.work)[0])
+        if self.release is None:
+            terms["release"] = now
+        return form(**terms)
+
+    @classmethod
+    def of(cls, spec: JobSpec, work: Work, **other: Any) -> NewJob:
+        """A job to be accepted with the terms of another one, but for some; at once, and after no other job."""
+        terms = outward(spec, cls) | {"release": None, "after": ()} | other
+        return cls(work, spec.kind.name.lower(), **terms)  # type: ignore[arg-type] # the names are those of the kinds
 
 
 class AdviceWanted(Request, frozen=True):
