@@ -7,15 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway import wire
 from headway.errors import InvalidInput
 from headway.live.parts import WorkInParts
 from headway.model.events import JobSubmitted
 from headway.model.instant import SECOND
-from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, Service, TaskSpec, Workflow, flaw
+from headway.model.job import FORMS, AnyJob, Bag, JobSpec, PenaltyShape, Rigid, Service, TaskSpec, Workflow, flaw
 from headway.wire.by_parts import ENCODED_AT_ONCE, by_parts
 from headway.wire.reading import any_form, packed
+from headway.wire.terms import SENT_AS, outward
 
 COMMAND = wire.Command(("true",))
 HANDLING = wire.Handling("module:function")
@@ -88,10 +91,65 @@ def test_every_term_reaches_the_core() -> None:
         movable=True,
         leased=True,
     )
-    told = {*wire.NewJob.__struct_fields__} - {"work"}
-    assert {known.name for known in fields(JobSpec)} - {"id", "fetches"} == told - {
-        *("tasks", "width", "plan", "sizes", "service")
-    }
+    assert {known.name for known in fields(spec)} - {*outward(spec, wire.NewJob)} == {"id", "fetches", "kind", "graph"}
+    assert wire.NewJob.of(spec, WHOLE.work, release=1) == WHOLE
+
+
+def test_each_term_of_a_form_can_be_sent() -> None:
+    told = {*wire.NewJob.__struct_fields__, *wire.ServiceTerms.__struct_fields__}
+    terms = {SENT_AS.get(known.name, known.name) for form in FORMS.values() for known in fields(form)}
+    assert terms - told == {"id", "fetches"}
+    assert told - terms == {"work", "service", "replace"}
+
+
+def in_order(known: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(known.items()))
+
+
+times = st.integers(0, 10**15)  # microseconds that seconds can say exactly
+shared = st.fixed_dictionaries(
+    {},
+    optional={
+        "estimate": times,
+        "due": times,
+        "priority": st.floats(-9, 9),
+        "rate": st.floats(0, 9),
+        "shape": st.sampled_from(PenaltyShape),
+        "user": st.text(max_size=9),
+        "name": st.text(max_size=9),
+        "workload": st.floats(0, 9),
+        "retries": st.integers(0, 9),
+        "time_limit": times,
+        "memory_limit": st.integers(1, 9),
+        "profile": st.dictionaries(st.text(max_size=3), times).map(in_order),
+        "preemptible": st.booleans(),
+        "cpu": st.tuples(st.floats(0, 1)),
+        "movable": st.booleans(),
+        "leased": st.booleans(),
+        "retry_of": st.integers(1, 9),
+        "features": st.dictionaries(st.text(min_size=1, max_size=3), st.floats(-9, 9)).map(
+            lambda known: tuple(sorted(known.items()))
+        ),
+    },
+)
+planned = st.builds(TaskSpec, times, st.integers(1, 9), assumed=st.booleans(), retries=st.none() | st.integers(0, 9))
+of_form = st.one_of(
+    st.lists(st.floats(1, 9), min_size=1).map(lambda sizes: (Bag, {"tasks": len(sizes), "sizes": tuple(sizes)})),
+    st.integers(1, 9).map(lambda width: (Rigid, {"width": width})),
+    st.lists(planned, min_size=1).map(lambda graph: (Workflow, {"graph": tuple(graph)})),
+    times.map(lambda window: (Service, {"most": 3, "least": 2, "window": window})),
+)
+
+
+@given(shared, of_form)
+def test_a_job_is_told_in_a_request_and_read_again(
+    terms: dict[str, Any], own: tuple[type[JobSpec], dict[str, Any]]
+) -> None:
+    form, of_its_own = own
+    spec = form(7, **terms, **of_its_own)
+    work = HANDLING if isinstance(spec, Service) else wire.Commands((COMMAND,))
+    body = msgspec.json.encode(wire.NewJob.of(spec, work))
+    assert msgspec.json.decode(body, type=wire.NewJob).spec(spec.id, spec.release, "") == spec
 
 
 def test_every_form_gets_its_own_terms() -> None:

@@ -19,10 +19,11 @@ from headway.client import transfer
 from headway.client.address import find_server
 from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
-from headway.client.job import Job, described, duration, instant, job_id, number, shape_of, whole
+from headway.client.job import Job, described
 from headway.client.operation import Operation
 from headway.client.service import Asker, Service
 from headway.client.service import described as described_service
+from headway.client.terms import duration, instant, job_id, number, shape_of, whole
 from headway.client.waiters import Sink, Waiter, Waiters, still_open
 from headway.client.workflow import Flow, Workflow
 from headway.errors import HeadwayError, InvalidInput, Refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +15,13 @@ from msgspec.structs import replace
 
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
+from headway.client.terms import LATER, by_name, duration, sent, whole
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.files import KEPT_SCHEME, File, Input, Output, naming
 from headway.given import result_of, task_file
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, NAME_MAX, JobId, Kind, PenaltyShape, flaw
-from headway.times import Span, When, seconds_of, when_of
+from headway.times import Span, When
 from headway.wire import Calls, Command, Commands, NewJob, PlannedTask, Work, blob_name, check_work
 
 Env = Mapping[str, str] | Iterable[str] | None
@@ -361,7 +361,7 @@ class Job:
         self.retries = retries
         self.time_limit = time_limit
         self.memory_limit = memory_limit
-        self.features = _by_name(features)
+        self.features = by_name(features)
         self.sizes = tuple(sizes)
         self.profile = dict(profile or {})
         self.preemptible = preemptible
@@ -424,109 +424,6 @@ class Job:
         return f"<Job {self.name!r}: {self.kind.name.lower()}, tasks={len(self.tasks)}>"
 
 
-def instant(when: When | None, field: str, now: float) -> float | None:
-    """An instant in any accepted form, in seconds since the epoch.
-
-    Raises:
-        InvalidInput: it is not an instant.
-    """
-    return None if when is None else when_of(when, field, now)
-
-
-def duration(span: Span | None, field: str) -> float | None:
-    """A duration in any accepted form, in seconds.
-
-    Raises:
-        InvalidInput: it is not a duration.
-    """
-    return None if span is None else seconds_of(span, field)
-
-
-def number(value: Any, field: str) -> float:
-    """A number of any type, NumPy's among them, in the form in which it can be sent.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    try:
-        return float(value + 0.0)  # float() would accept text, which is not a number
-    except (TypeError, OverflowError) as error:
-        raise InvalidInput(field, value, "a finite number") from error
-
-
-def _by_name(features: Any) -> dict[str, float]:
-    """A copy of features.
-
-    Raises:
-        InvalidInput: they are not by name.
-    """
-    if features is None:
-        return {}
-    if not isinstance(features, Mapping) or not all(isinstance(name, str) for name in features):
-        raise InvalidInput("features", features, "numbers by name, such as {'mesh': 1e6}")
-    return dict(features)
-
-
-def _uses(cpu: Any) -> tuple[float, ...]:
-    """The CPU use of a job's processes, in the form in which it is sent."""
-    if cpu is None:
-        return ()
-    if isinstance(cpu, Iterable):
-        return tuple(number(use, f"cpu[{place}]") for place, use in enumerate(cpu))
-    return (number(cpu, "cpu"),)
-
-
-def shape_of(shape: Any) -> PenaltyShape:
-    """How a penalty grows.
-
-    Raises:
-        InvalidInput: it is none of the ways.
-    """
-    try:
-        return PenaltyShape(shape)
-    except ValueError as error:
-        raise InvalidInput("shape", shape, "linear, sqrt or square") from error
-
-
-def whole(value: Any, field: str) -> int:
-    """A whole number of any type, NumPy's among them.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        raise InvalidInput(field, value, "a whole number") from error
-
-
-LATER: Final = 2**62
-"""An id greater than that of any job: the server gives the real one."""
-
-
-def _ids(after: Any) -> tuple[JobId, ...]:
-    """The ids of jobs, given as ids or waiters.
-
-    Raises:
-        InvalidInput: something is neither, or was not submitted.
-    """
-    one = isinstance(after, int) or hasattr(after, "job")  # a waiter can be iterated: over its results
-    named = (after,) if one or isinstance(after, str) or not isinstance(after, Iterable) else after
-    return tuple(job_id(job, "after") for job in named)
-
-
-def job_id(named: Any, field: str = "job") -> JobId:
-    """The id of a job that was submitted, given as it is or as a waiter.
-
-    Raises:
-        InvalidInput: it is neither, or was not submitted.
-    """
-    number = getattr(named, "job", named)
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < LATER:
-        raise InvalidInput(field, named, "ids of jobs that were submitted, or their waiters")
-    return number
-
-
 def described(job: Job, now: float | None = None) -> tuple[NewJob, dict[str, bytes]]:
     """A job in the form in which it is sent, and its functions as blobs by name.
 
@@ -567,33 +464,12 @@ def new_job(
     """
     now = time.time() if now is None else now
     rigid = job.kind is Kind.RIGID
-    new = NewJob(
-        work,
-        kind=job.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
-        tasks=1 if rigid else tasks,
-        width=(tasks if job.width is None else whole(job.width, "width")) if rigid else 1,
-        release=instant(job.release, "release", now),
-        estimate=duration(job.estimate, "estimate"),
-        due=instant(job.due, "due", now),
-        priority=number(job.priority, "priority"),
-        rate=number(job.rate, "rate"),
-        shape=shape_of(job.shape),
-        user=job.user,
-        name=job.name,
-        workload=None if job.workload is None else number(job.workload, "workload"),
-        retries=whole(job.retries, "retries"),
-        time_limit=duration(job.time_limit, "time_limit"),
-        memory_limit=None if job.memory_limit is None else whole(job.memory_limit, "memory_limit"),
-        plan=plan,
-        sizes=tuple(number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
-        profile={kind: seconds_of(span, f"profile[{kind!r}]") for kind, span in job.profile.items()},
-        preemptible=job.preemptible,
-        cpu=_uses(job.cpu),
-        movable=job.movable,
-        leased=leased,
-        after=_ids(job.after),
-        features={name: number(value, f"features[{name!r}]") for name, value in _by_name(job.features).items()},
-    )
+    of_form = {"tasks": 1 if rigid else tasks, "plan": plan}
+    if rigid:
+        of_form["width"] = tasks if job.width is None else whole(job.width, "width")
+    said = {name: value for name, value in vars(job).items() if name not in ("tasks", "width")}
+    terms = sent(NewJob, said, now) | of_form
+    new = NewJob(work, job.kind.name.lower(), leased=leased, **terms)  # type: ignore[arg-type] # names of the kinds
     try:
         wrong = flaw(new.spec(LATER, from_seconds(now), ""))
     except InvalidInput as error:

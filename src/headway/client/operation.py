@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from headway.client.connection import Query, Server
-from headway.client.job import duration
+from headway.client.terms import duration
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import from_seconds, to_seconds
 from headway.times import Span, instant_of

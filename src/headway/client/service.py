@@ -19,10 +19,10 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from headway import strict_json
 from headway.client.address import Address
 from headway.client.connection import pauses
-from headway.client.job import LATER, Env, number, shape_of, title_of, variables, whole
-from headway.client.job import duration as seconds
+from headway.client.job import Env, title_of, variables
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_function
+from headway.client.terms import LATER, sent, whole
 from headway.client.trust import context_of, refusal
 from headway.errors import InvalidInput, Refused, Unreachable
 from headway.model.instant import from_seconds
@@ -145,28 +145,14 @@ def described(service: Service, *, replace: bool) -> tuple[NewJob, dict[str, byt
     Raises:
         HeadwayError: a term is wrong, or its function cannot be pickled.
     """
+    now = time.time()
+    said = vars(service)
     work, blobs = _handling(service)
-    new = NewJob(
-        work,
-        kind="service",
-        name=service.name,
-        priority=number(service.priority, "priority"),
-        rate=number(service.rate, "rate"),
-        shape=shape_of(service.shape),
-        user=service.user,
-        retries=whole(service.retries, "retries"),
-        memory_limit=_optional(whole, service.memory_limit, "memory_limit"),
-        service=ServiceTerms(
-            most=whole(service.most, "most"),
-            least=whole(service.least, "least"),
-            threshold=_given(service.threshold, "threshold"),
-            fraction=number(service.fraction, "fraction"),
-            window=_given(service.window, "window"),
-            replace=replace,
-        ),
-    )
+    of_service = ServiceTerms(**sent(ServiceTerms, said, now), replace=replace)
+    of_job = sent(NewJob, {name: value for name, value in said.items() if name != "time_limit"}, now)
+    new = NewJob(work, "service", service=of_service, **of_job)
     check_work(new)
-    wrong = flaw(new.spec(LATER, from_seconds(time.time()), ""))
+    wrong = flaw(new.spec(LATER, from_seconds(now), ""))
     if wrong:
         raise InvalidInput.saying(f"service {service.name!r}: {wrong}")
     return new, blobs
@@ -182,14 +168,8 @@ def _handling(service: Service) -> tuple[Handling, dict[str, bytes]]:
     if handler is not None and not isinstance(handler, str):
         blob = pickled_function(handler, f"service {service.name!r}")
         blobs[blob_name(blob)], name = blob, title_of(handler)
-    limits = RequestLimits(
-        time_limit=seconds(service.time_limit, "time_limit"),
-        wait_limit=seconds(service.wait_limit, "wait_limit"),
-        load_limit=seconds(service.load_limit, "load_limit"),
-        queue_max=_optional(whole, service.queue, "queue"),
-        request_max=_optional(whole, service.request_max, "request_max"),
-        answer_max=_optional(whole, service.answer_max, "answer_max"),
-    )
+    queue = None if service.queue is None else whole(service.queue, "queue")
+    limits = RequestLimits(**sent(RequestLimits, {**vars(service), "queue_max": queue}, 0.0))
     work = Handling(
         handler=handler if isinstance(handler, str) else "",
         function=next(iter(blobs), ""),
@@ -201,17 +181,6 @@ def _handling(service: Service) -> tuple[Handling, dict[str, bytes]]:
         name=name,
     )
     return work, blobs
-
-
-def _optional(convert: Callable[[Any, str], Any], value: Any, field: str) -> Any:
-    return None if value is None else convert(value, field)
-
-
-def _given(span: Span, field: str) -> float:
-    found = seconds(span, field)
-    if found is None:
-        raise InvalidInput(field, span, "a duration, such as 0.2 or '200ms'")
-    return found
 
 
 class Asker:

@@ -32,7 +32,7 @@ class Part(Request, frozen=True):
     form: ClassVar[type]
 
 
-class _Way(NamedTuple):
+class _Conversion(NamedTuple):
     """How a term is converted that came over HTTP, named by a field, and how one that is to be sent."""
 
     inward: Callable[[Any, str], Any]
@@ -43,15 +43,15 @@ def _times_by_name(times: Mapping[str, float], field: str) -> tuple[tuple[str, i
     return tuple([(name, microseconds(time, f"{field}[{name}]")) for name, time in sorted(times.items())])
 
 
-_TIME: Final = _Way(microseconds, to_seconds)
-_WAYS: Final = (
+_TIME: Final = _Conversion(microseconds, to_seconds)
+_CONVERSIONS: Final = (
     *((time, _TIME) for time in (Time, Moment, Due, Span)),
-    (dict[str, Time], _Way(_times_by_name, lambda times: {name: to_seconds(time) for name, time in times})),
-    (Features, _Way(lambda numbers, _: tuple(sorted(numbers.items())), dict)),
+    (dict[str, Time], _Conversion(_times_by_name, lambda times: {name: to_seconds(time) for name, time in times})),
+    (Features, _Conversion(lambda numbers, _: tuple(sorted(numbers.items())), dict)),
 )
 
 
-class _Terms(NamedTuple):
+class _TermsInBoth(NamedTuple):
     """The terms that a form and a request both have.
 
     Attributes:
@@ -64,7 +64,7 @@ class _Terms(NamedTuple):
     sent: Callable[[Any], tuple[Any, ...]]
     names: tuple[str, ...]
     sent_as: tuple[str, ...]
-    converted: tuple[tuple[int, _Way], ...]
+    converted: tuple[tuple[int, _Conversion], ...]
 
 
 def inward(sent: Request, form: type, prefix: str = "") -> dict[str, Any]:
@@ -77,11 +77,15 @@ def inward(sent: Request, form: type, prefix: str = "") -> dict[str, Any]:
         InvalidInput: a time is none that the core can count.
     """
     terms = _terms(type(sent), form)
+    return dict(zip(terms.names, _values(terms, sent, prefix), strict=True))
+
+
+def _values(terms: _TermsInBoth, sent: Request, prefix: str) -> list[Any]:
     values = list(terms.sent(sent))
     for place, way in terms.converted:
         if values[place] is not None:
             values[place] = way.inward(values[place], prefix + terms.sent_as[place])
-    return dict(zip(terms.names, values, strict=True))
+    return values
 
 
 def outward(value: Any, kind: type[Request]) -> dict[str, Any]:
@@ -95,28 +99,29 @@ def outward(value: Any, kind: type[Request]) -> dict[str, Any]:
 
 
 @cache
-def _terms(kind: type[Request], form: type) -> _Terms:
+def _terms(kind: type[Request], form: type) -> _TermsInBoth:
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     known = [field.name for field in dataclasses.fields(form) if field.init]
     names = tuple([name for name in known if SENT_AS.get(name, name) in types])
     sent_as = tuple([SENT_AS.get(name, name) for name in names])
-    ways = [(place, _way_of(types[name])) for place, name in enumerate(sent_as)]
+    ways = [(place, _conversion_of(types[name])) for place, name in enumerate(sent_as)]
     converted = tuple([(place, way) for place, way in ways if way is not None])
-    return _Terms(attrgetter(*names), attrgetter(*sent_as), names, sent_as, converted)
+    return _TermsInBoth(attrgetter(*names), attrgetter(*sent_as), names, sent_as, converted)
 
 
-def _way_of(type_sent: Any) -> _Way | None:
+def _conversion_of(type_sent: Any) -> _Conversion | None:
     for known in (type_sent, *get_args(type_sent)):  # as it is, or as `known | None`
-        for kind, way in _WAYS:
+        for kind, way in _CONVERSIONS:
             if known == kind:
                 return way
         if isinstance(known, type) and issubclass(known, Part):  # the elements of a tuple
-            return _Way(partial(_values, known.form), partial(_parts, known))
+            return _Conversion(partial(_whole, known), partial(_parts, known))
     return None
 
 
-def _values(form: type, parts: Iterable[Part], field: str) -> tuple[Any, ...]:
-    return tuple([form(**inward(part, form, f"{field}[{place}].")) for place, part in enumerate(parts)])
+def _whole(kind: type[Part], parts: Iterable[Part], field: str) -> tuple[Any, ...]:
+    form, terms = kind.form, _terms(kind, kind.form)  # a part has all terms of its form, so they are told by place
+    return tuple([form(*_values(terms, part, f"{field}[{place}].")) for place, part in enumerate(parts)])
 
 
 def _parts(kind: type[Part], values: Iterable[object]) -> tuple[Part, ...]:

@@ -253,7 +253,12 @@ class NewJob(Request, frozen=True):
     @classmethod
     def of(cls, spec: JobSpec, work: Work, **other: Any) -> NewJob:
         """A job to be accepted with the terms of another one, but for some; at once, and after no other job."""
-        terms = outward(spec, cls) | {"release": None, "after": ()} | other
+        terms = outward(spec, cls) | {"release": None, "after": ()}
+        if isinstance(spec, Service):
+            terms["service"] = ServiceTerms(**outward(spec, ServiceTerms))
+        else:
+            terms["tasks"] = spec.tasks
+        terms |= other
         return cls(work, spec.kind.name.lower(), **terms)  # type: ignore[arg-type] # the names are those of the kinds
 
 
