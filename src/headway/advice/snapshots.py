@@ -111,7 +111,7 @@ def _check_planned(job: JobRecord, path: str, up: Collection[str]) -> None:
     """
     spec, running = job.spec, {attempt.task for attempt in job.attempts}
     tasks = spec.tasks if spec.kind is Kind.WORKFLOW else 0
-    places = 0 if spec.kind is Kind.SERVICE else spec.tasks
+    places = 0 if spec.endless else spec.tasks
     for kept in job.planned:
         can_wait = 0 <= kept.task < places and kept.task not in running and kept.task not in job.dropped
         _must(can_wait and not job.cancelled, path, "planned", kept.task, "tasks that wait")

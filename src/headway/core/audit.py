@@ -77,10 +77,10 @@ def check_job(state: State, job: JobView) -> None:
         if goal is not None:
             assert not goal.slots & ~pool.up, f"job {job.id} moves to slots that are not up"
             assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
-        owned = job.kind is not Kind.SERVICE or state.displaced or not attempt.slots & ~job.held
+        owned = not job.endless or state.displaced or not attempt.slots & ~job.held
         assert owned or attempt.ending or attempt.alone, f"an instance of service {job.id} has lost its slot and stays"
     lowest = job.held & -job.held
-    for slot in numbers(lowest if job.kind is Kind.RIGID else job.held):
+    for slot in numbers(lowest if job.rigid else job.held):
         assert pool.owners.get(slot) is job, f"owner of slot {slot}"
     fresh = job.tasks - job.fresh
     assert fresh + len(job.again) == job.all_ready, f"all ready tasks of job {job.id}"
@@ -93,7 +93,7 @@ def check_job(state: State, job: JobView) -> None:
     assert all(0 <= task < job.tasks for task in job.dropped), f"cancelled tasks of job {job.id}"
     assert not job.dropped & set(job.again), f"cancelled tasks of job {job.id} are ready"
     assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
-    if job.kind is Kind.RIGID:
+    if job.rigid:
         assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
     else:
         moving = [attempt.goal for attempt in job.attempts.values() if attempt.goal is not None]
@@ -135,9 +135,9 @@ def check_places(pool: Pool) -> None:
     assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
     assert all(queue and busy >> slot & 1 for slot, queue in pool.ahead.items()), "queued where nothing runs"
     assert allocated == pool.allocated, "allocated"
-    claimants = {job.id: job for job in jobs if job.held and job.kind is Kind.RIGID}
+    claimants = {job.id: job for job in jobs if job.held and job.rigid}
     assert pool.claimants == claimants, "claimants"
-    owned = sum(job.held.bit_count() for job in jobs if job.kind is not Kind.RIGID)
+    owned = sum(job.held.bit_count() for job in jobs if not job.rigid)
     assert len(pool.owners) == owned + len(claimants), "owners"
     assert sorted(running, key=lambda entry: entry[:3]) == pool.running, "running"
     promised = {job.id: job for job in jobs if job.promise is not None}
@@ -292,9 +292,9 @@ def check_rations(state: State) -> None:
         for job in sorted(jobs, key=by_rank):
             released = job.release <= state.now and job.goes_to is None and not job.cancelled
             served = job.kind in pool_of(job).serves
-            if released and served and job.all_ready and job.kind is not Kind.SERVICE:
+            if released and served and job.all_ready and not job.endless:
                 lines.setdefault(job.pool.name, []).append(job)
-            elif released and served and job.kind is Kind.SERVICE:
+            elif released and served and job.endless:
                 assert job.ready == min(job.all_ready, ration.room), f"ready instances of service {job.id}"
                 services.append(job)
             elif not job.cancelled:
@@ -313,7 +313,7 @@ def check_line(ration: Ration, line: list[JobView]) -> None:
     """The same for the jobs of a user that wait in one pool: the first of them share the room."""
     left, stopped = ration.room, False
     for job in line:
-        gathers = job.kind is Kind.RIGID and bool(job.held)
+        gathers = job.rigid and bool(job.held)
         assert (ration.shown.get(job.id) is job) == bool(job.ready), f"whether job {job.id} is shown"
         if gathers:
             assert job.ready == 1, f"job {job.id} has slots and is not seen"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify
 
-from headway.core.pool import CANCELLED, RIGID, Pool
+from headway.core.pool import CANCELLED, Pool
 from headway.model.seen import JobView
 
 
@@ -63,7 +63,7 @@ def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
     if not job.ready:
         if job.release <= pool.now:
             pool.wait_no_more(job)
-        if job.kind is RIGID:
+        if job.rigid:
             pool.give_up(job, job.held)
     else:
         pool.step_in(job)

@@ -128,7 +128,7 @@ from typing import Final
 
 from headway.model.actions import JobStatus
 from headway.model.instant import Instant
-from headway.model.job import Kind, Service
+from headway.model.job import Service
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.seen import NONE_COUNTED, AttemptView, JobView
@@ -154,7 +154,6 @@ STRIKES_MAX: Final = 3
 
 
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
-SERVICE: Final = Kind.SERVICE
 
 SHORTER_MAX: Final = 8
 """At most so many tasks are launched ahead instead of one that is just short (`NodeSpec.short`)."""
@@ -198,7 +197,7 @@ def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) 
     """
     if outcome is Outcome.SUCCEEDED or job.cancelled or task in job.dropped:
         return Verdict.SETTLE
-    if job.kind is SERVICE and outcome is not Outcome.LOST:
+    if job.endless and outcome is not Outcome.LOST:
         return Verdict.SETTLE if sum(job.failures.values()) > job.spec.retries else Verdict.REDO
     if outcome is Outcome.KILLED:
         return Verdict.REDO

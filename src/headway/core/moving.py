@@ -69,7 +69,7 @@ def flaw_of_fit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
         return "slot_down"
     if job.kind is Kind.BAG:
         return None if slots == 1 << slots.bit_length() - 1 else "width_differs"
-    if job.kind is not Kind.WORKFLOW:
+    if not job.graph:
         return None if slots.bit_count() == job.width else "width_differs"
     node = pool.slot_nodes[slots.bit_length() - 1]
     if slots & ~node.slots:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headway.core.state import State
-from headway.model.job import JobSpec, Kind, Service, Workflow
+from headway.model.job import JobSpec, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
 from headway.model.seen import AttemptView, NodeView
@@ -193,7 +193,7 @@ class Extent:
 
     def flaw_of_fit(self, job: JobSpec) -> str | None:
         """Why it can never run a job, as `field is value; allowed: ...`; None if it can."""
-        if job.kind is Kind.RIGID and job.width > self._widest:
+        if job.rigid and job.width > self._widest:
             return f"width is {job.width}; allowed: at most {self._widest}, the slots of {self._in_one}"
         whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
         if isinstance(job, Service) and job.least > max(self._slots):

@@ -34,9 +34,6 @@ _by_task = attrgetter("task")
 
 # Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
-RIGID: Final = Kind.RIGID
-WORKFLOW: Final = Kind.WORKFLOW
-SERVICE: Final = Kind.SERVICE
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
@@ -204,10 +201,10 @@ class Pool(Snapshot):
         if ration is not None and job.kind in self.serves:
             job.ready = 0
             ration.seen.pop(job.id, None)
-            if job.kind is not SERVICE:
+            if not job.endless:
                 ration.line_up(self.name, job)
                 ration.shown[job.id] = job
-            if job.kind is RIGID and job.held:  # its slots count already
+            if job.rigid and job.held:  # its slots count already
                 job.ready = 1
                 self.show(job)
             self.state.stale[ration.user] = ration
@@ -225,7 +222,7 @@ class Pool(Snapshot):
         if ration is None or not job.all_ready or job.goes_to is not None or job.release > self.now:
             return
         if job.kind in self.serves:
-            if job.kind is not SERVICE:
+            if not job.endless:
                 ration.step_out(self.name, job)
             if not job.ready:
                 self.show(job)
@@ -352,7 +349,7 @@ class Pool(Snapshot):
             job.ready -= 1
             if not job.ready:
                 self.wait_no_more(job)
-        if not job.all_ready and job.goes_to is None and job.kind is not SERVICE and job.kind in self.serves:
+        if not job.all_ready and job.goes_to is None and not job.endless and job.kind in self.serves:
             ration.step_out(self.name, job)
         self.state.stale[ration.user] = ration
 
@@ -367,7 +364,7 @@ class Pool(Snapshot):
             self.look_at_plan(job)
         ration = job.ration
         if ration is not None and job.goes_to is None and job.kind in self.serves:
-            if job.kind is not SERVICE and job.all_ready == 1:
+            if not job.endless and job.all_ready == 1:
                 ration.line_up(self.name, job)
             self.state.stale[ration.user] = ration
             return
@@ -394,14 +391,14 @@ class Pool(Snapshot):
         """
         state = self.state
         job.tries[task] = number = job.tries.get(task, 0) + 1
-        plain = job.kind is RIGID and self.uniform and not (job.kept or self.sites)
+        plain = job.rigid and self.uniform and not (job.kept or self.sites)
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
         if job.ration is not None:
             self._use(job, job.ration, slots)
         if self.profile is not None:
-            if tier is FOREGROUND and job.kind is RIGID:
+            if tier is FOREGROUND and job.rigid:
                 self.profile.start(self.now, job.id, job.width, max(expected_end, self.now + 1))
             else:
                 self.profile = None
@@ -424,7 +421,7 @@ class Pool(Snapshot):
                     self._look_at_toggled()
                 was_free, was_busy = self._free, self._busy
                 taken = was_free & slots
-                are_free, counts = taken == slots, job.kind is not WORKFLOW
+                are_free, counts = taken == slots, not job.graph
                 self._free, self._busy = was_free ^ taken, was_busy | slots
                 self.giving = None
                 if bounds is None and given is not None and given.slots is slots:
@@ -452,7 +449,7 @@ class Pool(Snapshot):
 
     def _use(self, job: JobView, ration: Ration, slots: Slots) -> None:
         """An attempt at a task of a user with a bound has slots from now on."""
-        if job.kind is RIGID:
+        if job.rigid:
             ration.recount(job)
         else:
             ration.use(job, count(slots))
@@ -538,7 +535,7 @@ class Pool(Snapshot):
     def _run(self, attempt: AttemptView) -> None:
         self.profile = self.layout = None
         job, slots = attempt.job, attempt.slots
-        is_whole = job.kind is RIGID and attempt.bounds is not None and slots & self.up == slots
+        is_whole = job.rigid and attempt.bounds is not None and slots & self.up == slots
         attempt.frees = job.width if is_whole else -1
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
         self.state.foresee(attempt)
@@ -578,7 +575,7 @@ class Pool(Snapshot):
         Args:
             begun: whether it is known that it has begun now.
         """
-        alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
+        alike = self.uniform and not job.mean_size and not job.graph
         run_time = job.estimate if alike else self.time_of(job, task, slots)
         begin = self.now
         if self.sites and not begun:
@@ -624,7 +621,7 @@ class Pool(Snapshot):
             self.state.touched.append(job)
         if outcome is not SUCCEEDED or attempt.expected_end != self.now:
             self.layout, self.strayed = None, bool(self.agenda)
-        if job.kind is SERVICE:
+        if job.endless:
             outcome = lifecycle.end_of_instance(job, attempt, outcome, self.now)
         succeeded = outcome is SUCCEEDED
         suspicion = self.state.suspicions.get((job.id, task)) if self.state.suspicions else None
@@ -653,16 +650,16 @@ class Pool(Snapshot):
                 self.state.set_apart(job, task)
             else:
                 self.give_back(job, task)
-        if job.failed and job.kind is SERVICE:
+        if job.failed and job.endless:
             self._close_service(job)
         goal, goes_on, ration = attempt.goal, False, job.ration
-        if ration is not None and job.kind is not RIGID and not attempt.queued:
+        if ration is not None and not job.rigid and not attempt.queued:
             ration.use(job, -count(attempt.slots))
         if goal is not None:
             self.leave_goal(attempt, goal)
             goes_on = self.is_ready(job, task)
         if ration is not None:
-            if job.kind is RIGID:
+            if job.rigid:
                 ration.recount(job)
             goes_on = goes_on and goal is not None and count(goal.slots) <= ration.room
         if goes_on:
@@ -675,7 +672,7 @@ class Pool(Snapshot):
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
             frees = self.freed_by(attempt) if job.kind is BAG else attempt.frees
-            known = job.kind is not WORKFLOW and frees == job.width
+            known = not job.graph and frees == job.width
             self._vacate(attempt.slots, frees, job.width if known else -1, attempt)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
@@ -727,7 +724,7 @@ class Pool(Snapshot):
             kept = outside(goal.slots, attempt.slots) if attempt.tier is BACKGROUND else goal.slots
             self.behind = outside(self.behind, kept)
         elif kept := goal.slots & attempt.job.held:
-            if attempt.job.kind is RIGID:
+            if attempt.job.rigid:
                 self.let_go(attempt.job, attempt.job.held, goal.bounds)
             else:
                 self.let_go(attempt.job, kept)
@@ -856,7 +853,7 @@ class Pool(Snapshot):
     def feed_all(self, slots: Slots) -> None:
         """Start what can start on these slots, on which nothing runs, or give them back, see `feed`."""
         for slot, owner in self.owners_on(slots):
-            if owner.held and (owner.kind is RIGID or self.owners.get(slot) is owner):
+            if owner.held and (owner.rigid or self.owners.get(slot) is owner):
                 self.feed(owner, slot)
 
     def owners_on(self, slots: Slots) -> list[tuple[int, JobView]]:
@@ -876,9 +873,9 @@ class Pool(Snapshot):
     def feed(self, job: JobView, slot: int) -> None:
         """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
         if not job.ready:
-            self.let_go(job, job.held if job.kind is RIGID else 1 << slot)
+            self.let_go(job, job.held if job.rigid else 1 << slot)
             self.look_at_everything()
-        elif job.kind is not RIGID:
+        elif not job.rigid:
             self.launch(job, self.take_task(job), 1 << slot, fed=True)
             self._read_ahead(job, slot)
         elif not job.held & self.busy:
@@ -985,7 +982,7 @@ class Pool(Snapshot):
         self.profile = self.layout = None
         job.held |= slots
         self.allocated |= slots
-        given = self.given.get((job.id, 0)) if self.given and job.kind is RIGID else None
+        given = self.given.get((job.id, 0)) if self.given and job.rigid else None
         if given is not None and given.slots is not slots:
             given = None
         if given is not None and given.were_free and self.giving is not None:
@@ -994,7 +991,7 @@ class Pool(Snapshot):
                 self.counted -= job.width
         else:
             self.free ^= self.free & slots
-        if job.kind is not RIGID:
+        if not job.rigid:
             for slot in numbers(slots):
                 self.owners[slot] = job
         elif slots:
@@ -1014,7 +1011,7 @@ class Pool(Snapshot):
         self.profile = self.layout = None
         self.forget_owner(job, slots, -1 if bounds is None else bounds[0])
         job.held ^= job.held & slots
-        if job.ration is not None and job.kind is RIGID:
+        if job.ration is not None and job.rigid:
             job.ration.recount(job)
             self.state.stale[job.ration.user] = job.ration
         job.seats = ()
@@ -1028,7 +1025,7 @@ class Pool(Snapshot):
             if runs is not None:
                 unite(runs, bounds)
                 self.kept_runs = runs
-        if job.kind is SERVICE:
+        if job.endless:
             self.state.displaced = True
         for slot in numbers(slots) if self.ahead else ():
             for attempt in self.ahead.get(slot, ()):
@@ -1042,7 +1039,7 @@ class Pool(Snapshot):
         Args:
             lowest: the number of the lowest of them; -1: it must be found.
         """
-        if job.kind is not RIGID:
+        if not job.rigid:
             for slot in numbers(slots):
                 del self.owners[slot]
         elif slots:
@@ -1084,7 +1081,7 @@ class Pool(Snapshot):
         self.up ^= self.up & slots
         self.free ^= self.free & slots
         for slot, owner in self.owners_on(slots):
-            self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
+            self.let_go(owner, owner.held if owner.rigid else 1 << slot)
         moving = {attempt.job.id for attempt in self._launched() if attempt.goal is not None}
         for job in [job for number, job in self.jobs.items() if number in moving] if moving else ():
             for attempt in job.attempts.values():
@@ -1123,7 +1120,7 @@ class Pool(Snapshot):
                 else:
                     self.behind ^= self.behind & attempt.slots & slots
                 ration = attempt.job.ration
-                if ration is not None and attempt.job.kind is not RIGID:
+                if ration is not None and not attempt.job.rigid:
                     ration.use(attempt.job, -count(attempt.slots & slots))
                 attempt.slots ^= attempt.slots & slots
                 attempt.frees, attempt.bounds = -1, None

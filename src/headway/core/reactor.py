@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headway.core import cancelling, leases, lifecycle, moving, nodes, renting, suspects, switching
-from headway.core.pool import SERVICE, pool_of
+from headway.core.pool import pool_of
 from headway.core.state import State
 from headway.model.events import (
     ClockStepped,
@@ -71,7 +71,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
     job.cancelled = True
     cancelling.drop_ready_tasks(pool, job)
     for _, attempt in sorted(job.attempts.items()):
-        if job.kind is SERVICE:
+        if job.endless:
             state.let_leave(attempt)
         else:
             pool.ask_to_end(attempt)
@@ -135,7 +135,7 @@ def on_task_started(state: State, event: TaskStarted) -> bool:
 def on_task_saved(state: State, event: TaskSaved) -> bool:
     """The work of the attempt until now is saved."""
     attempt = current(state, event)
-    if attempt is None or attempt.queued or attempt.job.kind is SERVICE:
+    if attempt is None or attempt.queued or attempt.job.endless:
         return False
     attempt.saved = state.now
     return True
@@ -147,7 +147,7 @@ def on_window_ended(state: State, event: WindowEnded) -> bool:
     A window of no length tells of no rate, and is ignored.
     """
     job = state.jobs.get(event.job)
-    if job is None or job.kind is not SERVICE or event.window.length <= 0:
+    if job is None or not job.endless or event.window.length <= 0:
         return False
     assert isinstance(job.spec, Service)
     job.windows = (*job.windows, event.window)[-WINDOWS_KEPT:]

@@ -12,12 +12,12 @@ from heapq import heappush
 from operator import attrgetter
 
 from headway.core import nodes
-from headway.core.pool import SERVICE, Pool
+from headway.core.pool import Pool
 from headway.core.state import UNKNOWN, State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Kind
+from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId
 from headway.model.network import NO_NETWORK, Network, Routes
 from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
@@ -595,7 +595,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     job.windows, job.cost, job.predicted = record.windows, record.cost, record.predicted
     state.note_prediction(job)
     job.outputs = {kept.task: ((kept.node, kept.site), kept.at) for kept in record.outputs}
-    if job.kind is SERVICE:
+    if job.endless:
         pool.meet(job.kind)
         state.displaced = True
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
@@ -605,7 +605,7 @@ def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None
     state.note_kind(job)
     job.order = (job.release, job.id)
     attempted = {kept.task for kept in record.attempts}
-    if record.fresh is None and job.kind is not Kind.WORKFLOW:
+    if record.fresh is None and not job.graph:
         job.fresh = max(attempted, default=-1) + 1
     if record.again is None:
         elsewhere = {*attempted, *record.dropped, *record.apart}

@@ -12,16 +12,13 @@ from typing import Final
 from headway.core import moving
 from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise, Rent, Switch
 from headway.model.policy import Policy
 from headway.model.seen import JobView
 from headway.model.tier import Tier
 
 # Module constants, because looking up a member of an enumeration is slow.
-RIGID: Final = Kind.RIGID
-WORKFLOW: Final = Kind.WORKFLOW
-SERVICE: Final = Kind.SERVICE
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 FREE: Final = Claim.FREE
@@ -149,9 +146,9 @@ def keep_places(pool: Pool, plan: Plan) -> list[Planned]:
         task, job = kept.task, pool.jobs.get(kept.job)
         if task is None or job is None or job.pool is not pool or not kept.node:
             continue
-        if not 0 <= task < job.tasks or job.kind is SERVICE or task in job.attempts or job.cancelled:
+        if not 0 <= task < job.tasks or job.endless or task in job.attempts or job.cancelled:
             continue
-        if task < job.fresh or job.kind is WORKFLOW:  # it may have ended since a decider was asked
+        if task < job.fresh or job.graph:  # it may have ended since a decider was asked
             if job.id not in again:
                 again[job.id] = {*job.again, *job.apart}
             waits = task in again[job.id] or (bool(job.missing) and job.missing[task] > 0 and task not in job.dropped)
@@ -220,7 +217,7 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
         if job is None or job.pool is not pool or not job.held or wanted.task is not None:
             continue
         if job.held != wanted.slots or wanted.tier is BACKGROUND:
-            pool.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
+            pool.give_up(job, job.held if job.rigid else job.held & ~wanted.slots)
     for wanted in allocations:
         job = pool.jobs.get(wanted.job)
         rule = "job_unknown" if job is None or job.pool is not pool else take(pool, job, wanted, refusals)
@@ -237,7 +234,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         return "job_leaves"
     if wanted.seats and not moving.are_seats(wanted.seats, slots):
         return "seats_differ_from_slots"
-    if job.attempts and (job.kind is RIGID or wanted.task is not None):
+    if job.attempts and (job.rigid or wanted.task is not None):
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:
             return moving.move(pool, attempt, wanted)
@@ -248,22 +245,22 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
     if wanted.task is None:
         if not gained:
             return None
-        if job.kind is WORKFLOW:
+        if job.graph:
             return "workflow_tasks_are_placed_one_by_one"
-        if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
+        if not job.ready and (job.rigid or gained & ~job.slots):  # a bag may take back where it runs
             return USER_AT_BOUND if job.all_ready else "no_ready_task"
-        if job.ration is not None and job.kind is RIGID and job.width > job.ration.room:
+        if job.ration is not None and job.rigid and job.width > job.ration.room:
             return USER_AT_BOUND
-        if job.kind is RIGID and (job.held or (not (is_given or is_counted) and slots.bit_count() != job.width)):
+        if job.rigid and (job.held or (not (is_given or is_counted) and slots.bit_count() != job.width)):
             return "width_differs"
     else:
-        if job.kind is SERVICE:
+        if job.endless:
             return "slots_are_held_by_services"
         if not pool.is_ready(job, wanted.task):
             return "task_not_ready"
         if job.ration is not None and slots.bit_count() > job.ration.room:
             return USER_AT_BOUND
-        if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
+        if job.rigid or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
         if not is_given and (flaw := moving.flaw_of_fit(pool, job, wanted.task, slots)):
@@ -271,7 +268,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
     if job.release > pool.now:
         return "before_release"
     if wanted.tier is BACKGROUND:
-        if wanted.task is None and job.kind is not RIGID:
+        if wanted.task is None and not job.rigid:
             return "bags_are_held_in_the_foreground"
         if rule := moving.taken(pool, slots, wanted.tier):
             return rule
@@ -294,7 +291,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return "task_not_ready"  # it has just started on another of the slots it waited for
     if wanted.task is not None:
         pool.launch(job, pool.take_task(job, wanted.task), slots, fed=False)
-    elif job.kind is RIGID and not job.held:
+    elif job.rigid and not job.held:
         pool.launch(job, pool.take_task(job), slots, fed=False, seats=wanted.seats)
         job.attempts[0].frees = job.width
     else:
@@ -307,7 +304,7 @@ def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: C
     """Allocate slots on some of which something runs: it ends first, or is killed, or saved to continue elsewhere."""
     at_once = gained ^ (gained & pool.busy)
     pool.own(job, gained)
-    job.seats = wanted.seats if job.kind is RIGID else ()
+    job.seats = wanted.seats if job.rigid else ()
     for attempt in () if wanted.claim is Claim.AFTER else pool.attempts_on(gained):
         if attempt.job is job or attempt.tier is BACKGROUND:
             continue

@@ -8,7 +8,7 @@ from heapq import heappop, heappush, merge
 from typing import Final, cast
 
 from headway.core import lifecycle
-from headway.core.pool import FOREGROUND, RIGID, SERVICE, WORKFLOW, Pool, pool_of
+from headway.core.pool import FOREGROUND, Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import predict, view_of
 from headway.model.actions import Action, Conclude, JobStatus, ReturnMachine
@@ -48,7 +48,7 @@ def room_in(pool: Pool, job: JobView, left: int, most: int) -> tuple[int, int, b
     Returns:
         How many; the slots that they need; and whether those behind it must wait until there is room for more of it.
     """
-    if job.kind is WORKFLOW:
+    if job.graph:
         return _room_in_workflow(pool, job, left, most)
     ready = min(job.all_ready, left // job.width)
     if ready or job.width <= left:
@@ -204,7 +204,7 @@ class State(Pool):
             job.ration = self.rations.get(spec.user)
             if job.ration is not None:
                 self.stale[spec.user] = job.ration
-        if job.kind is SERVICE:
+        if job.endless:
             self.meet(job.kind)
         self.note_kind(job)
         before = [number for number in spec.after if number in self.jobs] if spec.after else ()
@@ -234,9 +234,9 @@ class State(Pool):
 
     def note_kind(self, job: JobView) -> None:
         """A job of this kind is in the system."""
-        if job.kind is SERVICE:
+        if job.endless:
             self.services[job.id] = job
-        elif job.kind is WORKFLOW:
+        elif job.graph:
             self.flows[job.id] = job
 
     def note_head(self, job: JobView) -> None:
@@ -299,7 +299,7 @@ class State(Pool):
                 pool.promise(one, None)
             if one.ration is not None:
                 self.stale[one.spec.user] = one.ration
-            if one.kind is SERVICE:
+            if one.endless:
                 self.look_at_everything()  # its slots are for others now
             for number in one.after:
                 self.successors[number].remove(one)
@@ -411,7 +411,7 @@ class State(Pool):
     def _give_up_gathered(self, ration: Ration) -> None:
         """Slots that are kept for rigid jobs until they have enough are given up as far as the bound forbids them."""
         for job in sorted(ration.shown.values(), key=by_rank, reverse=True):
-            if ration.used > ration.most and job.held and job.kind is RIGID:
+            if ration.used > ration.most and job.held and job.rigid:
                 pool_of(job).give_up(job, job.held)
 
     def _bounded_services(self, ration: Ration) -> list[JobView]:
@@ -462,7 +462,7 @@ class State(Pool):
         found: list[tuple[JobView, int]] = []
         given: set[JobId] = set()
         for job in line:
-            if job.kind is RIGID and job.held:  # its slots count already
+            if job.rigid and job.held:  # its slots count already
                 continue
             if not left:
                 break
@@ -474,7 +474,7 @@ class State(Pool):
             if blocks:
                 break
         shown = [job for job in ration.shown.values() if job.pool is pool and job.id not in given]
-        return found + [(job, 0) for job in shown if job.kind is not RIGID or not job.held]
+        return found + [(job, 0) for job in shown if not job.rigid or not job.held]
 
     def _see(self, job: JobView, ready: int) -> None:
         """Policies see so many ready tasks of a job."""

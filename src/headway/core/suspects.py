@@ -13,7 +13,6 @@ from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import more
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import Kind
 from headway.model.power import PowerState
 from headway.model.seen import AttemptView, JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
@@ -211,7 +210,7 @@ def _is_over(state: State, isolation: Isolation) -> bool:
         suspicion.cleared += suspicion.runs_alone
         suspicion.clear()
     attempt.alone = False
-    state.displaced = state.displaced or job.kind is Kind.SERVICE
+    state.displaced = state.displaced or job.endless
     return True
 
 
@@ -276,7 +275,7 @@ def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
             return [node]
     chosen: list[NodeView] = []
     missing = job.width
-    for node in nodes if job.kind is Kind.RIGID else ():
+    for node in nodes if job.rigid else ():
         chosen.append(node)
         missing -= count(_room(job, node))
         if missing <= 0:
@@ -291,7 +290,7 @@ def _room(job: JobView, node: NodeView) -> Slots:
 
 def _need(job: JobView, task: int, node: NodeView) -> int:
     """Slots of a task on this node."""
-    return node.spec.slots_for(job.graph[task].cores) if job.kind is Kind.WORKFLOW else job.width
+    return node.spec.slots_for(job.graph[task].cores) if job.graph else job.width
 
 
 def _has_room(job: JobView, slots: int) -> bool:

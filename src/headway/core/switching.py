@@ -29,7 +29,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from headway.core import leases
-from headway.core.pool import SERVICE, WORKFLOW, Pool, pool_of
+from headway.core.pool import Pool, pool_of
 from headway.core.state import UNKNOWN, State
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.instant import NEVER, Duration, Instant
@@ -547,7 +547,7 @@ def _jobs_in_need(state: State, pool: Pool) -> Iterator[JobView]:
         if job.pool is pool and not job.after and job.release <= state.now:
             yield job
     for job in pool.waiting:
-        if job.kind is not WORKFLOW:
+        if not job.graph:
             yield job
     yield from pool.unserved
 
@@ -643,11 +643,11 @@ def _lacks(state: State) -> dict[str, list[Lack]]:
 
 def _need(state: State, job: JobView) -> int:
     """How many slots a job needs beyond those that it has; what has promises on nodes needs no others."""
-    if job.kind is SERVICE or job.apart:
+    if job.endless or job.apart:
         return EVERYTHING
     if job.cancelled:
         return 0
-    if job.kind is WORKFLOW:
+    if job.graph:
         return EVERYTHING if job.unfinished - len(job.attempts) > len(job.planned) else 0
     return max(0, job.ready - len(job.planned)) * job.width
 
@@ -661,7 +661,7 @@ def _over(state: State, job: JobView) -> Instant:
 
 def _length(job: JobView) -> Duration:
     """How long a job runs at least, by estimates; 0 if that is not known."""
-    return job.estimate if pool_of(job).uniform and job.kind is not WORKFLOW and not job.sizes else 0
+    return job.estimate if pool_of(job).uniform and not job.graph and not job.sizes else 0
 
 
 def is_idle(state: State, node: NodeView) -> bool:

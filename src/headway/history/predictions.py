@@ -10,7 +10,7 @@ from headway.history.predictors import Predictor
 from headway.model.actions import Action, Conclude, JobStatus, Settle
 from headway.model.events import Event, JobSubmitted, TaskEnded
 from headway.model.instant import Duration
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.policy import quantile_of
 from headway.model.seen import AttemptView, JobView
@@ -64,7 +64,7 @@ class Predictions:
 
     def follow(self, job: JobView | None) -> None:
         """Learn from a job when it has ended; not from a service, which has no end of its own. None is skipped."""
-        if job is not None and job.kind is not Kind.SERVICE:
+        if job is not None and not job.endless:
             self._open[job.id] = _Open(job)
 
     def _count(self, attempt: AttemptView, core: Scheduler) -> None:

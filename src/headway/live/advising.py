@@ -10,7 +10,7 @@ from headway.live import intake, reports
 from headway.live.driver import Driver
 from headway.live.prospects import chance_report, seconds
 from headway.model.forecast import Advice
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId
 
 SURE: Final = 0.9
 """The probability with which a due date is to be kept, unless another is asked for."""
@@ -38,7 +38,7 @@ async def on_new(driver: Driver, wanted: wire.AdviceWanted, user: str) -> wire.A
     """
     check_sure("sure", wanted.sure)
     spec = intake.spec_of(wanted.job, driver.last_job + 1, "job", driver.now(), user)
-    if spec.kind is Kind.SERVICE:
+    if spec.endless:
         raise InvalidInput("job.kind", "service", "bag, rigid or workflow: a service has no end")
     intake.check_after(spec, "job", driver.end_of)
     wrong = driver.core.flaw_of(spec)
@@ -56,7 +56,7 @@ async def on_open(driver: Driver, job: JobId, sure: float) -> wire.Advice:
     """
     check_sure("sure", sure)
     row = reports.row(driver, job)
-    if row.spec.kind is Kind.SERVICE:
+    if row.spec.endless:
         raise InvalidInput("job", job, "a bag, a rigid job or a workflow: a service has no end")
     if job not in driver.open:
         return wire.Advice(sure, lack=f"job {job} has ended")

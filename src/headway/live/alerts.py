@@ -31,7 +31,7 @@ from headway.live.prospects import of_open, seconds
 from headway.live.troubles import said
 from headway.model.forecast import Advice
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
-from headway.model.job import JobId, Kind
+from headway.model.job import JobId
 from headway.model.seen import JobView
 from headway.times import clock_text, span_text
 
@@ -165,7 +165,7 @@ class Alerts:
         now, late, unsure = driver.now(), [], self._unsure
         self._unsure = {}
         for view in list(driver.core.state.jobs.values()):
-            if view.id in self._told or view.kind is Kind.SERVICE or view.cancelled or view.due >= NEVER:
+            if view.id in self._told or view.endless or view.cancelled or view.due >= NEVER:
                 continue
             found = self._found(view, outlook, now, unsure.get(view.id, now))
             if found is not None:

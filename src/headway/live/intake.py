@@ -321,14 +321,14 @@ def check_names(
     Raises:
         Conflict: one would.
     """
-    new = {spec.name for spec in checked.specs if spec.kind is Kind.SERVICE}
+    new = {spec.name for spec in checked.specs if spec.endless}
     if not new and not services:
         return
     named = {name: f"job {jobs[-1]}" for name, jobs in services.items()}
-    jobs = {spec.name: f"job {spec.id}" for spec in (others if new else ()) if spec.kind is not Kind.SERVICE}
+    jobs = {spec.name: f"job {spec.id}" for spec in (others if new else ()) if not spec.endless}
     for place, spec in enumerate(checked.specs):
         field = f"jobs[{place}].name"
-        if spec.kind is not Kind.SERVICE:
+        if not spec.endless:
             if spec.name in named:
                 said = f"{field} is {spec.name!r}, which is the name of a service, {named[spec.name]}"
                 raise Conflict(said, "Requests are sent to a service by its name: give the job another one.")

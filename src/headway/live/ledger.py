@@ -50,7 +50,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.model.policy import PolicySource
 from headway.model.renting import Rental
@@ -77,7 +77,6 @@ _USED_MAX: Final = 10_000
 ESTIMATES: Final = "estimates"
 """Under this name the journal has what policies knew of run times in the last run."""
 
-SERVICE: Final = Kind.SERVICE
 
 ToPerform = Launch | Kill | ChangeTier | Suspend | SwitchOff | SwitchOn | RentMachine | ReturnMachine
 """What is done when it is durable."""
@@ -246,7 +245,7 @@ class Ledger:
             kept.view = self.core.state.jobs.get(job)
             if self._predictions is not None:
                 self._predictions.follow(kept.view)
-            if kept.spec.kind is SERVICE and not (kept.view and kept.view.cancelled):
+            if kept.spec.endless and not (kept.view and kept.view.cancelled):
                 self._add_service(kept.spec)
             if kept.spec.leased and not (kept.view and kept.view.cancelled):
                 self.leased.setdefault(kept.client, {})[job] = None
@@ -368,7 +367,7 @@ class Ledger:
                 self.core.expect(large.view)
             self.feed(entry, JobSubmitted(now, spec, caller), job=terms)
             kept.view = self.core.state.jobs.get(spec.id)
-            if spec.kind is SERVICE:
+            if spec.endless:
                 self._add_service(spec)
             if place % TAKEN_AT_ONCE == 0 and place < len(checked.specs):
                 yield
@@ -444,7 +443,7 @@ class Ledger:
             kept = self.open[event.job]
             kept.spec = work.with_terms(self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
-            if kept.spec.kind is SERVICE:
+            if kept.spec.endless:
                 self.services = dict(self.services)  # another object: something has changed
         elif isinstance(event, Incident):
             entry.incidents.append(event.kind)
@@ -501,7 +500,7 @@ class Ledger:
 
     def _end_service(self, spec: JobSpec) -> None:
         """A job has ended, or was cancelled; if it is a service, there is none of it any more."""
-        if spec.kind is SERVICE and spec.id in self.services.get(spec.name, ()):
+        if spec.endless and spec.id in self.services.get(spec.name, ()):
             left = tuple(job for job in self.services[spec.name] if job != spec.id)
             self.services = {name: jobs for name, jobs in self.services.items() if name != spec.name}
             if left:

@@ -11,7 +11,7 @@ from headway.live.forecasts import STILL_MADE, Outlook
 from headway.model.actions import JobStatus
 from headway.model.forecast import AWAITED_MAX, Bounds, Chance, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import JobId, JobSpec
 from headway.model.seen import AttemptView, JobView
 from headway.model.slots import numbers
 
@@ -62,7 +62,7 @@ def _bounds(bounds: Bounds | None) -> wire.BoundsReport | None:
 
 def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     """What is expected of a job that has not ended, and what its lateness costs."""
-    if job.kind is Kind.SERVICE:
+    if job.endless:
         return Prospect(penalty=job.cost)
     found = _of_open(job, outlook, now)
     expected = outlook.jobs.get(job.id)

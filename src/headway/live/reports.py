@@ -92,10 +92,10 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         done, failed = row.done or 0, row.failed or 0
         # Of a workflow that failed, the other tasks could not run.
         others = row.done is None or (spec.kind is Kind.WORKFLOW and status is not JobStatus.CANCELLED)
-        others = others or spec.kind is Kind.SERVICE  # most instances were never wanted
+        others = others or spec.endless  # most instances were never wanted
         cancelled = 0 if others else spec.tasks - (row.done or 0)
         started, priority, due = row.started, spec.priority, spec.due
-        if spec.kind is Kind.SERVICE:
+        if spec.endless:
             prospect = prospects.of_ended_service(driver.journal.checks.penalty(row.id))
         else:
             prospect = prospects.of_ended(spec, status, due, row.ended)
@@ -210,7 +210,7 @@ async def costs(driver: Driver) -> wire.Costs:
         async for row in rows:
             job = job_report(driver, row, outlook)
             users[job.user] = with_job(users.get(job.user, wire.Cost()), job)
-            if row.spec.kind is Kind.SERVICE:
+            if row.spec.endless:
                 services[job.name] = with_job(services.get(job.name, wire.Cost()), job)
     return wire.Costs(total_of(users), dict(sorted(users.items())), dict(sorted(services.items())))
 
@@ -234,7 +234,7 @@ async def open_costs(driver: Driver) -> dict[str, wire.Cost]:
     for place, view in enumerate(list(driver.core.state.jobs.values())):
         if place % LOOKED_AT_ONCE == 0:
             await asyncio.sleep(0)
-        if view.due >= NEVER and view.kind is not Kind.SERVICE:
+        if view.due >= NEVER and not view.endless:
             continue
         found = prospects.of_open(view, outlook, driver.now())
         expected = found.penalty if found.penalty_expected is None else found.penalty_expected
@@ -352,7 +352,7 @@ def _hindrances(driver: Driver, job: JobView) -> tuple[str, ...]:
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     """By the present estimate, if it was given or observed; the core's default estimate would tell nothing."""
     job = attempt.job
-    if job.kind is Kind.SERVICE or not job.is_estimated(attempt.task) or attempt.tier is Tier.BACKGROUND:
+    if job.endless or not job.is_estimated(attempt.task) or attempt.tier is Tier.BACKGROUND:
         return None
     run_time = driver.core.state.time_said(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
@@ -433,7 +433,7 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         status = kept.status or JobStatus.RUNNING
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{why_ended(driver, kept)}", None)
     view, reason, text = driver.core.state.jobs[job], said.reason, said.text
-    if reason is Reason.NO_SHARE and view.kind is Kind.SERVICE:
+    if reason is Reason.NO_SHARE and view.endless:
         text = short_of(driver, view) or text
     expected = outlook.jobs.get(job, Expected(job))
     prospect = prospects.of_open(view, outlook, driver.now())
@@ -469,7 +469,7 @@ def _why_there(driver: Driver, job: JobId) -> str:
 def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.AwaitedReport, ...]:
     """What a job with ready tasks waits for: by the forecast, else what still runs on its slots."""
     names = partial(slot_names, driver)
-    if job.kind is Kind.SERVICE:  # its own instances never end
+    if job.endless:  # its own instances never end
         return ()
     if expected.awaits or not job.held:
         return prospects.told(expected, names)
@@ -547,7 +547,7 @@ async def tasks_waiting(driver: Driver) -> int:
             return total + sum([job.all_ready - job.ready for job in in_line(driver.core.state)])
         waiting = pools[place].waiting
         some = waiting[first : first + COUNTED_AT_ONCE]
-        total += sum([job.ready for job in some if job.kind is not Kind.SERVICE])
+        total += sum([job.ready for job in some if not job.endless])
         first += COUNTED_AT_ONCE
         if first >= len(waiting):
             place, first = place + 1, 0

@@ -218,6 +218,16 @@ class JobSpec(_AnyJob):
         """How many slots its one task needs at once, >= 1; 1 unless it is rigid."""
         return 1
 
+    @property
+    def rigid(self) -> bool:
+        """Whether it is one task that needs all its slots at once, or none."""
+        return False
+
+    @property
+    def endless(self) -> bool:
+        """Whether its tasks never end by themselves."""
+        return False
+
     def retries_of(self, task: int) -> int:
         """How often a task is tried again after a failure that it caused itself, >= 0."""
         return self.retries
@@ -247,6 +257,11 @@ class Rigid(JobSpec):
 
     width: int = 1
     kind: Kind = field(default=Kind.RIGID, init=False)
+
+    @property
+    def rigid(self) -> bool:
+        """It is."""
+        return True
 
 
 @value
@@ -298,6 +313,11 @@ class Service(JobSpec):
     fraction: float = 0.9
     window: Duration = 20 * SECOND
     kind: Kind = field(default=Kind.SERVICE, init=False)
+
+    @property
+    def endless(self) -> bool:
+        """It is."""
+        return True
 
     @property
     def tasks(self) -> int:

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headway.model.instant import Duration
-from headway.model.job import Kind
 from headway.model.value import python_class
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def _place_of(job: JobView, queue: list[JobView], keys: list[Any], key: Key) -> 
 
 def _length(job: JobView) -> Duration:
     """The shortest time that a job may take: tasks of bags and workflows differ in length, and estimates change."""
-    return job.estimate if job.kind is Kind.RIGID else 0
+    return job.estimate if job.rigid else 0
 
 
 def _stairs(block: list[JobView]) -> tuple[list[int], list[Duration]]:

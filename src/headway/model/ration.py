@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headway.model.instant import Instant
-from headway.model.job import JobId, JobSpec, Kind, Service, Workflow
+from headway.model.job import JobId, JobSpec, Service, Workflow
 from headway.model.node import NodeSpec
 
 if TYPE_CHECKING:
     from headway.model.seen import JobView
 
-RIGID: Final = Kind.RIGID
 
 Rank = tuple[float, Instant, tuple[Instant, JobId]]
 
@@ -87,7 +86,7 @@ def wider_than(job: JobSpec, user: str, most: int, nodes: Iterable[NodeSpec]) ->
         slots = most_slots_for(task.cores, specs.values())
         if slots > most:
             return f"plan[{number}].cores is {task.cores}, which may need {slots} slots; {allowed}"
-    if job.kind is RIGID and job.width > most:
+    if job.rigid and job.width > most:
         return f"width is {job.width}; {allowed}"
     if isinstance(job, Service) and job.least > most:
         return f"least is {job.least}; {allowed}"
@@ -100,6 +99,6 @@ def uses_of(job: JobView) -> int:
     A rigid job has its slots from the moment they are allocated to it until its attempt has ended. What is queued
     behind another task has none.
     """
-    if job.kind is RIGID:
+    if job.rigid:
         return job.width if job.held or job.attempts else 0
     return sum([attempt.slots.bit_count() for attempt in job.attempts.values() if not attempt.queued])

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
-from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
+from headway.model.job import Bag, JobId, JobSpec, TaskSpec, Workflow
 from headway.model.network import NodePlace
 from headway.model.node import NodeSpec
 from headway.model.power import AT_ONCE, PowerState, Switching, Trouble
@@ -25,8 +25,6 @@ from headway.model.window import Window
 if TYPE_CHECKING:
     from headway.model.snapshot import Snapshot
 
-BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
-SERVICE: Final = Kind.SERVICE
 
 NONE_COUNTED: Final[Mapping[Any, Any]] = MappingProxyType({})
 """What most jobs count of failures and the like. All share it: to create an empty dictionary for each takes time."""
@@ -186,7 +184,7 @@ class JobView:
     """A job in the system: its terms and how far it is.
 
     Attributes:
-        id, spec, kind, width: as submitted.
+        id, spec, kind, width, rigid, endless: as submitted.
         pool: of which it is.
         dealt_from: the pool where it was before it was dealt again; empty: it was dealt once, or never.
         goes_to: the pool to which it goes when nothing of it runs; until then nothing more of it starts. None: it
@@ -254,6 +252,7 @@ class JobView:
         "dropped",
         "due",
         "ended",
+        "endless",
         "estimate",
         "failed",
         "failures",
@@ -282,6 +281,7 @@ class JobView:
         "ration",
         "ready",
         "release",
+        "rigid",
         "said",
         "seats",
         "sends",
@@ -309,6 +309,8 @@ class JobView:
         self.goes_to: str | None = None
         self.spec = spec
         self.kind = spec.kind
+        self.rigid = spec.rigid
+        self.endless = spec.endless
         self.width = spec.width
         self.release = spec.release
         self.after: AbstractSet[JobId] = NONE
@@ -374,7 +376,7 @@ class JobView:
     def is_estimated(self, task: int) -> bool:
         """Whether a task's run time is known: its terms say it, or it never ends, or others of a bag have ended."""
         spec = self.spec
-        if self.kind is SERVICE or spec.profile or spec.said(task) is not None:
+        if self.endless or spec.profile or spec.said(task) is not None:
             return True
         return not self.graph and self.ended > 0
 
@@ -401,7 +403,7 @@ class JobView:
 
     def estimate_of(self, task: int) -> Duration:
         """Expected run time of one task on a node of speed factor 1."""
-        return self.graph[task].estimate if self.kind is Kind.WORKFLOW else self.sized(self.estimate, task)
+        return self.graph[task].estimate if self.graph else self.sized(self.estimate, task)
 
     def sized(self, run_time: Duration, task: int) -> Duration:
         """Convert a time for a task of mean size to this task's size."""

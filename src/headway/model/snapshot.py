@@ -19,7 +19,7 @@ from headway.model.plan import Plan
 from headway.model.power import PowerState, Switching, settings_of
 from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.renting import NO_MARKET
-from headway.model.seen import BAG, USE_UNKNOWN, AttemptView, JobView, NodeView
+from headway.model.seen import USE_UNKNOWN, AttemptView, JobView, NodeView
 from headway.model.site import NO_SITES, SiteTerms
 from headway.model.slots import (
     NO_SLOTS,
@@ -33,6 +33,7 @@ from headway.model.slots import (
     take_out,
 )
 
+BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 LARGE: Final = 1 << 14
 """Where slots have so high numbers, looking at a set once takes as long as a decision."""
 

@@ -27,8 +27,6 @@ from headway.policies.place import next_task, ready_tasks, room_for
 
 # Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
-RIGID: Final = Kind.RIGID
-WORKFLOW: Final = Kind.WORKFLOW
 
 
 @value
@@ -129,7 +127,7 @@ class Easy:
             kept, free = 0, view.free_slots()
             for position, head in enumerate(queue, 1):
                 kept += head.promise is not None
-                if head.kind is RIGID and head.width > free.room:
+                if head.rigid and head.width > free.room:
                     begin, needed = position, head.width
                     break
                 needed = start(view, plan, head, free, started, said)
@@ -178,12 +176,12 @@ class Easy:
             if len(blocked) >= self.depth:
                 break
             looked += 1
-            plain = uniform and job.kind is RIGID
+            plain = uniform and job.rigid
             wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)
             if job.promise is not None and looked <= self.depth and not all_again:
                 profile.take(max(now, job.promise), length, -wanted)
             ever = True
-            if job.kind is not RIGID:
+            if not job.rigid:
                 task = start_tasks(view, plan, job, free, profile)
                 if task is None:
                     continue
@@ -194,7 +192,7 @@ class Easy:
             begin = profile.earliest(wanted, length, now) if ever else NEVER
             if begin < NEVER:
                 profile.take(begin, length, wanted)
-            if begin == now and job.kind is RIGID and wanted <= free.room:
+            if begin == now and job.rigid and wanted <= free.room:
                 plan.hold(job.id, free.take(job))
                 continue
             blocked.append(job)
@@ -216,14 +214,14 @@ def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, li
     """
     without = [job for job in queue if job.promise is None]
     kept = view.profile
-    if len(view.promised) != len(queue) - len(without) or any(job.kind is not RIGID for job in without):
+    if len(view.promised) != len(queue) - len(without) or any(not job.rigid for job in without):
         view.profile = None
         return None, without
     if kept is None or kept.unconfirmed:
         places, uniform = {}, view.uniform
         for job in queue:
             if job.promise is not None:
-                if job.kind is not RIGID:
+                if not job.rigid:
                     view.profile = None
                     return None, without
                 wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
@@ -370,7 +368,7 @@ def backfill(
             if recording:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             continue
-        if job.kind is RIGID:
+        if job.rigid:
             duration = job.estimate if uniform else view.time_of(job, 0, lowest(free.slots, width))
             if as_said and job.predicted:
                 duration += longer(view, job, 0, NO_SLOTS if uniform else lowest(free.slots, width))
@@ -422,7 +420,7 @@ def start(
     Args:
         started, said: what has started is added, with its end by its estimate, and by what its user says.
     """
-    if job.kind is RIGID:
+    if job.rigid:
         width = job.width
         if width > free.room:
             return width
@@ -486,7 +484,7 @@ def start_tasks(
 
 def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     """How many slots the head of a queue waits for: its width, or the least that its next task needs."""
-    if job.kind is not WORKFLOW:
+    if not job.graph:
         return job.width
     cores = job.graph[next_task(job) if task is None else task].cores
     sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & (view.up | view.off))
@@ -566,7 +564,7 @@ def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, 
     now, uniform = view.now, view.uniform
     changes = view.expected_ends()
     for job in promised:
-        plain = uniform and job.kind is RIGID
+        plain = uniform and job.rigid
         wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)
         begin = max(now, job.promise or now)
         changes += (begin, -wanted), (begin + length, wanted)

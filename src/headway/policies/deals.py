@@ -95,7 +95,7 @@ class Site:
         """
         if job.kind not in self.serves:
             return False
-        if job.kind is Kind.RIGID:
+        if job.rigid:
             return cores <= self.widest
         if cores not in self._holds:
             self._holds[cores] = any(node.spec.slots_for(cores) <= node.spec.slots for node in self.nodes)
@@ -192,7 +192,7 @@ class Demand:
 
 def cores_of(job: JobView) -> int:
     """The most slots that a job needs at once: of a workflow cores of one node, of a rigid job slots of one site."""
-    if job.kind is Kind.WORKFLOW:
+    if job.graph:
         return max(task.cores for task in job.graph)
     return job.width
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration
-from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.seen import JobView
 from headway.model.slots import Slots
@@ -286,4 +285,4 @@ def _explain(view: Snapshot, plan: Plan) -> None:
 
 
 def _is_workflow(job: JobView) -> bool:
-    return job.kind is Kind.WORKFLOW
+    return bool(job.graph)

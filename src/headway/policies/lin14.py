@@ -52,10 +52,10 @@ def finish(view: Snapshot, dealing: Dealing, jobs: Queue, short: Reason) -> Plan
     placed = {wanted.job for wanted in plan.allocations} if plan.recording else ()
     for job in view.asked(jobs):
         if job.ready and not dealing.dealt.get(job.id):
-            width = job.width if job.kind is Kind.RIGID else 1
+            width = job.width if job.rigid else 1
             room = Reason.NEVER_FITS if width > count(view.up) else Reason.NO_ROOM_NOW
             plan.pass_over(job.id, short if width <= dealing.size else room)
-        elif job.ready and job.kind is Kind.WORKFLOW and job.id not in placed:
+        elif job.ready and job.graph and job.id not in placed:
             plan.pass_over(job.id, Reason.NO_ROOM_NOW)  # its tasks are placed where slots are free
     return plan
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue, by_order
 from headway.model.seen import JobView
@@ -175,9 +174,9 @@ def load_of(job: JobView, pace: float, *, begun: bool = False) -> Load:
     """
     run_time = float(job.estimate)
     tasks = job.ready + len(job.attempts) if begun else job.ready
-    if job.kind is Kind.RIGID:
+    if job.rigid:
         tasks = job.width
-    elif job.kind is Kind.WORKFLOW:
+    elif job.graph:
         tasks = job.unfinished - len(job.attempts)
         run_time = job.slot_time
     elif job.mean_size:

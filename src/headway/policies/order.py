@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER
-from headway.model.job import Kind
 from headway.model.queue import Key, by_order
 from headway.model.seen import JobView
 
@@ -54,12 +53,12 @@ def without_due_date_by_priority(job: JobView) -> Any:
 
 def workflows_first(job: JobView) -> Any:
     """Workflows in order of submission, then the other jobs."""
-    return job.kind is not Kind.WORKFLOW, job.id
+    return not job.graph, job.id
 
 
 def workflows_last(job: JobView) -> Any:
     """Bags and rigid jobs in order of submission, then workflows."""
-    return job.kind is Kind.WORKFLOW, job.id
+    return bool(job.graph), job.id
 
 
 ORDERS: Final[dict[str, Key]] = {

@@ -68,7 +68,7 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
 
 def lowest_idle(free: FreeSlots, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
     """Up to so many of some idle slots for a job, the lowest ones, and how many they are."""
-    if job.kind is Kind.RIGID and wanted == job.width and wanted <= free.room and free.are(idle):
+    if job.rigid and wanted == job.width and wanted <= free.room and free.are(idle):
         return free.take(job), wanted
     slots = lowest(idle, wanted)
     return slots, count(slots)
@@ -143,9 +143,9 @@ class Dealing:
 
         A workflow's are counted until they are all that there are to share out.
         """
-        if job.kind is Kind.RIGID:
+        if job.rigid:
             return job.width if job.ready else 0
-        if job.kind is Kind.WORKFLOW:
+        if job.graph:
             nodes, plan = self.view.nodes.values(), job.graph
             found = 0
             for task in ready_in_workflow(job):
@@ -191,7 +191,7 @@ class Dealing:
 
     def deal(self, job: JobView, most: int) -> None:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks."""
-        if job.kind is Kind.RIGID and job.width > sum(self.room) + count(self.ending):
+        if job.rigid and job.width > sum(self.room) + count(self.ending):
             return  # as most of thousands that wait: so this is looked at first
         if job.kind is BAG and not job.ready:  # thousands of bags may run their last tasks
             if job.id not in self.last:
@@ -202,11 +202,11 @@ class Dealing:
         wanted = min(most, self.usable(job) - self.has(job))
         if wanted <= 0:
             return
-        if job.kind is Kind.WORKFLOW:
+        if job.graph:
             self._deal_tasks(job, wanted)
             return
         spare = self.last.get(job.id, NO_SLOTS)
-        if job.kind is Kind.RIGID:
+        if job.rigid:
             wanted, spare, offers = job.width, self.ending, self.room
         else:
             offers = [] if spare else self.offers(job)
@@ -327,7 +327,7 @@ class Dealing:
             self.dealt.setdefault(holder.id, NO_SLOTS)
         for dealt, slots in sorted(self.dealt.items()):
             job = self.view.jobs[dealt]
-            if job.kind is not Kind.WORKFLOW and slots != job.held:
+            if not job.graph and slots != job.held:
                 plan.hold(job.id, slots, Claim.KILL if self._may_kill(job, slots) else Claim.AFTER)
         for placed, task, slots in self.placed:
             plan.place(placed, task, slots)

@@ -31,8 +31,6 @@ from headway.policies.renting import CHEAPEST, NOTHING, RENTS, SPARE, RentalPlan
 from headway.renting.choosing import OpenTask
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
-RIGID: Final = Kind.RIGID
-WORKFLOW: Final = Kind.WORKFLOW
 
 MEAN: Final = "mean"
 RELEASE: Final = "release"
@@ -280,7 +278,7 @@ class PreferRound:
 
     def lasts(self, job: JobView, task: int, one: Class) -> Duration:
         """How long a task is expected to hold its slots on a node of a class."""
-        if job.kind is WORKFLOW:
+        if job.graph:
             estimate, speed = job.graph[task].estimate, one.spec.speed
             run_time = estimate if speed == 1.0 else min(-int(-estimate // speed), LONGEST)
         else:
@@ -345,7 +343,7 @@ class PreferRound:
         ]
         for name, agenda in view.agenda.items():
             job = view.jobs[agenda[0][1]]
-            if job.kind is RIGID and job.width > self._of_node[name][0].size:
+            if job.rigid and job.width > self._of_node[name][0].size:
                 found.append(job)
         found.sort(key=_by_order)
         return found
@@ -565,7 +563,7 @@ class PreferRound:
                 free[slot] = at + self.lasts(job, task, one)
                 continue
             node = self.view.nodes[name]
-            taken = site.soonest(wanted) if job.kind is RIGID else site.soonest_of_node(node, wanted)
+            taken = site.soonest(wanted) if job.rigid else site.soonest_of_node(node, wanted)
             if len(taken) == wanted:
                 end = taken[-1][0] + self.lasts(job, task, one)
                 for _, slot in taken:
@@ -587,7 +585,7 @@ class PreferRound:
     def _fit_at(self, site: SiteSlots, job: JobView, task: int) -> Fit | None:
         """Where a task ends first at a site; None: it does not fit there."""
         best: Fit | None = None
-        if job.kind is RIGID:
+        if job.rigid:
             if job.width > site.size:
                 return None
             taken = site.soonest(job.width)
@@ -643,7 +641,7 @@ class PreferRound:
             job, node = view.jobs[number], view.nodes[names[place]]
             if job.apart and task in job.apart:
                 continue
-            if job.kind is RIGID:
+            if job.rigid:
                 slots = lowest(free, job.width)
                 if count(slots) < job.width:
                     break  # the slots are kept for it
@@ -755,7 +753,7 @@ def _by_order(job: JobView) -> tuple[Instant, JobId]:
 
 def _without_place(job: JobView) -> list[int]:
     """The ready tasks of a job that have no place; of a rigid one with a place that is too small, that one."""
-    if job.kind is RIGID or not job.planned:
+    if job.rigid or not job.planned:
         return list(ready_tasks(job, job.ready))
     return [task for task in ready_tasks(job, job.ready) if task not in job.planned]
 
@@ -764,7 +762,7 @@ def _by_falling_estimate(job: JobView, tasks: list[int]) -> Sequence[int]:
     """Tasks of a job, the longest first, of equals in order of number."""
     if job.sizes:
         return sorted(tasks, key=lambda task: (-job.sizes[task], task))
-    if job.kind is WORKFLOW:
+    if job.graph:
         return sorted(tasks, key=lambda task: (-job.graph[task].estimate, task))
     return tasks
 
@@ -773,7 +771,7 @@ def _slots_of(job: JobView, task: int, spec: NodeSpec) -> int:
     """How many slots a task takes on a node; a rigid job on all nodes together."""
     if job.kind is BAG:
         return 1
-    return job.width if job.kind is RIGID else spec.slots_for(job.graph[task].cores)
+    return job.width if job.rigid else spec.slots_for(job.graph[task].cores)
 
 
 def _tasks(number: int) -> str:

@@ -283,7 +283,7 @@ def deal(
     left = view.slots & parts.slots
     for job in view.in_order(by_order):
         slots = there.get(job.id, NO_SLOTS)
-        if job.kind is Kind.SERVICE:
+        if job.endless:
             if empty:
                 name = empty.pop(0)
             else:
@@ -531,7 +531,7 @@ class Services:
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
-        if not self.beside or job.kind is Kind.SERVICE:
+        if not self.beside or job.endless:
             return ""
         parts = BatchPools(self, view, Border(view, self.service_sites))
         here, there = f"the sites of the services ({self.on})", "the sites beside those of the services"
@@ -568,7 +568,7 @@ class Services:
             return True
         room = count(border.goes_to[BATCH])
         for new in view.in_order(by_order):
-            if new.kind is Kind.SERVICE or (new.width > room and parts.of(new, all_slots(new)) == BATCH):
+            if new.endless or (new.width > room and parts.of(new, all_slots(new)) == BATCH):
                 return True
         return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 

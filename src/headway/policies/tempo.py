@@ -167,8 +167,6 @@ class Tempo:
 
 # Names of their own, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
-RIGID: Final = Kind.RIGID
-WORKFLOW: Final = Kind.WORKFLOW
 
 
 def _is_unknown(job: JobView) -> bool:
@@ -290,7 +288,7 @@ class TempoRound:
         for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
             if job.due == NEVER:
                 break
-            if job.kind is not RIGID or (job.width <= size and job.ready):
+            if not job.rigid or (job.width <= size and job.ready):
                 found[job.id] = job
         self._enough(takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority)), found)
         for number in running:
@@ -305,7 +303,7 @@ class TempoRound:
         ready, bags, looked, size = 0, 0, 0, self.size
         for job in jobs:
             looked += 1
-            if job.kind is RIGID:
+            if job.rigid:
                 if job.width <= size and job.ready:
                     found[job.id] = job
                 continue
@@ -351,12 +349,12 @@ class TempoRound:
         task, priority = expected_run_time(job), job.priority
         left = job.left if job.mean_size else job.unfinished
         stake = Stake(job, priority if priority > LEAST_WEIGHT else LEAST_WEIGHT, task, left * task)
-        if job.kind is RIGID:
+        if job.rigid:
             stake.least = job.width
             stake.usable = job.width
             stake.waiting = stake.work = job.width * task
             return stake
-        if job.kind is WORKFLOW:
+        if job.graph:
             nodes = [node.spec for node in self.view.nodes.values() if node.may_start]
             stake.usable = 0
             for core in (job.graph[ready].cores for ready in ready_in_workflow(job)):
@@ -507,7 +505,7 @@ class TempoRound:
             self.open ^= self.open & of_numbers(kept)
             self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
-            if stake.share and stake.job.kind is WORKFLOW:
+            if stake.share and stake.job.graph:
                 self._place(plan, stake)
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
@@ -521,7 +519,7 @@ class TempoRound:
                         stake.slots |= 1 << slot
                         self.open ^= 1 << slot
             waits = stake.slots & ~stake.killed if stake.killed else stake.slots
-            if job.kind is not WORKFLOW and waits != job.held:
+            if not job.graph and waits != job.held:
                 plan.hold(job.id, waits, Claim.AFTER)
             if stake.killed:
                 plan.hold(job.id, stake.slots, Claim.KILL)
@@ -530,7 +528,7 @@ class TempoRound:
         for job in view.asked(view.waiting):
             if (reason := self._reason(job)) is not None:
                 plan.pass_over(job.id, reason)
-            elif job.kind is WORKFLOW and job.ready and all(wanted.job != job.id for wanted in plan.allocations):
+            elif job.graph and job.ready and all(wanted.job != job.id for wanted in plan.allocations):
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)  # its tasks are placed where slots are free
         return plan
 
@@ -603,7 +601,7 @@ class TempoRound:
     def _fill(self, stake: Stake) -> None:
         """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
         lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
-        if stake.job.kind is RIGID:
+        if stake.job.rigid:
             self._gather(stake, lacking)
             return
         self._make_open()

@@ -39,7 +39,7 @@ from headway.model.slots import (
 from headway.model.snapshot import LARGE, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
-from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw
+from headway.policies.backfill import BAG, Started, promise, queue_of, shadow_of, slots_needed, withdraw
 from headway.policies.order import by_estimate, check_order
 from headway.policies.place import ready_tasks, room_for
 
@@ -128,7 +128,7 @@ class TieredEasy:
 
 def _width_of(attempt: AttemptView) -> int:
     """On how many slots an attempt runs that was not asked to end: so it has lost none."""
-    return attempt.job.width if attempt.job.kind is RIGID else count(attempt.slots)
+    return attempt.job.width if attempt.job.rigid else count(attempt.slots)
 
 
 def _of_its_job(key: Key) -> Callable[[AttemptView], Any]:
@@ -184,7 +184,7 @@ class Deployment:
         job, attempt = candidate
         if attempt is not None:
             return _width_of(attempt)
-        return job.width if job.kind is RIGID else slots_needed(self.view, job)
+        return job.width if job.rigid else slots_needed(self.view, job)
 
     def start_in_order(self, queue: Queue, background: list[AttemptView]) -> tuple[list[Candidate], int, int, int]:
         """Step 1: bring candidates to the foreground while they fit.
@@ -203,8 +203,8 @@ class Deployment:
             else:
                 attempt, job = None, queue[position]
                 position += 1
-                needed = job.width if job.kind is RIGID else self._start_tasks(job)
-            if attempt is None and job.kind is not RIGID:
+                needed = job.width if job.rigid else self._start_tasks(job)
+            if attempt is None and not job.rigid:
                 fits = came = not needed
             else:
                 fits = needed <= self.free.room
@@ -235,7 +235,7 @@ class Deployment:
         steps = self.steps
         steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
         for job, attempt in rest:
-            if job.kind is not RIGID:
+            if not job.rigid:
                 if attempt is None:
                     extra = self._backfill_tasks(job, limit, extra, kept)
                 else:
@@ -282,7 +282,7 @@ class Deployment:
             kept: slots for which the head waits; jobs that are `late` must not take them.
         """
         shut = kept if late else NO_SLOTS
-        if attempt is not None and job.kind is not RIGID:
+        if attempt is not None and not job.rigid:
             slots, seats, claim = self._place_for(attempt, self._free_but(shut))
             if not slots:
                 return False
@@ -297,14 +297,14 @@ class Deployment:
                 return False
             claim = moves
             slots, seats = self._idlest(job, width, kept, shut, attempt)
-        task = attempt.task if attempt is not None and job.kind is not RIGID else None
+        task = attempt.task if attempt is not None and not job.rigid else None
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
         return True
 
     def _give(self, wanted: Allocation, job: JobView) -> None:
         view = self.view
         self.plan.allocations.append(wanted)
-        width = job.width if job.kind is RIGID else count(wanted.slots)
+        width = job.width if job.rigid else count(wanted.slots)
         self._leave_free(job, wanted, width)
         self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), width))
         self._placed.add((job.id, wanted.task or 0))
@@ -432,7 +432,7 @@ class Deployment:
         by_length = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
         shortest = iter(by_length)
         first = next(  # in one expression: compiled code makes a list of a generator that has a name
-            (job for job in shortest if job.width <= room and (job.kind is not RIGID or (job.id, 0) not in placed)),
+            (job for job in shortest if job.width <= room and (not job.rigid or (job.id, 0) not in placed)),
             None,
         )
         if first is None:
@@ -443,7 +443,7 @@ class Deployment:
                 return
             if job.width > room:
                 continue
-            if job.kind is not RIGID:
+            if not job.rigid:
                 room = self._put_tasks_behind(job)
             elif (job.id, 0) not in placed:
                 slots, seats = self._put_behind(job)
@@ -532,10 +532,10 @@ class LargeDeployment(Deployment):
         self._fronts: list[tuple[float, int, list[int]]] = []
 
     def _leave_free(self, job: JobView, wanted: Allocation, width: int) -> None:
-        attempt = job.attempts.get(0) if job.kind is RIGID else None
+        attempt = job.attempts.get(0) if job.rigid else None
         if attempt is not None and attempt.slots is wanted.slots:  # it stays on its own slots
             self.free.come_forward(attempt)
-        elif job.kind is not RIGID or (job.id, 0) not in self.view.given:
+        elif not job.rigid or (job.id, 0) not in self.view.given:
             super()._leave_free(job, wanted, width)
 
     def _can_come_forward(self, attempt: AttemptView, shut: Slots) -> bool:

@@ -124,6 +124,8 @@ def test_a_form_has_its_own_terms_only() -> None:
     assert own == parts
     assert [(form(1).tasks, form(1).width, form(1).kind) for form in (Bag, Rigid)] == [(1, 1, 0), (1, 1, 1)]
     assert (WORKFLOW.tasks, WORKFLOW.width, WORKFLOW.kind) == (2, 1, Kind.WORKFLOW)
+    assert [kind for kind, form in FORMS.items() if form(1).rigid] == [Kind.RIGID]
+    assert [kind for kind, form in FORMS.items() if form(1).endless] == [Kind.SERVICE]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from headway.live.store.specs import Specs
 from headway.live.store.vouching import row_sum
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
-from headway.model.job import Bag, JobId, JobSpec, Kind, Rigid
+from headway.model.job import Bag, JobId, JobSpec, Rigid
 from headway.wire import Commands
 from headway.wire.reading import is_packed
 
@@ -254,7 +254,7 @@ def _past_of(db: sqlite3.Connection, specs: Specs, row: tuple[Any, ...]) -> Past
     if started is None or is_packed(spec):
         return None
     terms = specs.of(spec)
-    if terms.kind is Kind.SERVICE:
+    if terms.endless:
         return None
     took, shares = _where_it_ran(db, job)
     features = {f"{ON_CLASS}{node_class}": share for node_class, share in shares.items()}
@@ -283,6 +283,6 @@ def _in_short(spec: JobSpec) -> JobSpec:
     """The terms that tell how long others like it run, and what jobs like it ask for."""
     estimate = mean_estimate(spec)
     terms = spec.id, spec.release, estimate, spec.due, spec.priority, spec.rate, spec.shape, spec.user, spec.name
-    if spec.kind is Kind.RIGID:
+    if spec.rigid:
         return Rigid(*terms, features=spec.features, width=spec.width)
     return Bag(*terms, features=spec.features, tasks=spec.tasks)
