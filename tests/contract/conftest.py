@@ -10,7 +10,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -108,7 +108,7 @@ def dask_of_all_tests() -> Processes:
     return site.one(n=4, a=4, b=4, m=4)
 
 
-def make_dask(folder: Path, grace: float) -> Engine:
+def make_dask(folder: Path, grace: float, *, shared: bool = False) -> Engine:
     """The nodes are only those workers that the test names."""
     pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
     from headway.engines.dask.engine import DaskEngine
@@ -124,9 +124,8 @@ def make_dask(folder: Path, grace: float) -> Engine:
             super()._compare({name: worker for name, worker in workers.items() if name in self.named})
 
     site = dask_of_all_tests()
-    terms = DaskSettings(
-        site.address, site.tls, folder=str(folder / "there"), period=0.1, agents=LocalSettings(grace=grace)
-    )
+    agents = LocalSettings(grace=grace)
+    terms = DaskSettings(site.address, site.tls, shared=shared, folder=str(folder / "there"), period=0.1, agents=agents)
     return Named(folder / "engine", terms)
 
 
@@ -174,6 +173,22 @@ ENGINES = [
                 "test_stopping_ends_what_runs_and_reports_nothing",
                 "test_the_first_member_that_fails_ends_the_others",
                 "test_two_that_exchange_their_places",
+                "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
+            }
+        ),
+    ),
+    # How files come and go is all that differs.
+    Case(
+        "dask-shared",
+        partial(make_dask, shared=True),
+        kill_node=kill_local_node,
+        usual=frozenset(
+            {
+                "test_each_member_of_a_gang_saves_for_itself",
+                "test_files_of_the_server_are_had_and_given",
+                "test_output_is_read_in_pieces_until_it_is_discarded",
+                "test_output_is_read_while_it_is_written",
+                "test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason",
                 "test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node",
             }
         ),
@@ -287,7 +302,7 @@ async def trial(case: Case, tmp_path: Path, kept: Files) -> AsyncIterator[Trial]
 
 
 @pytest.fixture
-async def hasty(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
+async def hasty(case: Case, tmp_path: Path, kept: Files) -> AsyncIterator[Trial]:
     """The same, with hardly any time to save."""
-    async with Trial(case.make(tmp_path, 0.5)) as trial:
+    async with Trial(case.make(tmp_path, 0.5), files=kept) as trial:
         yield trial

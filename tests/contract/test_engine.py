@@ -269,9 +269,11 @@ def names_kept(trial: Trial) -> list[tuple[int, str]]:
     return [(job, name) for job, names in trial.engine.outputs(-LONG) for name in names]
 
 
-async def test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason(case: Any, tmp_path: Path) -> None:
+async def test_output_that_a_full_disk_cannot_take_is_lost_for_that_reason(
+    case: Any, kept: FilesInFolder | FilesInMemory, tmp_path: Path
+) -> None:
     with mounted(tmp_path / "small") as small:
-        async with Trial(case.make(small, LIMIT)) as trial:
+        async with Trial(case.make(small, LIMIT), files=kept) as trial:
             await trial.start()
             fill(small / "ballast", MIB)
             output = (await trial.ended(trial.command("sh", "-c", "yes | head -c 5000000"))).ending.stdout

@@ -313,6 +313,13 @@ def test_sites_have_engines_and_those_of_this_machine_have_their_nodes_listed(tm
 
 
 @pytest.mark.usefixtures("dask_is_there")
+def test_a_site_of_dask_may_say_that_its_machines_share_files() -> None:
+    told = {"address": "tcp://10.0.0.1:8786"}
+    assert parse_sites(f"{DASK}shared = true") == (SiteSpec("attic", "dask", told | {"shared": True}),)
+    assert parse_sites(f"{DASK}shared = false") == (SiteSpec("attic", "dask", told),)
+
+
+@pytest.mark.usefixtures("dask_is_there")
 def test_a_relative_folder_counts_from_the_file_whatever_is_read_of_it(tmp_path: Path) -> None:
     (tmp_path / "tls").mkdir()
     for name in registry.TLS_FILES:
@@ -400,6 +407,9 @@ TLS = "ca.crt, node.crt, node.key"
         (f"{CELLAR}partition = 'p'\n{NODE}", "c:3: partition is 'p'; allowed: an option of engine local: it has none"),
         (f"{DASK}partition = 'p'", "c:5: partition is 'p'; allowed: an option of engine dask: address, start"),
         ("[[site]]\nname = 'a'\nengine = 'slurm'\n", "c:1: partition is None; allowed: the name of a partition"),
+        (f"{DASK}shared = 'yes'", "c:5: shared is 'yes'; allowed: true or false, without quotes"),
+        (f"{DASK}shared = 1", "c:5: shared is 1; allowed: true or false, without quotes"),
+        (f"{SLURM}shared = true", "c:5: shared is True; allowed: an option of engine slurm: partition"),
         (
             DASK.replace("tcp:", "udp:"),
             "c:4: address is 'udp://10.0.0.1:8786'; allowed: tcp://HOST:PORT or tls://HOST:PORT",

@@ -346,6 +346,10 @@ def _is_full_path(value: Any) -> bool:
     return _is_text(value) and value.startswith("/")
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_partition(value: Any) -> bool:
     return _is_text(value) and not set(value) & set(" ,") and not value.startswith("-")
 
@@ -403,6 +407,7 @@ def _dask_agrees(options: Mapping[str, Any]) -> None:
         raise InvalidInput("address", options["address"], allowed)
 
 
+_YES_OR_NO: Final = "true or false, without quotes: whether paths mean the same on the workers' machines as here"
 _SCHEDULER: Final = "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens"
 _SHARED: Final = "a folder that the server and all nodes of the site share, in quotes"
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
@@ -419,6 +424,7 @@ BUILT_IN: Final = {
             Option("options", "a table with the arguments of that class", _is_plain_table),
             Option("workers", "a whole number from 1 to 100000", _whole(1, 100_000)),
             Option("tls", f"a folder with {', '.join(TLS_FILES)}, in quotes", files=TLS_FILES),
+            Option("shared", _YES_OR_NO, _is_flag, default=False),
             Option("folder", "a full path on the workers' machines, in quotes", _is_full_path),
             Option("gone_after", "seconds, 1 to 86400", _number(1, 86400)),
         ),

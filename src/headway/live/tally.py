@@ -39,6 +39,7 @@ INCIDENTS: Final = (
     *(
         "node_not_off",
         "node_not_on",
+        "node_not_sharing",
         "node_not_started",
         "node_not_switched",
         "node_refused",

@@ -46,7 +46,7 @@ class Capabilities:
         moves: an attempt can be asked to save and to end, and its checkpoints are there for the next one elsewhere.
         read_ahead: tasks of a bag may be launched on a slot ahead of their turn.
         adopts: what runs goes on when the driver dies, and the next driver is told of it.
-        shares_files: paths mean the same there as on the driver's machine.
+        shares_files: paths mean the same there as on the driver's machine, so files need not be sent.
     """
 
     tiers: bool = True

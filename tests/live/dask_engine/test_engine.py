@@ -18,7 +18,7 @@ import pytest
 
 from headway import __version__
 from headway.engines.base import TAIL_MAX, Ended, NodeBack, NodeFound, NodeGone, NodeLost, Noticed, Saved
-from headway.engines.dask.engine import DaskEngine, node_name
+from headway.engines.dask.engine import APART, DaskEngine, node_name
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import FilesInMemory, Trial, calling
@@ -229,7 +229,8 @@ async def test_a_worker_that_was_told_to_leave_stays_out_until_it_is_let_in(site
             await engine.let_in("a", 3)
         assert trial.unread == []
     async with Trial(again := make(), LIMIT) as trial:
-        await again.start((NodeSpec("b", slots=2, site="dask", found=True),), trial._take, trial._files)
+        known = NodeSpec("b", slots=2, site="dask", capabilities=APART, found=True)
+        await again.start((known,), trial._take, trial._files)
         assert (await trial.told(Noticed)).kind == "node_kept_out"
         assert await again.let_in("a", 2)
         assert (await trial.told(NodeFound)).node.name == "a"

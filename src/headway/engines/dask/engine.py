@@ -31,6 +31,7 @@ from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, No
 from headway.engines.dask.certified import look
 from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
+from headway.engines.dask.sharing import SharedFolders, offer
 from headway.engines.dask.started import StartedCluster
 from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
 from headway.engines.kept_out import KeptOut, check_slots
@@ -77,6 +78,8 @@ class DaskEngine(RemoteEngine):
         self._kept_out = KeptOut(root)
         self._joining: set[str] = set()
         self._told: dict[str, str] = {}
+        self._offered: SharedFolders | None = None
+        self._not_sharing: dict[str, str] = {}
         self._arguments: dict[str, Any] = {}
         self._tls: Path | None = None
         self._checking: asyncio.Task[None] | None = None
@@ -102,6 +105,7 @@ class DaskEngine(RemoteEngine):
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Adopt what runs on the workers that are there; the others are absent, and found later."""
         self._begin(report, files)
+        self._offer(files)
         nodes = tuple(nodes)
         self._kept_out.load(spec.name for spec in nodes)
         await self._find_scheduler()
@@ -118,7 +122,9 @@ class DaskEngine(RemoteEngine):
             raise
         welcomes = dict[RemoteNode, Welcome]()
         for node, answer in zip(here.values(), answers, strict=True):
-            if isinstance(answer, Welcome):
+            if isinstance(answer, Welcome) and node.spec.found and _is_other(node):
+                node.let_go()  # it is found at once, as another node
+            elif isinstance(answer, Welcome):
                 self._nodes[node.spec.name] = node
                 welcomes[node] = answer
             elif isinstance(answer, HeadwayError):
@@ -126,6 +132,8 @@ class DaskEngine(RemoteEngine):
             else:
                 raise answer
         found = self._adopt(welcomes)
+        if self._offered is not None:
+            self._take_down_fences(self._root, found.running)
         absent = named.keys() - self._nodes.keys()
         self._absent = dict.fromkeys(absent - workers.keys(), self._loop.time())
         self._open_up()
@@ -221,6 +229,23 @@ class DaskEngine(RemoteEngine):
             self._scheduler.abort()
         self._scheduler = None
 
+    def _offer(self, files: Files) -> None:
+        """Let workers see whether they share what the server has, if their site says so.
+
+        Raises:
+            EngineError: they cannot: the server's files are in no folder, or its folder cannot be used.
+        """
+        if not self._terms.shared:
+            return
+        if files.folder is None:
+            raise EngineError("the files that the server keeps are in no folder, so nothing of them can be shared")
+        try:
+            for name in ("checkpoints", "fences"):
+                (self._root / name).mkdir(mode=0o700, exist_ok=True)
+            self._offered = offer(self._root, files.folder)
+        except OSError as error:
+            raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
+
     async def _end_attaching(self, name: str) -> None:
         if (attaching := self._attaching.pop(name, None)) is not None:
             attaching.cancel()
@@ -311,6 +336,9 @@ class DaskEngine(RemoteEngine):
         try:
             async with self._few:
                 await self._attached(node, fresh=True)
+            if before is None or before.shares != node.shares:
+                able = replace(spec.capabilities, shares_files=node.shares)
+                node.spec, same = replace(node.spec, capabilities=able), False
         except HeadwayError as error:
             self._cannot(name, error)
             await asyncio.sleep(self._terms.period)
@@ -325,7 +353,7 @@ class DaskEngine(RemoteEngine):
 
     def _spec(self, name: str, slots: int) -> NodeSpec:
         ahead = self._terms.read_ahead
-        return NodeSpec(name, slots, site=self._terms.site, capabilities=CAPABLE, read_ahead=ahead)
+        return NodeSpec(name, slots, site=self._terms.site, capabilities=APART, read_ahead=ahead)
 
     def _node(self, spec: NodeSpec, address: str, slots: int) -> RemoteNode:
         lease = self._settings.lease if spec.lease is None else to_seconds(spec.lease)
@@ -334,7 +362,17 @@ class DaskEngine(RemoteEngine):
     async def _attached(self, node: RemoteNode, *, fresh: bool) -> Welcome:
         """Check the worker, and be the driver of its agent."""
         await self._install(node)
-        return await node.attach(fresh=fresh)
+        welcome = await node.attach(fresh=fresh)
+        if self._offered is not None:
+            self._say_why_not(node.spec.name, cast(_ToWorker, node.way).why_not)
+        return welcome
+
+    def _say_why_not(self, name: str, why_not: str) -> None:
+        """Say once why a node does not share what its site says that it does; empty: it does."""
+        told, self._not_sharing[name] = self._not_sharing.get(name, ""), why_not
+        if why_not and why_not != told:
+            said = "its site says `shared = true`, and it does not share the server's folder, so files are sent"
+            self._tell(Noticed("node_not_sharing", name, f"{said}: {why_not}"))
 
     async def _install(self, node: RemoteNode) -> None:
         """Have the worker run a station.
@@ -404,6 +442,7 @@ class DaskEngine(RemoteEngine):
             settings.pass_env,
             self._terms.folder,
             fresh,
+            self._offered,
         )
         return cast(dict[str, Any], msgspec.to_builtins(asked))
 
@@ -426,8 +465,13 @@ def _given_up(connecting: asyncio.Future[Comm]) -> None:
         connecting.result().abort()
 
 
-CAPABLE: Final = Capabilities(shares_files=False)
-"""What every worker can do."""
+APART: Final = Capabilities(shares_files=False)
+"""What every worker can do, whatever its machine shares."""
+
+
+def _is_other(node: RemoteNode) -> bool:
+    """Whether a node shares files now and did not when it was found, or the other way round."""
+    return node.shares != node.spec.capabilities.shares_files
 
 
 class _ToWorker:
@@ -436,11 +480,13 @@ class _ToWorker:
     Attributes:
         address: of the worker.
         threads: that it offered last.
+        why_not: why it did not share what it was asked to, when it was attached.
     """
 
     def __init__(self, engine: DaskEngine, address: str, threads: int) -> None:
         self.address = address
         self.threads = threads
+        self.why_not = ""
         self._engine = engine
         self._spec: NodeSpec | None = None
         self._transport: _CommTransport | None = None
@@ -465,7 +511,8 @@ class _ToWorker:
             raise EngineError(f"node {spec.name!r} does not start: {answer['error']}")
         self._transport = _CommTransport(comm, line)
         line.connection_made(self._transport)
-        return AgentAccess(answer["secret"], answer["uploads"])
+        self.why_not = answer.get("why_not", "its Headway is of another version")
+        return AgentAccess(answer["secret"], answer["uploads"], answer.get("shares", False))
 
     async def end(self) -> None:
         if self._spec is None:

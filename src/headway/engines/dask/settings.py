@@ -31,6 +31,7 @@ class DaskSettings:
         start: the class of the cluster that is started, see `keeper.Start`; empty: there is one.
         options, workers: of that cluster.
         site: of the nodes that are found.
+        shared: paths mean the same on the workers' machines as here: what the server keeps is used there in place.
         folder: on the workers: where agents keep what they need, made if it is not there; empty: in the folder for
             temporary files.
         period: seconds between two looks at which workers there are.
@@ -48,6 +49,7 @@ class DaskSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     site: str = DEFAULT_SITE
+    shared: bool = False
     folder: str = ""
     period: float = 1.0
     gone_after: float = 300.0

@@ -30,6 +30,7 @@ from distributed.core import Status
 from distributed.protocol.serialize import to_serialize
 
 from headway import __version__
+from headway.engines.dask.sharing import SharedFolders, trouble
 from headway.engines.local.driver.host import AgentHost, node_folder, secret_in
 from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, VERSION, Body
 from headway.engines.local.shared.output import OUTPUT_FOLDER
@@ -46,6 +47,7 @@ MESSAGE_MAX: Final = 4 << 20
 _START_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 0.02
 _LETTING_GO_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 10.0
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
@@ -74,6 +76,7 @@ class StationTerms(msgspec.Struct, frozen=True):
         pass_env: names of variables of the worker that tasks get.
         folder: see `headway.engines.dask.settings.DaskSettings`.
         fresh: end whatever runs on the node.
+        offered: folders of the server that the node uses in place, if they are there; None: it is not asked to.
     """
 
     owner: str
@@ -84,6 +87,7 @@ class StationTerms(msgspec.Struct, frozen=True):
     pass_env: tuple[str, ...]
     folder: str
     fresh: bool
+    offered: SharedFolders | None = None
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
@@ -118,9 +122,12 @@ class Station:
             await self._make_way(asked)
             self._lines[asked.name] = (asked.owner, comm, ended)
             with self._own(asked) as folder:
-                connected, root = await self._connected(asked, folder)
+                shared, why_not = await _seen(asked.offered)
+                connected, root = await self._connected(asked, folder, shared)
+                uploads = str(root / "uploads") if shared is None else shared.uploads
+                told = {"secret": secret_in(root), "uploads": uploads, "shares": shared is not None, "why_not": why_not}
                 with connected:
-                    await comm.write({"secret": secret_in(root), "uploads": str(root / "uploads")})
+                    await comm.write(told)
                     await _carry(comm, connected)
         except OSError as error:
             with contextlib.suppress(OSError):  # nobody hears it any more
@@ -198,8 +205,13 @@ class Station:
             found = self._hosts[asked.name] = AgentHost(folder, asked.pass_env)
         return found
 
-    async def _connected(self, asked: StationTerms, folder: Path) -> tuple[socket.socket, Path]:
+    async def _connected(
+        self, asked: StationTerms, folder: Path, shared: SharedFolders | None
+    ) -> tuple[socket.socket, Path]:
         """A socket to the agent, and the folder of the server.
+
+        Args:
+            shared: those of the server that are here.
 
         Raises:
             OSError: no agent can be started.
@@ -212,14 +224,14 @@ class Station:
         terms = Terms(
             asked.name,
             str(host.folder),
-            str(root / OUTPUT_FOLDER),
+            str((root if shared is None else Path(shared.engine)) / OUTPUT_FOLDER),
             str(root),
             asked.slots,
             asked.orphaned_after,
             asked.output_max,
-            None,
-            str(root / "uploads"),
-            True,
+            uploads=str(root / "uploads"),
+            apart=shared is None,
+            common="" if shared is None else shared.engine,
         )
         loop = asyncio.get_running_loop()
         until = loop.time() + _START_SECONDS
@@ -243,6 +255,18 @@ def message(data: Body) -> object:
 
 class _TakenError(OSError):
     """Somebody else has the node."""
+
+
+async def _seen(offered: SharedFolders | None) -> tuple[SharedFolders | None, str]:
+    """Folders of the server if they are here; or why they are not."""
+    if offered is None:
+        return None, ""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):  # a file system of the network may not answer at all
+            why_not = await asyncio.to_thread(trouble, offered)
+    except TimeoutError:
+        why_not = f"{offered.engine} does not answer there within {_LOOK_SECONDS:g} s"
+    return None if why_not else offered, why_not
 
 
 async def _carry(comm: Comm, connected: socket.socket) -> None:

@@ -167,9 +167,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             held = self._attempts.get(attempt_of(name) or (-1, -1, -1))
             if held is None:
                 raise NoSuchOutput(f"{name} is not kept any more") from None
-        node = held.parts[_rank_of(name)] if isinstance(held, Gang) else held
+        node = self._remote(held.parts[_rank_of(name)] if isinstance(held, Gang) else held)
+        if node.shares:
+            return b""  # it has written nothing yet
         try:
-            return await self._ask(self._remote(node), Store.OUTPUT, _short(name), offset, min(size, PIECE_MAX))
+            return await self._ask(node, Store.OUTPUT, _short(name), offset, min(size, PIECE_MAX))
         except FileNotFoundError:
             return b""
 
@@ -187,6 +189,8 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         self._do(asyncio.to_thread(self._saved.forget, job, task))
         name = str(job) if task is None else f"{job}/{task}"
         for node in self._nodes.values():
+            if node.up and node.shares:
+                continue
             if node.up:
                 node.send(frame(Discard(Store.CHECKPOINT, [name])))
             elif task is None:
@@ -217,17 +221,17 @@ class RemoteEngine(AgentEngine[RemoteNode]):
 
     def on_ended(self, node: AgentNode, message: MemberEnded) -> None:
         """A member has ended: what it wrote and cannot come with its ending is fetched first."""
-        key = (message.job, message.task, message.attempt)
+        key, remote = (message.job, message.task, message.attempt), self._remote(node)
         pull = self._pulls.get((key, message.rank))
-        if key in self._attempts and (_needs_fetching(message) or pull is not None):
-            self._do(self._fetch_first(self._remote(node), message))
+        if key in self._attempts and (_needs_fetching(remote, message) or pull is not None):
+            self._do(self._fetch_first(remote, message))
         else:
             super().on_ended(node, message)
 
     def on_saved(self, node: AgentNode, message: MemberSaved) -> None:
         """What a member has saved is fetched, so that it survives the node."""
         key = (message.job, message.task, message.attempt)
-        if key in self._attempts:
+        if key in self._attempts and not self._remote(node).shares:
             pull = self._pulls.setdefault((key, message.rank), _Pull())
             pull.is_due = True
             if not pull.is_running and self._loop.time() >= pull.not_before:
@@ -251,13 +255,13 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         later: list[tuple[RemoteNode, MemberEnded]] = []
         sorted_out: dict[RemoteNode, Welcome] = {}
         for node, welcome in welcomes.items():
-            fetched = [one for one in welcome.ended if _needs_fetching(one)]
+            fetched = [one for one in welcome.ended if _needs_fetching(node, one)]
             later += ((node, one) for one in fetched)
             standing = [
                 Standing(*(one.job, one.task, one.attempt, one.rank, one.width), True, True, False, Tier(0), False)
                 for one in fetched
             ]
-            ended = [one for one in welcome.ended if not _needs_fetching(one)]
+            ended = [one for one in welcome.ended if not _needs_fetching(node, one)]
             sorted_out[node] = structs.replace(welcome, standing=[*welcome.standing, *standing], ended=ended)
         saved = self._saved.jobs()
         self._saving.update(saved)
@@ -347,24 +351,27 @@ class RemoteEngine(AgentEngine[RemoteNode]):
                 pull.not_before = now + _SHARE * (now - began)
 
     def _packed_for(self, assignment: Assignment) -> list[tuple[RemoteNode, str, Path]]:
-        """What earlier attempts saved: for which node, its name, and where it is."""
+        """What earlier attempts saved and is not where its node looks: for which node, its name, and where it is."""
         job, task, attempt = assignment.key
         found = []
         for rank, member in enumerate(assignment.members):
             node, saved = self._nodes.get(member.node), self._saved.before(job, task, rank, attempt)
-            if node is not None and node.up and saved is not None:
+            if node is not None and node.up and saved is not None and not (node.shares and saved[1].is_dir()):
                 found.append((node, f"{job}/{task}/{rank}.{saved[0]}", saved[1]))
         return found
 
     async def _bring_and_launch(self, key: AttemptKey, packed: list[tuple[RemoteNode, str, Path]]) -> None:
         try:
             for node, name, path in packed:
-                data = await asyncio.to_thread(path.read_bytes)
+                if node.shares:
+                    await asyncio.to_thread(self._saved.lay_out, path)
+                    continue
+                data = await asyncio.to_thread(self._saved.packed, path)
                 for at in range(0, len(data), PIECE_MAX):
                     piece = data[at : at + PIECE_MAX]
                     node.send(frame(FilePiece(name, piece, at + PIECE_MAX >= len(data), store=Store.CHECKPOINT)))
                     await node.way.drained()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             log.warning("what was saved of task %d of job %d cannot be read: %s", key[1], key[0], error)
         assignment, _ = self._bringing.pop(key)
         super().launch(assignment)
@@ -458,8 +465,10 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         return structs.replace(output, name=str(path))
 
 
-def _needs_fetching(message: MemberEnded) -> bool:
-    """Whether a member wrote what does not come with its ending."""
+def _needs_fetching(node: RemoteNode, message: MemberEnded) -> bool:
+    """Whether a member wrote what neither comes with its ending nor is here already."""
+    if node.shares:
+        return False
     if any(output is not None and output.name for output in (message.stdout, message.stderr)):
         return True
     outputs = decode_ending(message.ending).outputs

@@ -21,10 +21,12 @@ class AgentAccess(msgspec.Struct, frozen=True):
     Attributes:
         secret: what the agent demands.
         uploads: its folder of the files of the server.
+        shares: that is the server's own folder, and what runs there reads and writes the server's files in place.
     """
 
     secret: bytes
     uploads: str
+    shares: bool = False
 
 
 class Way(Protocol):
@@ -56,6 +58,7 @@ class RemoteNode(AgentNode):
 
     Attributes:
         way: how its agent is reached.
+        shares: what runs there uses the files of the driver's machine in place, since it was attached.
     """
 
     ends = "the connection to it was closed"
@@ -63,6 +66,7 @@ class RemoteNode(AgentNode):
     def __init__(self, spec: NodeSpec, owner: NodeOwner, lease: float, way: Way) -> None:
         super().__init__(spec, owner, lease)
         self.way = way
+        self.shares = False
 
     async def attach(self, *, fresh: bool) -> Welcome:
         """Be the driver of the node's agent.
@@ -78,11 +82,11 @@ class RemoteNode(AgentNode):
             line = AgentLine(self)
             opened = await self.way.open(line, self.spec, fresh=fresh or again)
             welcome = await self._greet(line, opened.secret, ATTACH_SECONDS)
-            if welcome is not None and welcome.version == VERSION and not welcome.user:
-                self.uploads = opened.uploads
+            if welcome is not None and _is_wanted(welcome, opened):
+                self.uploads, self.shares = opened.uploads, opened.shares
                 self._admit(welcome)
                 return welcome
-            line.transport.abort()  # its agent hangs, or is of another version
+            line.transport.abort()  # its agent hangs, is of another version, or began when files were shared otherwise
         raise EngineError(f"node {self.spec.name!r} does not start: its agent does not answer")
 
     def _abandon(self) -> None:
@@ -102,3 +106,7 @@ class RemoteNode(AgentNode):
         self.up = False
         if self.line is not None:
             self.line.transport.abort()
+
+
+def _is_wanted(welcome: Welcome, opened: AgentAccess) -> bool:
+    return welcome.version == VERSION and not welcome.user and welcome.shares == opened.shares

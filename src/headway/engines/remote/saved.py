@@ -1,4 +1,7 @@
-"""What attempts on other machines have saved, kept on the driver's: FOLDER/JOB/TASK/RANK.ATTEMPT.tar."""
+"""What attempts on other machines have saved, kept on the driver's.
+
+It is fetched as FOLDER/JOB/TASK/RANK.ATTEMPT.tar. A node that shares this folder saves there itself, in RANK.ATTEMPT.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from headway.engines.local.shared.archives import pack, unpack
 from headway.engines.local.shared.checkpoints import jobs
 from headway.model.job import JobId
 
 
 class SavedElsewhere:
-    """The archives of checkpoints, the latest of each member.
+    """The checkpoints of each member, the latest as an archive or as the folder of a node that shares it.
 
     Args:
         folder: made if it does not exist.
@@ -45,12 +49,29 @@ class SavedElsewhere:
                 other.unlink(missing_ok=True)
 
     def before(self, job: JobId, task: int, rank: int, attempt: int) -> tuple[int, Path] | None:
-        """The latest attempt before this one that saved something, and its archive; None: there is none."""
+        """The latest attempt before this one that saved something, and its archive or folder; None: there is none."""
         folder = self._folder / str(job) / str(task)
         if not folder.is_dir():
             return None
-        found = [(number, path) for path in folder.glob(f"{rank}.*.tar") if (number := _attempt(path)) < attempt]
+        saved = (path for path in folder.glob(f"{rank}.*") if not path.name.endswith(".draft"))
+        found = [(number, path) for path in saved if (number := _attempt(path)) < attempt]
         return max(found, default=None)
+
+    def packed(self, path: Path) -> bytes:
+        """The archive of what `before` has found.
+
+        Raises:
+            OSError: it cannot be read, or is too large.
+        """
+        return pack(str(path)) if path.is_dir() else path.read_bytes()
+
+    def lay_out(self, path: Path) -> None:
+        """Make the folder of an archive, for a node that shares it.
+
+        Raises:
+            OSError, ValueError: it cannot be made of that.
+        """
+        unpack(path.read_bytes(), str(path.with_suffix("")))
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Delete what a task, or a whole job, has saved."""

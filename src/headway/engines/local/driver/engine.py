@@ -27,7 +27,6 @@ from msgspec import structs
 
 from headway.engines.base import (
     Assignment,
-    AttemptKey,
     Files,
     Found,
     Member,
@@ -126,7 +125,8 @@ class LocalEngine(AgentEngine[LocalNode]):
             raise first if isinstance(first, EngineError) else EngineError(str(first)) from first
         self._retire()
         found = self._adopt({node: task.result() for node, task in attaching.items()})
-        self._remove_fences(found.running)
+        for ground in self._grounds():
+            self._take_down_fences(Path(ground), found.running)
         saved = frozenset().union(*(checkpoints.jobs(f"{ground}/checkpoints") for ground in self._grounds()))
         self._saving.update(saved)
         found = structs.replace(found, saved=saved)
@@ -251,14 +251,6 @@ class LocalEngine(AgentEngine[LocalNode]):
 
     def _processors(self, member: Member) -> tuple[int, ...]:
         return self._pins.of(member.node, member.slots)
-
-    def _remove_fences(self, running: Iterable[AttemptKey]) -> None:
-        """Take down the fences of tasks that ended while no driver could."""
-        there = {f"{job}.{task}" for job, task, _ in running}
-        for ground in self._grounds():
-            for fence in Path(ground, "fences").iterdir():
-                if fence.name.rpartition(".")[0] not in there:
-                    fence.unlink()
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node again each time it is lost: at once, or after a while if it keeps dying."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -308,6 +308,14 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
         """Let nodes forget the ends of a lost gang; the other members are handled when they end."""
         for rank in gang.endings:
             gang.parts[rank].acknowledge(key)
+
+    @staticmethod
+    def _take_down_fences(ground: Path, running: Iterable[AttemptKey]) -> None:
+        """Remove the fences of tasks that ended while no driver could."""
+        there = {f"{job}.{task}" for job, task, _ in running}
+        for fence in (ground / "fences").iterdir():
+            if fence.name.rpartition(".")[0] not in there:
+                fence.unlink(missing_ok=True)
 
     def _go(self, gang: Gang) -> None:
         if len(gang.ready) == len(gang.parts):

@@ -311,6 +311,7 @@ class Welcome(Frame, frozen=True, tag=11):
         guard: process that outlives the agent until nothing of the node remains.
         ended: frames `MemberEnded` that are not acknowledged.
         user: as which tasks run, see `headway.engines.local.shared.terms`.
+        shares: the files of the driver's machine are used in place.
     """
 
     version: int
@@ -320,6 +321,7 @@ class Welcome(Frame, frozen=True, tag=11):
     standing: list[Standing]
     ended: list[MemberEnded]
     user: str = ""
+    shares: bool = False
 
 
 class Pong(Frame, frozen=True, tag=15):

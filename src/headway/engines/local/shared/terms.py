@@ -94,6 +94,8 @@ class Terms(msgspec.Struct, frozen=True):
         owners: each launch names the account that it runs as. Each has its own ground in `ground`.
         allow_root: with `owners`: it may name root.
         apart: the node has no disk in common with its driver, so files come and go over the line.
+        common: folder of what tasks save and of fences, if several nodes of different machines have it in common;
+            empty: the ground.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Terms(msgspec.Struct, frozen=True):
     apart: bool = False
     owners: bool = False
     allow_root: bool = False
+    common: str = ""
 
     @property
     def scratch(self) -> str:
@@ -117,12 +120,12 @@ class Terms(msgspec.Struct, frozen=True):
     @property
     def checkpoints(self) -> str:
         """Folder of what tasks have saved."""
-        return os.path.join(self.ground, "checkpoints")
+        return os.path.join(self.common or self.ground, "checkpoints")
 
     @property
     def fences(self) -> str:
         """Folder of the fences of tasks that put outputs."""
-        return os.path.join(self.ground, "fences")
+        return os.path.join(self.common or self.ground, "fences")
 
     @property
     def dropped(self) -> str:

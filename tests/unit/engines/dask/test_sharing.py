@@ -1,0 +1,43 @@
+"""Whether a machine shares the server's folders: what it says if it does not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
+
+from headway.engines.dask.sharing import WORD, SharedFolders, offer, trouble
+
+
+@pytest.fixture
+def offered(tmp_path: Path) -> SharedFolders:
+    for name in ("engine", "uploads"):
+        (tmp_path / name).mkdir()
+    return offer(tmp_path / "engine", tmp_path / "uploads")
+
+
+def test_who_reads_the_word_and_may_write_shares_the_folders(tmp_path: Path, offered: SharedFolders) -> None:
+    assert trouble(offered) == ""
+    assert [path.name for path in tmp_path.rglob("*")].count(WORD) == 1
+    assert not list((tmp_path / "uploads").iterdir()), "it leaves nothing there"
+
+
+def test_a_copy_of_the_folder_has_an_old_word(tmp_path: Path, offered: SharedFolders) -> None:
+    again = offer(tmp_path / "engine", tmp_path / "uploads")
+    assert trouble(again) == ""
+    assert trouble(offered) == f"{tmp_path}/engine/word is another file there than here"
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("engine", "{}/engine/word cannot be read there: No such file or directory"),
+        ("uploads", "{}/uploads cannot be written to there: No such file or directory"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, offered: SharedFolders, gone: str, said: str) -> None:
+    shutil.rmtree(tmp_path / gone)
+    assert trouble(offered) == said.format(tmp_path)
