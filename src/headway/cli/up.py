@@ -37,7 +37,7 @@ NAMED: Final = {"dask": "--dask", "slurm": "--slurm"}
 """The engines that an option names, each for a site of the same name."""
 
 OPTIONS: Final = {
-    "dask": {"address": "--dask", "start": "--dask", "tls": "--dask-tls"},
+    "dask": {"address": "--dask", "start": "--dask", "tls": "--dask-tls", "shared": "--dask-shared"},
     "slurm": {"partition": "--slurm", "folder": "--slurm-folder"},
 }
 """What an engine is told, by the options that say it."""
@@ -45,7 +45,7 @@ OPTIONS: Final = {
 WRITE: Final = 'which sites there are: write [[site]] with its name and engine = "dask" or "slurm"'
 
 
-def sites_of(told: Mapping[str, Mapping[str, str | None]]) -> tuple[SiteSpec, ...]:
+def sites_of(told: Mapping[str, Mapping[str, object]]) -> tuple[SiteSpec, ...]:
     """The sites that options name, each under an engine of its name.
 
     Raises:
@@ -92,6 +92,7 @@ def with_option(wrong: InvalidInput) -> InvalidInput:
 @click.option(
     "--dask-tls", type=GivenPath(file_okay=False), help="With tls: folder with ca.crt, node.crt and node.key."
 )
+@click.option("--dask-shared", is_flag=True, help="Paths mean the same on the workers' machines as on this one.")
 @click.option("--slurm", metavar="PARTITION", help="Use the nodes of a partition of Slurm.")
 @click.option("--slurm-folder", type=GivenPath(file_okay=False), help="Folder that they share with this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default: the last run's; at first tempo:strict=false.")
@@ -239,6 +240,7 @@ def up(
     cluster: str | None,
     dask: str | None,
     dask_tls: str | None,
+    dask_shared: bool,
     slurm: str | None,
     slurm_folder: str | None,
     policy: str | None,
@@ -309,7 +311,7 @@ def up(
     from headway.model.renting import Renting
     from headway.model.site import SiteTerms
 
-    of_dask = {"start" if dask == "local" else "address": dask, "tls": dask_tls}
+    of_dask = {"start" if dask == "local" else "address": dask, "tls": dask_tls, "shared": dask_shared or None}
     sites = sites_of({"dask": of_dask, "slurm": {"partition": slurm, "folder": slurm_folder}})
     if cluster is not None and (slots is not None or sites):
         other, hint = (

@@ -42,6 +42,8 @@ def test_dask_alone_is_one_site_and_this_machine_has_no_node(chosen: Any) -> Non
 
 def test_a_cluster_of_dask_can_be_started(chosen: Any) -> None:
     assert chosen("--dask", "local").sites == (SiteSpec("dask", "dask", {"start": "local"}),)
+    shared = {"start": "local", "shared": True}
+    assert chosen("--dask", "local", "--dask-shared").sites == (SiteSpec("dask", "dask", shared),)
 
 
 def test_several_engines_and_nodes_of_this_machine_are_asked_for_together(
@@ -75,6 +77,7 @@ def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) ->
         (["--dask", ""], "--dask is ''; allowed: tcp://HOST:PORT"),
         (["--dask", "tls://h:1"], "--dask-tls is None; allowed: a folder with ca.crt, node.crt, node.key, because"),
         (["--dask-tls", "x"], "--dask-tls was given without --dask"),
+        (["--dask-shared"], "--dask-shared was given without --dask"),
         (["--dask", "tls://h:1", "--dask-tls", "/no/such"], "--dask-tls is '/no/such'; allowed: a folder with ca.crt"),
         (["--slurm", "a b"], "--slurm is 'a b'; allowed: the name of a partition"),
         (["--slurm-folder", "x"], "--slurm-folder was given without --slurm"),
