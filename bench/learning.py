@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
 from time import process_time
 
 import logs
 import measure
 from headway.history import factors, yardstick
 from headway.history.bounds import LEVELS, RunTimeBounds
+from headway.history.features import COMMAND, NUMBERS_MAX
 from headway.history.predictors import LastTwo
 from headway.history.trial import PredictedJob
 from headway.model.instant import SECOND, Duration
@@ -31,9 +34,12 @@ def main() -> None:
         "Learning run times",
         f"""The first jobs of {logs.HPC2N.title}, one after the other: how long each will run is predicted, with bounds
         for 50 and 90 %, and then it is learnt how long it ran. Seconds of processor time (wanted: 60 for 100,000 jobs),
-        of jobs without features and with {FEATURES}. Beside it the mean of a user's last two jobs, which has no bounds,
-        and gradient boosting (scikit-learn), which sees half of the jobs at once and predicts the other half.""",
-        measure.table(("jobs", "plain", "with features", "last two", "boosting", "boosting / plain"), rows()),
+        of jobs without features, with {FEATURES}, and with these and {NUMBERS_MAX} numbers of their commands, of which
+        half tell something. Beside it the mean of a user's last two jobs, which has no bounds, and gradient boosting
+        (scikit-learn), which sees half of the jobs at once and predicts the other half.""",
+        measure.table(
+            ("jobs", "plain", "with features", "and numbers", "last two", "boosting", "boosting / plain"), rows()
+        ),
     )
 
 
@@ -42,7 +48,8 @@ def rows() -> list[tuple[str, ...]]:
     found = []
     for count in JOBS:
         plain, described = jobs_of(count, 0), jobs_of(count, FEATURES)
-        took = [timed(learnt, plain), timed(learnt, described), timed(last_two, plain)]
+        took = [timed(learnt, plain), timed(learnt, described), timed(learnt, numbered(described))]
+        took.append(timed(last_two, plain))
         boosting = timed(boosted, plain) if factors.has_learner() else None
         found.append(
             (
@@ -64,6 +71,17 @@ def jobs_of(count: int, features: int) -> Jobs:
         told = (("size", float(took // SECOND % 97)), ("slots", float(width)), ("steps", asked / SECOND))[:features]
         terms = (place, int(log.release[place]), asked if asked > 0 else None)
         made.append((Rigid(*terms, user=str(log.user[place]), name="job", width=width, features=told), max(1, took)))
+    return made
+
+
+def numbered(jobs: Jobs) -> Jobs:
+    """The same jobs with numbers of their commands, every other one of which has to do with how long it ran."""
+    chance, made = Random(1), []
+    for job, took in jobs:
+        numbers = tuple(
+            (f"{COMMAND}{place}", took ** (place % 2) * chance.lognormvariate(0, 1)) for place in range(NUMBERS_MAX)
+        )
+        made.append((replace(job, features=numbers + job.features), took))
     return made
 
 

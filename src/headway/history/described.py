@@ -1,16 +1,26 @@
 """Run times of jobs that are described by features, such as the size of a mesh: by the past runs that were nearest.
 
-Features and run times are replaced by their ranks, as in `history.factors`. How much a feature counts is the square of
-how it and the run time rise together (Spearman), less what chance makes of so few runs. This is for predictions of one
-job at a time, within a server: it needs no scikit-learn, and a fraction of a millisecond.
+Features and run times are replaced by their ranks, as in `history.factors`. What a feature tells is the square of how
+it and the run time rise together (Spearman), less what chance makes of so few runs; it counts by the square of that, so
+that what tells most decides. This is for predictions of one job at a time, within a server: it needs no scikit-learn,
+and a fraction of a millisecond.
+
+Nobody says of a feature that was found of a job, such as a number of its command, that it matters: it may be a seed or
+a port, and of many such numbers some go along with the run time by chance. So these have to agree more with it. What
+all jobs have, their width and estimate, only says which of those runs are nearest that another feature tells of.
+
+Not all runs of a program have the same features. A job is compared over those that enough runs share with it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
 from typing import Final
+
+from headway.history.features import ESTIMATE, WIDTH, is_own
 
 RUNS_KEPT: Final = 60
 """So many last runs of a program are remembered."""
@@ -18,67 +28,171 @@ RUNS_KEPT: Final = 60
 LEAST: Final = 5
 """From fewer runs nothing can be told."""
 
-Features = tuple[tuple[str, float], ...]
-"""As in `JobSpec.features`: the same names are in the same order."""
+SHARED: Final = 0.5
+"""A feature that was found counts if at least this share of the runs have it; for one that a user named, `LEAST` do."""
+
+TELLING: Final = 8
+"""So many features count at most, those that tell most."""
+
+WEIGHED: Final = 8
+"""How much each feature counts is told again after so many runs, and after each one until there are twice as many."""
+
+OF_ALL: Final = (ESTIMATE, WIDTH)
+"""Features that say nothing alone: jobs without other features are compared by them in another way."""
+
+Names = tuple[str, ...]
+Run = tuple[Names, tuple[float, ...], float]
+"""Names and values of its features, and how long it ran, in seconds."""
 
 
 class Described:
-    """The last runs of one program whose features have the same names."""
+    """The last runs of one program."""
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[tuple[float, ...], float]] = deque(maxlen=RUNS_KEPT)
-        self._influence: tuple[float, ...] | None = None
+        self._runs: deque[Run] = deque(maxlen=RUNS_KEPT)
+        self._learnt = 0
+        self._weighed: list[Run] = []  # as they were when it was last told how much features count
+        self._asked: Names | None = None
+        self._influence: dict[str, float] = {}
+        self._compared: ComparedRuns | None = None
 
-    def learn(self, features: Features, seconds: float) -> None:
+    def learn(self, features: Mapping[str, float], seconds: float) -> None:
         """A job with these features has run so long."""
-        self._runs.append((tuple(value for _, value in features), seconds))
-        self._influence = None
+        names = tuple(features)
+        if self._runs and self._runs[-1][0] == names:
+            names = self._runs[-1][0]  # kept once
+        self._runs.append((names, tuple(features.values()), seconds))
+        self._learnt += 1
+        self._compared = None
+        if self._learnt < 2 * WEIGHED or self._learnt % WEIGHED == 0:
+            self._weighed, self._asked = list(self._runs), None
 
-    def nearest(self, features: Features, count: int) -> list[float]:
+    def nearest(self, features: Mapping[str, float], count: int) -> list[float]:
         """The run times of the nearest runs, in seconds, the nearest first, of equally near ones the last.
 
         Nothing, if there are too few runs, or no feature tells anything.
         """
-        if len(self._runs) < LEAST:
+        asked = tuple(features)
+        if asked != self._asked:
+            self._asked, self._influence, self._compared = asked, influence_of(asked, self._weighed), None
+        if not self._influence:
             return []
-        columns = list(zip(*(values for values, _ in self._runs), strict=True))
-        if self._influence is None:
-            times = places([seconds for _, seconds in self._runs])
-            self._influence = tuple(_influence(places(column), times) for column in columns)
-        if not any(self._influence):
-            return []
-        apart = [0.0] * len(self._runs)
-        for influence, column, (_, value) in zip(self._influence, columns, features, strict=True):
-            if influence:
-                ordered = sorted(column)
-                here = _place(value, ordered)
-                for number, other in enumerate(column):
-                    apart[number] += influence * (_place(other, ordered) - here) ** 2
-        order = sorted(range(len(apart)), key=lambda number: (apart[number], -number))
-        return [self._runs[number][1] for number in order[:count]]
+        if self._compared is None:
+            self._compared = ComparedRuns(self._influence, _having(self._influence, list(self._runs)))
+        return self._compared.nearest(features, count)
 
 
-def places(values: Sequence[float]) -> list[float]:
-    """Where each value lies among all, from 0 to 1: the middle of its ranks.
+class ComparedRuns:
+    """Runs that a job is compared with.
 
-    >>> places([5.0, 1.0, 5.0])
-    [0.6666666666666666, 0.16666666666666666, 0.6666666666666666]
+    Args:
+        influence: of each feature that tells anything, by name.
+        runs: all have these features.
     """
-    ordered = sorted(values)
-    return [_place(value, ordered) for value in values]
+
+    def __init__(self, influence: Mapping[str, float], runs: Sequence[Run]) -> None:
+        self._seconds = [seconds for *_, seconds in runs]
+        self._columns = []
+        if len(runs) >= LEAST:
+            for (name, its_influence), column in zip(influence.items(), _columns(influence, runs), strict=True):
+                ordered = sorted(column)
+                self._columns.append((name, its_influence, ordered, doubled_places(column, ordered)))
+
+    def nearest(self, features: Mapping[str, float], count: int) -> list[float]:
+        """See `Described.nearest`."""
+        if not self._columns:
+            return []
+        apart = [0.0] * len(self._seconds)
+        for name, influence, ordered, places in self._columns:
+            value = features[name]
+            here = bisect_left(ordered, value) + bisect_right(ordered, value)
+            apart = [so_far + influence * (place - here) ** 2 for so_far, place in zip(apart, places, strict=True)]
+        order = sorted(range(len(apart) - 1, -1, -1), key=apart.__getitem__)
+        return [self._seconds[number] for number in order[:count]]
 
 
-def _place(value: float, ordered: Sequence[float]) -> float:
-    return (bisect_left(ordered, value) + bisect_right(ordered, value)) / (2 * len(ordered))
+def influence_of(asked: Names, runs: list[Run]) -> dict[str, float]:
+    """How much each feature of a job tells, by name, as far as past runs have it; empty: nothing is told."""
+    names, runs = _shared(asked, runs)
+    if len(runs) < LEAST:
+        return {}
+    seconds = [seconds for *_, seconds in runs]
+    times = doubled_places(seconds, sorted(seconds))
+    found = []
+    for name, column in zip(names, _columns(names, runs), strict=True):
+        ordered = sorted(column)
+        if ordered[0] < ordered[-1]:
+            agrees = _agreement(doubled_places(column, ordered), times)
+            found.append((_by_chance(len(runs), is_found=is_own(name)) - agrees, name))
+    telling = {name: less**2 for less, name in sorted(found)[:TELLING] if less < 0}
+    return telling if any(name not in OF_ALL for name in telling) else {}
 
 
-def _influence(places: Sequence[float], times: Sequence[float]) -> float:
-    """The square of the correlation of two rows of places, less that of as many by chance; 0 or more."""
+def _shared(asked: Names, runs: list[Run]) -> tuple[Names, list[Run]]:
+    """Features that a job is compared over, and the runs that have all of them.
+
+    Those come first that most runs have; one that too few of the runs have that are left is not compared.
+    """
+    if _are_alike(runs) and all(run[0] == asked for run in runs[:1]):
+        return asked, runs
+    having = Counter(name for names, *_ in runs for name in names)
+    shared = []
+    for name in sorted(asked, key=lambda name: (-having[name], name)):
+        least = max(LEAST, SHARED * len(runs)) if is_own(name) else LEAST
+        left = [run for run in runs if name in run[0]]
+        if len(left) >= least:
+            runs = left
+            shared.append(name)
+    return tuple(shared), runs
+
+
+def _are_alike(runs: Sequence[Run]) -> bool:
+    """Whether all runs have the same features."""
+    return not runs or [run[0] for run in runs].count(runs[0][0]) == len(runs)
+
+
+def _having(names: Iterable[str], runs: list[Run]) -> list[Run]:
+    """The runs that have these features."""
+    if _are_alike(runs) and all(name in runs[0][0] for name in names):
+        return runs
+    return [run for run in runs if all(name in run[0] for name in names)]
+
+
+def _columns(names: Iterable[str], runs: Sequence[Run]) -> list[Sequence[float]]:
+    """The values of each feature, in the order of the runs."""
+    if _are_alike(runs):
+        columns = list(zip(*(run[1] for run in runs), strict=True))
+        return [columns[runs[0][0].index(name)] for name in names]
+    rows = [dict(zip(run[0], run[1], strict=True)) for run in runs]
+    return [[row[name] for row in rows] for name in names]
+
+
+def doubled_places(values: Sequence[float], ordered: Sequence[float]) -> list[int]:
+    """Where each value lies among all of them: twice the middle of its ranks, from 0 on, so that it is a whole number.
+
+    >>> doubled_places([5.0, 1.0, 5.0], [1.0, 5.0, 5.0])
+    [4, 1, 4]
+    """
+    below, both = 0, {}
+    for value, behind in dict(zip(ordered, range(1, len(ordered) + 1), strict=True)).items():
+        both[value] = below + behind
+        below = behind
+    return [both[value] for value in values]
+
+
+def _agreement(places: Sequence[int], times: Sequence[int]) -> float:
+    """The square of the correlation of two rows of places; 0 where one of them is the same in all."""
     count = len(places)
-    mean, mean_time = sum(places) / count, sum(times) / count
-    spread = sum((place - mean) ** 2 for place in places)
-    spread_of_times = sum((time - mean_time) ** 2 for time in times)
+    middle = count**3  # the mean of either row is `count`
+    spread, spread_of_times = sum(map(mul, places, places)) - middle, sum(map(mul, times, times)) - middle
     if not spread or not spread_of_times:
         return 0.0
-    both = sum((place - mean) * (time - mean_time) for place, time in zip(places, times, strict=True))
-    return max(0.0, both * both / (spread * spread_of_times) - 1 / count)
+    agrees: float = (sum(map(mul, places, times)) - middle) ** 2 / (spread * spread_of_times)
+    return agrees
+
+
+def _by_chance(count: int, *, is_found: bool) -> float:
+    """The square of a correlation that tells nothing, of so many runs: as chance has it in the mean, or as one in a
+    hundred has it.
+    """
+    return 12 / (count + 9) if is_found else 1 / count

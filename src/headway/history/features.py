@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec
+from headway.model.job import FEATURES_MAX, NAME_MAX, SIZE_RANGE, JobSpec
 
 HOUR: Final = 3600 * SECOND
 
@@ -23,19 +23,47 @@ ON_CLASS: Final = "on "
 WORD: Final = "word "
 """How features begin that are bare numbers of a command; behind it stands their place."""
 
-OWN: Final = ("tasks", "width", "estimate", "hour of the week", INPUTS)
+COMMAND: Final = "command "
+"""How features begin that a server adds to the terms of a job: the numbers of its command. Features that users name may
+have the names of these numbers."""
+
+TASKS: Final = "tasks"
+
+WIDTH: Final = "width"
+
+ESTIMATE: Final = "estimate"
+
+HOUR_OF_WEEK: Final = "hour of the week"
+
+OWN: Final = (TASKS, WIDTH, ESTIMATE, HOUR_OF_WEEK, INPUTS)
 """Features that are found of a job."""
 
-NOT_OWN: Final = f"a name that Headway does not use itself, as it does {', '.join(OWN)}, on CLASS and word NUMBER"
+_PATTERNS: Final = f"{ON_CLASS}CLASS, {COMMAND}NAME and {WORD}NUMBER"
+
+NOT_OWN: Final = f"a name that Headway does not use itself, as it does {', '.join(OWN)}, {_PATTERNS}"
+
+NUMBERS_MAX: Final = 8
+"""So many numbers of a command are among a job's terms, the first ones: each costs time with each prediction."""
+
+WORDS_MAX: Final = 200
+"""So many words of a command are looked at: a pattern may stand for a whole folder of files."""
+
+DIGITS_MAX: Final = 100
+"""A number is written with so many characters at most."""
+
+LAST_OF_NUMBER: Final = frozenset("0123456789.")
+"""A number ends with one of these; most words do not."""
 
 
 def is_own(name: str) -> bool:
     """Whether a feature of this name may be found of a job, so that its user cannot give another one.
 
-    >>> is_own("width"), is_own("on speed=2"), is_own("word 3"), is_own("words"), is_own("mesh")
-    (True, True, True, False, False)
+    >>> [is_own(name) for name in ("width", "on speed=2", "command mesh", "word 3", "words", "mesh")]
+    [True, True, True, True, False, False]
     """
-    return name in OWN or name.startswith(ON_CLASS) or (name.startswith(WORD) and name[len(WORD) :].isdecimal())
+    if name in OWN or name.startswith((ON_CLASS, COMMAND)):
+        return True
+    return name.startswith(WORD) and name[len(WORD) :].isdecimal()
 
 
 def features_of(job: JobSpec, others: Mapping[str, float]) -> dict[str, float]:
@@ -44,36 +72,74 @@ def features_of(job: JobSpec, others: Mapping[str, float]) -> dict[str, float]:
     A number of the command may have the same name. What is found of any job did so only before `is_own` was asked.
 
     Args:
-        others: what is known beyond its terms, such as `numbers_of` its command.
+        others: what is known beyond its terms, such as `numbers_of` its command, for which those among its terms are
+            left out.
     """
-    found = {"tasks": float(job.tasks), "width": float(job.width), "hour of the week": job.release // HOUR % WEEK_HOURS}
+    found = {TASKS: float(job.tasks), WIDTH: float(job.width), HOUR_OF_WEEK: job.release // HOUR % WEEK_HOURS}
     if job.estimate is not None:
-        found["estimate"] = job.estimate / SECOND
-    return {**found, **others, **dict(job.features)}
+        found[ESTIMATE] = job.estimate / SECOND
+    return {**found, **others, **{name: value for name, value in job.features if not name.startswith(COMMAND)}}
+
+
+def compared_of(job: JobSpec) -> dict[str, float]:
+    """The numbers by which a job is compared with earlier ones: its features, its width and its estimate."""
+    found = {WIDTH: float(job.width)}
+    if job.estimate is not None:
+        found[ESTIMATE] = job.estimate / SECOND
+    return {**found, **dict(job.features)}
+
+
+def with_found(job: JobSpec, found: Mapping[str, float]) -> JobSpec:
+    """The terms of a job with what is found of it as features: those that it has, as a retry does, stay as they are.
+
+    If they would be too many, nothing is added.
+    """
+    features = {**found, **dict(job.features)}
+    is_room = len(job.features) < len(features) <= FEATURES_MAX
+    return replace(job, features=tuple(sorted(features.items()))) if is_room else job
+
+
+def of_commands(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+    """Features among the terms of a job: the numbers that its commands have in common, `NUMBERS_MAX` at most.
+
+    Args:
+        first, last: `numbers_of` the first and of the last of its commands.
+
+    >>> of_commands({"mesh": 3.0, "seed": 1.0, "word 4": 1.0}, {"mesh": 3.0, "seed": 9.0, "word 4": 1.0})
+    {'command mesh': 3.0, 'command word 4': 1.0}
+    """
+    common = [name for name, value in first.items() if last.get(name) == value and len(name) < NAME_MAX - len(COMMAND)]
+    return {f"{COMMAND}{name}": first[name] for name in common[:NUMBERS_MAX]}
 
 
 def numbers_of(argv: Sequence[str]) -> dict[str, float]:
     """The numeric parameters of a command. `--mesh 3`, `--mesh=3` and `mesh=3` are called mesh, others by their place.
+
+    There are at most `FEATURES_MAX` of them, and none is larger than a size may be (`SIZE_RANGE`).
 
     >>> numbers_of(("solve", "wing.cfg", "--mesh", "2e6", "-n", "4", "mach=0.8", "12"))
     {'mesh': 2000000.0, 'n': 4.0, 'mach': 0.8, 'word 7': 12.0}
     """
     found: dict[str, float] = {}
     name = ""
-    for place, word in enumerate(argv[1:], 1):
+    for place, word in enumerate(argv[1:WORDS_MAX], 1):
         left, equals, right = word.partition("=")
         if equals and (value := _number(right)) is not None:
             found[left.lstrip("-") or word] = value
         elif (value := _number(word)) is not None:
             found[name or f"{WORD}{place}"] = value
+        if len(found) == FEATURES_MAX:
+            break
         name = word.lstrip("-") if word.startswith("-") and not equals else ""
     return found
 
 
 def _number(text: str) -> float | None:
-    """A finite number; None: it is none."""
+    """A number; None: it is none, or a larger one than those that count anything."""
+    if text[-1:] not in LAST_OF_NUMBER or len(text) > DIGITS_MAX:
+        return None
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= SIZE_RANGE[1] else None

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.history.described import Described
+from headway.history.features import compared_of
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
 
@@ -126,7 +127,7 @@ class Similar:
 
     def __init__(self) -> None:
         self._last: dict[Like, deque[tuple[JobId, float]]] = {}
-        self._described: dict[Like, Described] = {}
+        self._described: dict[tuple[str, str], Described] = {}
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
@@ -137,10 +138,10 @@ class Similar:
         while len(self._last) > LIKES_MAX:
             del self._last[next(iter(self._last))]
         if job.features:
-            like = _described(job)
-            described = self._described.pop(like, None) or Described()
-            described.learn(job.features, took / SECOND)
-            self._described[like] = described
+            program = job.user, job.name
+            described = self._described.pop(program, None) or Described()
+            described.learn(compared_of(job), took / SECOND)
+            self._described[program] = described
             while len(self._described) > DESCRIBED_MAX:
                 del self._described[next(iter(self._described))]
 
@@ -151,8 +152,8 @@ class Similar:
             guess: where few jobs of its name are known, count `PRIOR` too.
             running: what runs now.
         """
-        described = self._described.get(_described(job)) if job.features else None
-        nearest = [] if described is None else described.nearest(job.features, LAST)
+        described = self._described.get((job.user, job.name)) if job.features else None
+        nearest = [] if described is None else described.nearest(compared_of(job), LAST)
         if nearest:
             return sample_of([(took, FADES**rank) for rank, took in enumerate(nearest)])
         found: list[tuple[float, float]] = []
@@ -205,11 +206,6 @@ def _likes(job: JobSpec) -> Iterator[tuple[Like, float]]:
         yield (SAME_NAME, user, name), unit
         yield (OTHERS, user), unit
         yield (OTHERS,), unit
-
-
-def _described(job: JobSpec) -> Like:
-    """What jobs have in common whose features are compared."""
-    return (job.user, job.name, *(name for name, _ in job.features))
 
 
 def with_running(
