@@ -110,7 +110,9 @@ def test_how_large_uploads_are_is_a_feature(up: Any, tmp_path: Path) -> None:
     assert [run.features[INPUTS] for run in reads.runs] == [10, 2000]
 
 
-@pytest.mark.parametrize("name", ["width", "tasks", "estimate", "hour of the week", INPUTS, "on speed=1", "word 1"])
+@pytest.mark.parametrize(
+    "name", ["width", "tasks", "estimate", "hour of the week", INPUTS, "on speed=1", "command n", "word 1"]
+)
 def test_a_feature_that_is_found_of_a_job_cannot_be_given(tmp_path: Path, name: str) -> None:
     async def scenario() -> None:
         async with served(tmp_path) as (driver, _, _):

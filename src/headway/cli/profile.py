@@ -95,6 +95,7 @@ def _list(programs: list[KnownProgram], *, as_json: bool) -> None:
 
 def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
     from headway.history.factors import LEAST, SAME, Factors, has_learner
+    from headway.history.features import is_own
 
     described, took = [run.features for run in program.runs], [run.took for run in program.runs]
     for name in planned:
@@ -105,7 +106,7 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     is_asked = bool(planned or out)
     factors = Factors(described, took) if is_asked or (len(took) >= LEAST and has_learner()) else None
     last = program.runs[-1]
-    own = {name for run in program.runs for name, _ in run.job.features}
+    own = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
     if planned:  # what is not said of it is as of the last run, but for what users themselves say of each
         planned = {name: value for name, value in last.features.items() if name not in own} | planned
     similar = None if factors is None or not planned else factors.similar(planned)

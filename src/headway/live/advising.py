@@ -44,6 +44,7 @@ async def on_new(driver: Driver, wanted: wire.AdviceWanted, user: str) -> wire.A
     wrong = driver.core.flaw_of(spec)
     if wrong is not None:
         raise InvalidInput.saying(f"job.{wrong}")
+    spec = await intake.with_pauses(intake.with_uploads(spec, wanted.job, driver.journal))
     return _told(await driver.forecasts.advice(wanted.sure, spec))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -14,13 +14,13 @@ from headway.core.scheduler import Scheduler
 from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
-from headway.history.features import INPUTS, NOT_OWN, is_own
+from headway.history.features import INPUTS, NOT_OWN, is_own, numbers_of, of_commands, with_found
 from headway.live.aside import aside
 from headway.live.parts import WorkInParts
 from headway.live.store.journal import Journal, encode, work_body
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
-from headway.model.job import FEATURES_MAX, JobId, JobSpec, Kind, flaw
+from headway.model.job import JobId, JobSpec, Kind, flaw
 from headway.model.seen import JobView
 from headway.wire.base import array_head
 from headway.wire.by_parts import by_parts
@@ -243,10 +243,32 @@ def _uploads(
     return names
 
 
-def _with_inputs(spec: JobSpec, size: int) -> JobSpec:
-    """The terms of a job with the size of its uploads as a feature, unless it has one, as a retry has."""
-    features = {INPUTS: float(size), **dict(spec.features)}
-    return replace(spec, features=tuple(sorted(features.items()))) if len(features) <= FEATURES_MAX else spec
+def with_uploads(spec: JobSpec, job: wire.NewJob, journal: Journal) -> Pausing[JobSpec]:
+    """The terms of a job that could be submitted, with what `look_at` adds: the size of its uploads, as far as they are
+    here.
+    """
+    sizes = dict[str, int]()
+    for place, url in enumerate(() if _is_aside(job) else wire.urls_of(job.work)[0], 1):
+        if place % URLS_AT_ONCE == 0:
+            yield None
+        upload = files.upload_of(url)
+        if upload is not None:
+            sizes[upload[0]] = journal.retained.upload_size(upload[0]) or 0
+    return _with_inputs(spec, sizes)
+
+
+def _with_inputs(spec: JobSpec, sizes: Mapping[str, int]) -> JobSpec:
+    """The terms of a job with the size of its uploads as a feature."""
+    return with_found(spec, {INPUTS: float(sum(sizes.values()))}) if any(sizes.values()) else spec
+
+
+def _with_numbers(spec: JobSpec, work: wire.Work) -> JobSpec:
+    """The terms of a job with the numbers of its commands as features; not of a workflow, whose tasks differ."""
+    if not isinstance(work, wire.Commands) or spec.kind is Kind.WORKFLOW:
+        return spec
+    first, last = work.commands[0].argv, work.commands[-1].argv
+    numbers = numbers_of(first)
+    return with_found(spec, of_commands(numbers, numbers if first is last else numbers_of(last)))
 
 
 def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[tuple[str, int]]:
@@ -404,8 +426,8 @@ def look_at(
             replaces.add(spec.id)
         names = wire.functions_of(job.work)
         given = yield from _uploads(job.work, urls, f"jobs[{place}].work", journal)
-        if spec.id not in large and any(given.values()):
-            spec = _with_inputs(spec, sum(given.values()))
+        if spec.id not in large:
+            spec = _with_inputs(spec, given)
         functions.update(names)
         uploads |= given.keys()
         specs.append(spec)
@@ -425,7 +447,7 @@ def look_at(
 
 
 def spec_of(job: wire.NewJob, number: JobId, field: str, now: Instant, caller: str) -> JobSpec:
-    """A job as the core learns of it, with its work checked.
+    """A job as the core learns of it, with its work checked; the numbers of its commands are among its features.
 
     Args:
         field: what it is called in what was sent.
@@ -438,7 +460,7 @@ def spec_of(job: wire.NewJob, number: JobId, field: str, now: Instant, caller: s
         if is_own(name) and job.retry_of is None:  # a retry also has what was found of the job before
             raise InvalidInput(f"{field}.features[{name}]", value, NOT_OWN)
     try:
-        return job.spec(number, now, caller)
+        return _with_numbers(job.spec(number, now, caller), job.work)
     except InvalidInput as flaw:
         raise InvalidInput(f"{field}.{flaw.field}", flaw.value, flaw.allowed) from None
 
