@@ -129,6 +129,14 @@ def test_they_have_names_of_their_own_and_are_told_once_in_a_profile(tmp_path: P
     assert run.features.keys() == {*of_solve, *of_terms}
 
 
+def test_a_retry_has_the_numbers_of_what_it_runs() -> None:
+    commands = tuple(wire.Command(("solve", "--mesh", mesh)) for mesh in ("3", "900", "3"))
+    before = intake.spec_of(wire.NewJob(wire.Commands(commands), tasks=3), 1, "job", 0, "ann")
+    assert dict(before.features) == {f"{COMMAND}mesh": 3.0}
+    work = wire.Commands(commands[1:2])
+    assert spec_of(wire.NewJob.of(before, work, tasks=1, retry_of=1)) == {f"{COMMAND}mesh": 900.0}
+
+
 def test_only_numbers_that_tasks_have_in_common_are_of_the_job() -> None:
     commands = tuple(wire.Command(("solve", "--mesh", "3", f"--seed={seed}")) for seed in range(3))
     assert spec_of(wire.NewJob(wire.Commands(commands), tasks=3)) == {f"{COMMAND}mesh": 3.0}

@@ -467,8 +467,7 @@ def new_job(
     of_form = {"tasks": 1 if rigid else tasks, "plan": plan}
     if rigid:
         of_form["width"] = tasks if job.width is None else whole(job.width, "width")
-    said = {name: value for name, value in vars(job).items() if name not in ("tasks", "width")}
-    terms = sent(NewJob, said, now) | of_form
+    terms = sent(NewJob, job, now, but=("tasks", "width", "leased")) | of_form
     new = NewJob(work, job.kind.name.lower(), leased=leased, **terms)  # type: ignore[arg-type] # names of the kinds
     try:
         wrong = flaw(new.spec(LATER, from_seconds(now), ""))

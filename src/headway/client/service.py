@@ -146,10 +146,9 @@ def described(service: Service, *, replace: bool) -> tuple[NewJob, dict[str, byt
         HeadwayError: a term is wrong, or its function cannot be pickled.
     """
     now = time.time()
-    said = vars(service)
     work, blobs = _handling(service)
-    of_service = ServiceTerms(**sent(ServiceTerms, said, now), replace=replace)
-    of_job = sent(NewJob, {name: value for name, value in said.items() if name != "time_limit"}, now)
+    of_service = ServiceTerms(**sent(ServiceTerms, service, now, but=("replace",)), replace=replace)
+    of_job = sent(NewJob, service, now, but=("time_limit", "tasks", "width", "leased"))  # it limits requests
     new = NewJob(work, "service", service=of_service, **of_job)
     check_work(new)
     wrong = flaw(new.spec(LATER, from_seconds(now), ""))
@@ -169,7 +168,7 @@ def _handling(service: Service) -> tuple[Handling, dict[str, bytes]]:
         blob = pickled_function(handler, f"service {service.name!r}")
         blobs[blob_name(blob)], name = blob, title_of(handler)
     queue = None if service.queue is None else whole(service.queue, "queue")
-    limits = RequestLimits(**sent(RequestLimits, {**vars(service), "queue_max": queue}, 0.0))
+    limits = RequestLimits(**sent(RequestLimits, service, 0.0, but=("queue_max",)), queue_max=queue)
     work = Handling(
         handler=handler if isinstance(handler, str) else "",
         function=next(iter(blobs), ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, get_args
 
@@ -19,17 +19,19 @@ LATER: Final = 2**62
 """An id greater than that of any job: the server gives the real one."""
 
 
-def sent(kind: type[Request], said: Mapping[str, Any], now: float) -> dict[str, Any]:
+def sent(kind: type[Request], said: object, now: float, *, but: Collection[str] = ()) -> dict[str, Any]:
     """Those terms of a request that a user said something of, as they are sent.
 
     Args:
-        said: by name; names that the request does not have are left out.
+        said: has them as its attributes.
+        but: names of attributes that mean something else.
         now: what spans of time to an instant count from.
 
     Raises:
         InvalidInput: a term is wrong.
     """
-    return {name: convert(said[name], name, now) for name, convert in _converters(kind).items() if name in said}
+    names = [name for name in _converters(kind) if name not in but and hasattr(said, name)]
+    return {name: _converters(kind)[name](getattr(said, name), name, now) for name in names}
 
 
 def instant(when: When | None, field: str, now: float) -> float | None:
@@ -143,7 +145,7 @@ def _at_any_time(convert: Callable[[Any, str], Any]) -> _Convert:
 
 
 _HOW: Final[tuple[tuple[Any, _Convert], ...]] = (
-    *((kind, when_of) for kind in (base.Moment, base.Due)),
+    *((kind, when_of) for kind in (base.Date, base.Due)),
     *((kind, _at_any_time(seconds_of)) for kind in (base.Time, base.Span)),
     *((kind, _at_any_time(number)) for kind in (base.Amount, base.Share, float)),
     *((kind, _at_any_time(whole)) for kind in (base.Count, base.Least1, base.Bytes1)),

@@ -14,6 +14,7 @@ Not all runs of a program have the same features. A job is compared over those t
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,11 +38,14 @@ TELLING: Final = 8
 WEIGHED: Final = 8
 """How much each feature counts is told again after so many runs, and after each one until there are twice as many."""
 
+SHAPES: Final = 8
+"""For jobs with so many different sets of features it is kept how much each feature counts."""
+
 OF_ALL: Final = (ESTIMATE, WIDTH)
 """Features that say nothing alone: jobs without other features are compared by them in another way."""
 
 Names = tuple[str, ...]
-Run = tuple[Names, tuple[float, ...], float]
+Run = tuple[Names, Sequence[float], float]
 """Names and values of its features, and how long it ran, in seconds."""
 
 
@@ -52,20 +56,19 @@ class Described:
         self._runs: deque[Run] = deque(maxlen=RUNS_KEPT)
         self._learnt = 0
         self._weighed: list[Run] = []  # as they were when it was last told how much features count
-        self._asked: Names | None = None
-        self._influence: dict[str, float] = {}
-        self._compared: ComparedRuns | None = None
+        self._influence: dict[Names, dict[str, float]] = {}
+        self._compared: dict[Names, ComparedRuns] = {}
 
     def learn(self, features: Mapping[str, float], seconds: float) -> None:
         """A job with these features has run so long."""
         names = tuple(features)
         if self._runs and self._runs[-1][0] == names:
             names = self._runs[-1][0]  # kept once
-        self._runs.append((names, tuple(features.values()), seconds))
+        self._runs.append((names, array("d", features.values()), seconds))
         self._learnt += 1
-        self._compared = None
+        self._compared = {}
         if self._learnt < 2 * WEIGHED or self._learnt % WEIGHED == 0:
-            self._weighed, self._asked = list(self._runs), None
+            self._weighed, self._influence = list(self._runs), {}
 
     def nearest(self, features: Mapping[str, float], count: int) -> list[float]:
         """The run times of the nearest runs, in seconds, the nearest first, of equally near ones the last.
@@ -73,13 +76,17 @@ class Described:
         Nothing, if there are too few runs, or no feature tells anything.
         """
         asked = tuple(features)
-        if asked != self._asked:
-            self._asked, self._influence, self._compared = asked, influence_of(asked, self._weighed), None
-        if not self._influence:
+        influence = self._influence.get(asked)
+        if influence is None:
+            if len(self._influence) == SHAPES:
+                self._influence, self._compared = {}, {}
+            influence = self._influence[asked] = influence_of(asked, self._weighed)
+        if not influence:
             return []
-        if self._compared is None:
-            self._compared = ComparedRuns(self._influence, _having(self._influence, list(self._runs)))
-        return self._compared.nearest(features, count)
+        compared = self._compared.get(asked)
+        if compared is None:
+            compared = self._compared[asked] = ComparedRuns(influence, _having(influence, list(self._runs)))
+        return compared.nearest(features, count)
 
 
 class ComparedRuns:

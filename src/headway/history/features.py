@@ -72,13 +72,15 @@ def features_of(job: JobSpec, others: Mapping[str, float]) -> dict[str, float]:
     A number of the command may have the same name. What is found of any job did so only before `is_own` was asked.
 
     Args:
-        others: what is known beyond its terms, such as `numbers_of` its command, for which those among its terms are
-            left out.
+        others: what is known beyond its terms, such as `numbers_of` its command, which count before those among its
+            terms.
     """
     found = {TASKS: float(job.tasks), WIDTH: float(job.width), HOUR_OF_WEEK: job.release // HOUR % WEEK_HOURS}
     if job.estimate is not None:
         found[ESTIMATE] = job.estimate / SECOND
-    return {**found, **others, **{name: value for name, value in job.features if not name.startswith(COMMAND)}}
+    numbers = {name.removeprefix(COMMAND): value for name, value in job.features if name.startswith(COMMAND)}
+    named = {name: value for name, value in job.features if not name.startswith(COMMAND)}
+    return {**found, **numbers, **others, **named}
 
 
 def compared_of(job: JobSpec) -> dict[str, float]:
@@ -97,6 +99,12 @@ def with_found(job: JobSpec, found: Mapping[str, float]) -> JobSpec:
     features = {**found, **dict(job.features)}
     is_room = len(job.features) < len(features) <= FEATURES_MAX
     return replace(job, features=tuple(sorted(features.items()))) if is_room else job
+
+
+def without_numbers(job: JobSpec) -> JobSpec:
+    """The terms of a job without numbers of commands: a retry has those of another one, and may run others."""
+    kept = tuple([feature for feature in job.features if not feature[0].startswith(COMMAND)])
+    return job if len(kept) == len(job.features) else replace(job, features=kept)
 
 
 def of_commands(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:

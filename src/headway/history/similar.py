@@ -36,7 +36,7 @@ LAST: Final = 20
 LIKES_MAX: Final = 50_000
 """So many likenesses are remembered; the one that was met longest ago is forgotten first. Every job may have a name."""
 
-DESCRIBED_MAX: Final = 5_000
+DESCRIBED_MAX: Final = 2_000
 """Of so many programs runs with features are remembered; the one that ended longest ago is forgotten first."""
 
 FADES: Final = 0.85

@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.views import view_of
 from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.given import task_file_of
-from headway.history.features import INPUTS, NOT_OWN, is_own, numbers_of, of_commands, with_found
+from headway.history.features import INPUTS, NOT_OWN, is_own, numbers_of, of_commands, with_found, without_numbers
 from headway.live.aside import aside
 from headway.live.parts import WorkInParts
 from headway.live.store.journal import Journal, encode, work_body
@@ -268,7 +268,7 @@ def _with_numbers(spec: JobSpec, work: wire.Work) -> JobSpec:
         return spec
     first, last = work.commands[0].argv, work.commands[-1].argv
     numbers = numbers_of(first)
-    return with_found(spec, of_commands(numbers, numbers if first is last else numbers_of(last)))
+    return with_found(without_numbers(spec), of_commands(numbers, numbers if first is last else numbers_of(last)))
 
 
 def _given(work: wire.Steps, field: str, journal: Journal) -> Iterator[tuple[str, int]]:

@@ -73,10 +73,8 @@ _DETAIL: Final = {
 _USED_AGAIN: Final[Duration] = 600 * SECOND
 _USED_MAX: Final = 10_000
 
-
 ESTIMATES: Final = "estimates"
 """Under this name the journal has what policies knew of run times in the last run."""
-
 
 ToPerform = Launch | Kill | ChangeTier | Suspend | SwitchOff | SwitchOn | RentMachine | ReturnMachine
 """What is done when it is durable."""

@@ -13,7 +13,6 @@ from headway.model.node import NodeSpec
 if TYPE_CHECKING:
     from headway.model.seen import JobView
 
-
 Rank = tuple[float, Instant, tuple[Instant, JobId]]
 
 

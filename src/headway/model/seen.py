@@ -25,7 +25,6 @@ from headway.model.window import Window
 if TYPE_CHECKING:
     from headway.model.snapshot import Snapshot
 
-
 NONE_COUNTED: Final[Mapping[Any, Any]] = MappingProxyType({})
 """What most jobs count of failures and the like. All share it: to create an empty dictionary for each takes time."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable, number_of, printed_by
+from headway.engines.slurm.answers import SlurmFull, SlurmRefused, SlurmUnavailable, number_of, printed_by
 from headway.errors import HeadwayError
 from headway.renting.provider import NotRented, RentedMachine, Unsure
 
@@ -54,13 +54,13 @@ class Allocations:
         for known in await self._jobs(f"--name={token}"):
             return known
         words = [_replaced(word, node, type, token) for word in self._command]
+        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
         arguments = (
             *("--parsable", "--no-requeue", f"--job-name={token}", f"--comment={type}"),
             *(f"--partition={self._partition}", "--output=/dev/null", f"--export=ALL,HEADWAY_NODE={node}"),
             *(_replaced(word, node, type, token) for word in self._options),
-            f"--wrap=exec {shlex.join(words)}",
         )
-        printed = await self._run("sbatch", *arguments)
+        printed = await self._run("sbatch", *arguments, given=script)
         with _answered():
             return RentedMachine(str(number_of(printed)), token, type)
 
@@ -89,7 +89,7 @@ class Allocations:
         rows = (line.strip().split("|") for line in printed.splitlines() if line.count("|") == FORMAT.count("|"))
         return [RentedMachine(number, name, kind, ended=state in ENDED) for number, name, kind, state in rows]
 
-    async def _run(self, name: str, *arguments: str) -> str:
+    async def _run(self, name: str, *arguments: str, given: str = "") -> str:
         """What a command prints.
 
         Raises:
@@ -101,7 +101,7 @@ class Allocations:
             raise Unsure(f"{name} is not on the PATH any more")
         others = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH_")}
         with _answered():
-            return await printed_by(program, arguments, others, SECONDS)
+            return await printed_by(program, arguments, others, SECONDS, given)
 
 
 @contextmanager
@@ -109,10 +109,10 @@ def _answered() -> Iterator[None]:
     """What Slurm said, in the words of a provider."""
     try:
         yield
+    except (SlurmRefused, SlurmFull) as error:
+        raise NotRented(str(error)) from error
     except SlurmUnavailable as error:
         raise Unsure(str(error)) from error
-    except SlurmRefused as error:
-        raise NotRented(str(error)) from error
 
 
 def _replaced(word: str, node: str, type: str, token: str) -> str:

@@ -55,7 +55,7 @@ LONGEST_SECONDS: Final = NEVER // SECOND
 Time = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS)]
 """Seconds of a duration, exact to the microsecond."""
 
-Moment = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS, description="since the Unix epoch")]
+Date = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS, description="since the Unix epoch")]
 """Seconds of an instant since the Unix epoch, exact to the microsecond."""
 
 Due = Annotated[float, _shown(exclusiveMinimum=-LONGEST_SECONDS, exclusiveMaximum=LONGEST_SECONDS)]

@@ -11,12 +11,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, NamedTuple, get_args
+from typing import Any, ClassVar, Final, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from headway.model.instant import to_seconds
-from headway.wire.base import Due, Features, Moment, Request, Span, Time, microseconds
+from headway.wire.base import Date, Due, Features, Request, Span, Time, microseconds
 
 SENT_AS: Final[Mapping[str, str]] = {"graph": "plan"}
 """What the terms are called in requests that have another name there."""
@@ -45,7 +45,7 @@ def _times_by_name(times: Mapping[str, float], field: str) -> tuple[tuple[str, i
 
 _TIME: Final = _Conversion(microseconds, to_seconds)
 _CONVERSIONS: Final = (
-    *((time, _TIME) for time in (Time, Moment, Due, Span)),
+    *((time, _TIME) for time in (Time, Date, Due, Span)),
     (dict[str, Time], _Conversion(_times_by_name, lambda times: {name: to_seconds(time) for name, time in times})),
     (Features, _Conversion(lambda numbers, _: tuple(sorted(numbers.items())), dict)),
 )
@@ -110,13 +110,11 @@ def _terms(kind: type[Request], form: type) -> _TermsInBoth:
 
 
 def _conversion_of(type_sent: Any) -> _Conversion | None:
-    for known in (type_sent, *get_args(type_sent)):  # as it is, or as `known | None`
-        for kind, way in _CONVERSIONS:
-            if known == kind:
-                return way
-        if isinstance(known, type) and issubclass(known, Part):  # the elements of a tuple
-            return _Conversion(partial(_whole, known), partial(_parts, known))
-    return None
+    of = get_args(type_sent)
+    if get_origin(type_sent) is tuple and isinstance(of[0], type) and issubclass(of[0], Part):
+        return _Conversion(partial(_whole, of[0]), partial(_parts, of[0]))
+    types = (type_sent, *(of if type(None) in of else ()))
+    return next((way for kind, way in _CONVERSIONS if kind in types), None)
 
 
 def _whole(kind: type[Part], parts: Iterable[Part], field: str) -> tuple[Any, ...]:

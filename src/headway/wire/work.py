@@ -33,11 +33,11 @@ from headway.wire.base import (
     Bytes1,
     CoresOfOne,
     Count,
+    Date,
     Due,
     Features,
     JobText,
     Least1,
-    Moment,
     Number,
     Numeral,
     Probability,
@@ -197,7 +197,7 @@ class NewJob(Request, frozen=True):
     kind: Literal["bag", "rigid", "workflow", "service"] = "bag"
     tasks: Least1 = 1
     width: Least1 = 1
-    release: Moment | None = None
+    release: Date | None = None
     estimate: Time | None = None
     due: Due | None = None
     priority: float = 0.0

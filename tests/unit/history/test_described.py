@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.history.described import LEAST, RUNS_KEPT, Described
+from headway.history.described import LEAST, RUNS_KEPT, SHAPES, Described
 from headway.history.features import numbers_of, of_commands, with_found
 from headway.history.similar import Similar
 from headway.model.instant import SECOND
@@ -117,7 +117,8 @@ def test_what_is_asked_in_between_changes_no_answer() -> None:
         features, seconds = {"mesh": mesh, "command n": float(rng.random())}, mesh + float(rng.random())
         once.learn(features, seconds)
         often.learn(features, seconds)
-        often.nearest({"mesh": 3.0, "command n": 0.5}, 3)
+        for number in range(SHAPES + 2):
+            often.nearest({"mesh": 3.0, "command n": 0.5} | ({f"mach {number}": 1.0} if number else {}), 3)
         often.nearest({"mesh": 3.0}, 3)
     assert once.nearest({"mesh": 3.0}, 20) == often.nearest({"mesh": 3.0}, 20)
 

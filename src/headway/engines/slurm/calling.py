@@ -36,14 +36,17 @@ class Called(NamedTuple):
     complained: str
 
 
-async def called(program: str, words: Sequence[str], environment: Mapping[str, str], limit: float) -> Called:
-    """Run a command in a session of its own, without input, to its end. If this is cancelled, the command is killed.
+async def called(
+    program: str, words: Sequence[str], environment: Mapping[str, str], limit: float, given: str = ""
+) -> Called:
+    """Run a command in a session of its own to its end. If this is cancelled, the command is killed.
 
     One that has not ended `KILLED_SECONDS` after it was killed is left alone, and reaped when it ends.
 
     Args:
         program: path of it.
         limit: seconds after which it is killed.
+        given: what it reads.
 
     Raises:
         OSError: it cannot be started.
@@ -52,13 +55,15 @@ async def called(program: str, words: Sequence[str], environment: Mapping[str, s
     """
     loop = asyncio.get_running_loop()
     with ExitStack() as held:
-        printed, complained = (_memory_file(name, held) for name in ("printed", "complained"))
+        read, printed, complained = (_memory_file(name, held) for name in ("given", "printed", "complained"))
+        os.write(read, given.encode())
+        os.lseek(read, 0, os.SEEK_SET)
         pid = os.posix_spawn(
             program,
             (program, *words),
             environment,
             file_actions=(
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, read, 0),
                 (os.POSIX_SPAWN_DUP2, printed, 1),
                 (os.POSIX_SPAWN_DUP2, complained, 2),
             ),

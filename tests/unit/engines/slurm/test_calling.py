@@ -50,6 +50,13 @@ async def test_it_may_print_more_than_fits_into_a_pipe() -> None:
     assert (done.code, len(done.printed), len(done.complained)) == (0, 3_000_000, 2_000_000)
 
 
+async def test_it_reads_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "line\n" * 100_000
+    for _ in range(2):
+        assert await called("/bin/cat", (), ENVIRONMENT, 60.0, long) == (0, long, "")
+        monkeypatch.delattr(os, "memfd_create", raising=False)  # the second time there are only files on a disk
+
+
 async def test_a_python_without_files_in_memory_uses_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     assert await shell("echo word; echo wrong >&2") == (0, "word\n", "wrong\n")

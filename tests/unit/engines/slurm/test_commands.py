@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
+from headway.engines.slurm.answers import SlurmFull, SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.commands import NAMES, SlurmCommands
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput
@@ -93,7 +93,6 @@ async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None
         "sbatch: error: Batch job submission failed: Unable to connect to database",
         "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
         "sbatch: error: If munged is up, restart with --num-threads=10",
-        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
     ],
 )
 async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
@@ -101,6 +100,16 @@ async def test_what_may_be_tried_again(scripts: Scripts, said: str) -> None:
     scripts.put("sbatch", f"echo '{said}' >&2; exit 1")
     with pytest.raises(SlurmUnavailable, match=r"^sbatch: error: "):
         await commands.submit("--hold")
+
+
+@pytest.mark.parametrize("said", ["QOSMaxSubmitJobPerUserLimit", "Job violates policy (job submit limit, time limits)"])
+async def test_where_there_is_no_room_for_another_job_nothing_was_done(scripts: Scripts, said: str) -> None:
+    """A node waits for room. A rented machine may be one of another site."""
+    commands = await scripts.commands()
+    scripts.put("sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
+    with pytest.raises(SlurmFull):
+        await commands.submit("--hold")
+    assert issubclass(SlurmFull, SlurmUnavailable)
 
 
 async def test_a_command_that_something_kills_may_be_tried_again(scripts: Scripts) -> None:
