@@ -44,7 +44,7 @@ async def left_behind(folder: SlurmFolder, commands: SlurmCommands, owner: Adopt
     """Find what is left. What of it was saved, and began, is known to the attempts.
 
     Raises:
-        NotNow, OSError: Slurm does not answer, the folder cannot be read.
+        SlurmUnavailable, OSError: Slurm does not answer, the folder cannot be read.
     """
     identity = folder.identity
     by_key: dict[AttemptKey, list[WrittenAttempt]] = {}

@@ -566,7 +566,7 @@ class SlurmEngine(OutputsInFiles):
         """See what has become of all jobs and nodes.
 
         Raises:
-            NotNow, Refused: Slurm does not answer.
+            SlurmUnavailable, SlurmRefused: Slurm does not answer.
         """
         before = [(one, part) for one in self._attempts.values() if one.ended is None for part in one.parts if part.job]
         graves = set(self._graves)
@@ -611,7 +611,7 @@ class SlurmEngine(OutputsInFiles):
         """How jobs ended that are no longer in the queue.
 
         Raises:
-            NotNow: Slurm does not answer.
+            SlurmUnavailable: Slurm does not answer.
         """
         answer = await self._commands.ended(self._folder.identity, asked)
         known = {queued.job: queued for some in answer.values() for queued in some}
@@ -685,7 +685,7 @@ class SlurmEngine(OutputsInFiles):
         """Take over what an earlier server left; what is not known, or not whole, is cancelled.
 
         Raises:
-            NotNow, OSError: Slurm does not answer, the folder cannot be read.
+            SlurmUnavailable, OSError: Slurm does not answer, the folder cannot be read.
         """
         now = self._loop.time()
         left = await left_behind(self._folder, self._commands, self, now)

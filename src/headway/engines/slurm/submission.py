@@ -87,7 +87,7 @@ class SlurmSubmission:
         Raises:
             OSError: what the runners are told cannot be written.
             EngineError: the ground of its account cannot be used.
-            Refused: Slurm does not want it.
+            SlurmRefused: Slurm does not want it.
         """
         jobs = [
             SlurmJob(
@@ -141,7 +141,7 @@ class SlurmSubmission:
         """Give a job to Slurm; while that does not answer, try again.
 
         Raises:
-            Refused: Slurm does not want it.
+            SlurmRefused: Slurm does not want it.
         """
         attempt, part, words = job.attempt, job.part, job.words()
         variables = NO_MORE if attempt.account is None else attempt.account.environment
