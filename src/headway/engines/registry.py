@@ -407,7 +407,7 @@ def _dask_agrees(options: Mapping[str, Any]) -> None:
         raise InvalidInput("address", options["address"], allowed)
 
 
-_YES_OR_NO: Final = "true or false, without quotes: whether paths mean the same on the workers' machines as here"
+_YES_OR_NO: Final = "true or false, without quotes"
 _SCHEDULER: Final = "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler listens"
 _SHARED: Final = "a folder that the server and all nodes of the site share, in quotes"
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
