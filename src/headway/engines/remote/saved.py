@@ -9,10 +9,13 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from headway.engines.local.shared.archives import pack, unpack
 from headway.engines.local.shared.checkpoints import jobs
 from headway.model.job import JobId
+
+_DRAFT: Final = ".draft"
 
 
 class SavedElsewhere:
@@ -29,6 +32,10 @@ class SavedElsewhere:
         """The jobs that have some."""
         return jobs(str(self._folder))
 
+    def has(self, job: JobId) -> bool:
+        """Whether something of the job may be there."""
+        return (self._folder / str(job)).exists()
+
     def put(self, job: JobId, task: int, rank: int, attempt: int, packed: bytes) -> None:
         """Keep what a member has saved, instead of what its earlier attempts had.
 
@@ -38,24 +45,33 @@ class SavedElsewhere:
         folder = self._folder / str(job) / str(task)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{rank}.{attempt}.tar"
-        draft = folder / f"{rank}.{attempt}.draft"
+        draft = folder / f"{rank}.{attempt}.tar{_DRAFT}"  # `lay_out` makes a folder with the other name
         with draft.open("wb") as file:
             file.write(packed)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        for other in folder.glob(f"{rank}.*.tar"):
-            if _attempt(other) < attempt:
+        for other in folder.glob(f"{rank}.*"):
+            if other.suffix not in (".tar", _DRAFT) or _attempt(other) >= attempt:
+                continue
+            if other.is_dir():  # a draft of a server that was killed
+                shutil.rmtree(other, ignore_errors=True)
+            else:
                 other.unlink(missing_ok=True)
 
     def before(self, job: JobId, task: int, rank: int, attempt: int) -> tuple[int, Path] | None:
-        """The latest attempt before this one that saved something, and its archive or folder; None: there is none."""
+        """The latest attempt before this one that saved something, and its archive or folder; None: there is none.
+
+        Folders with nothing in them are removed: a node that shares this one would continue from the latest.
+        """
         folder = self._folder / str(job) / str(task)
         if not folder.is_dir():
             return None
-        saved = (path for path in folder.glob(f"{rank}.*") if not path.name.endswith(".draft"))
-        found = [(number, path) for path in saved if (number := _attempt(path)) < attempt]
-        return max(found, default=None)
+        saved = [path for path in folder.glob(f"{rank}.*") if path.suffix != _DRAFT and _attempt(path) < attempt]
+        for path in saved:
+            with suppress(OSError):  # there is something in it, or it is an archive
+                path.rmdir()
+        return max(((_attempt(path), path) for path in saved if path.exists()), default=None)
 
     def packed(self, path: Path) -> bytes:
         """The archive of what `before` has found.
