@@ -182,8 +182,10 @@ class RemoteEngine(AgentEngine[RemoteNode]):
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Each node removes what was saved there, if anything may have been; one that is lost, when it is back."""
-        if job not in self._saving:
-            return  # as nearly all: nothing is asked of hundreds of nodes
+        if job not in self._saving:  # as nearly all: nothing is asked of hundreds of nodes
+            if task is None and self._saved.has(job):  # of a node that shares this folder and was lost
+                self._do(asyncio.to_thread(self._saved.forget, job))
+            return
         if task is None:
             self._saving.discard(job)
         self._do(asyncio.to_thread(self._saved.forget, job, task))

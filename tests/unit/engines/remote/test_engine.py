@@ -222,6 +222,19 @@ def test_a_node_that_was_lost_is_told_when_it_is_back_what_it_need_not_keep(tmp_
     asyncio.run(scenario())
 
 
+def test_what_was_saved_in_place_goes_with_its_job_though_its_node_could_not_tell(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        engine, node, _ = engine_in(tmp_path)
+        saved = tmp_path / "engine" / "checkpoints"
+        (saved / "1" / "0" / "0.1").mkdir(parents=True)
+        (saved / "1" / "0" / "0.1" / "kept").touch()
+        engine.forget(1)
+        await settled(engine)
+        assert (list(saved.iterdir()), node.heard) == ([], [])
+
+    asyncio.run(scenario())
+
+
 def test_frames_of_files_are_read_as_they_were_written() -> None:
     for message in (Read(1, Store.UPLOAD, "a", 0, 9), Discard(Store.OUTPUT, ["b"]), FilePiece("c", b"d", True)):
         assert to_agent_decoder().decode(msgspec.msgpack.encode(message)) == message
