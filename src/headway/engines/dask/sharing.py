@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from headway.engines.local.shared.terms import NO_ROOM
+
 WORD: Final = "word"
 """The file of the engine's folder that has the word."""
 
@@ -29,20 +31,27 @@ class SharedFolders(msgspec.Struct, frozen=True):
 
 
 def offer(engine: Path, uploads: Path) -> SharedFolders:
-    """Write a new word, so that an old copy of the folder is no proof.
+    """Write a new word, so that an old copy of the folder is no proof; on a full disk the last one stays.
 
     Raises:
         OSError: it cannot be written.
     """
-    offered = SharedFolders(str(engine.absolute()), str(uploads.absolute()), secrets.token_hex(16))
-    draft = engine / f".{WORD}"
-    draft.write_text(offered.word, "ascii")
-    draft.replace(engine / WORD)
-    return offered
+    word, draft = secrets.token_hex(16), engine / f".{WORD}"
+    try:
+        draft.write_text(word, "ascii")
+        draft.replace(engine / WORD)
+    except OSError as error:
+        if error.errno not in NO_ROOM or not (engine / WORD).exists():
+            raise
+        word = (engine / WORD).read_text("ascii")
+    return SharedFolders(str(engine.absolute()), str(uploads.absolute()), word)
 
 
 def trouble(offered: SharedFolders) -> str:
-    """Why this machine does not share these folders; empty: it does, and they can be written to."""
+    """Why this machine does not share these folders; empty: it does, and they can be written to.
+
+    A full disk does not count: it is the same one there and here, and passes.
+    """
     path = os.path.join(offered.engine, WORD)
     try:
         with open(path, "rb") as file:
@@ -55,5 +64,6 @@ def trouble(offered: SharedFolders) -> str:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            return f"{folder} cannot be written to there: {error.strerror or error}"
+            if error.errno not in NO_ROOM:
+                return f"{folder} cannot be written to there: {error.strerror or error}"
     return ""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,3 +45,25 @@ def test_a_copy_of_the_folder_has_an_old_word(tmp_path: Path, offered: SharedFol
 def test_what_is_not_there_is_named(tmp_path: Path, offered: SharedFolders, gone: str, said: str) -> None:
     shutil.rmtree(tmp_path / gone)
     assert trouble(offered) == said.format(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_shared_all_the_same(offered: SharedFolders, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", _failing(code))
+    monkeypatch.setattr(Path, "write_text", _failing(code))
+    assert trouble(offered) == ""
+    assert offer(Path(offered.engine), Path(offered.uploads)) == offered
+    os.unlink(os.path.join(offered.engine, WORD))
+    with pytest.raises(OSError, match=os.strerror(code)):
+        offer(Path(offered.engine), Path(offered.uploads))
+    monkeypatch.undo()
+    offered = offer(Path(offered.engine), Path(offered.uploads))
+    monkeypatch.setattr(tempfile, "TemporaryFile", _failing(errno.EROFS))
+    assert trouble(offered) == f"{offered.engine} cannot be written to there: Read-only file system"
+
+
+def _failing(code: int) -> Any:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
