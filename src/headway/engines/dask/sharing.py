@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import tempfile
@@ -57,6 +58,10 @@ def trouble(offered: SharedFolders) -> str:
         with open(path, "rb") as file:
             if file.read(len(offered.word) + 1) != offered.word.encode("ascii"):
                 return f"{path} is another file there than here"
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as fences are
+            except OSError as error:
+                return f"{path} cannot be locked there: {error.strerror or error}"
     except OSError as error:
         return f"{path} cannot be read there: {error.strerror or error}"
     for folder in (offered.engine, offered.uploads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -60,6 +61,11 @@ def test_a_full_disk_is_shared_all_the_same(offered: SharedFolders, monkeypatch:
     offered = offer(Path(offered.engine), Path(offered.uploads))
     monkeypatch.setattr(tempfile, "TemporaryFile", _failing(errno.EROFS))
     assert trouble(offered) == f"{offered.engine} cannot be written to there: Read-only file system"
+
+
+def test_a_file_system_without_locks_is_not_enough(offered: SharedFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", _failing(errno.ENOSYS))
+    assert trouble(offered) == f"{offered.engine}/word cannot be locked there: Function not implemented"
 
 
 def _failing(code: int) -> Any:
