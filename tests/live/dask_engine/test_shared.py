@@ -32,6 +32,24 @@ pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
 Make = Callable[..., DaskEngine]
 
 
+SLOW = """
+import os
+import time
+from headway.engines.dask import sharing, station
+
+station._LOOK_SECONDS = 2.0
+looks = sharing.__dict__.setdefault("looks", sharing.trouble)  # a worker may load this twice
+
+def trouble(offered):
+    while os.path.exists({0!r}):
+        time.sleep(0.05)
+    return looks(offered)
+
+sharing.trouble = trouble
+"""
+"""A worker whose look at the shared folders takes as long as a file is there."""
+
+
 class InPlace(FilesInFolder):
     """Files of a server of which none may be sent."""
 
@@ -63,10 +81,10 @@ def make(tmp_path: Path, there: Path, site: Processes) -> Make:
     """An engine for this cluster; the next one is that of a server that was started again."""
     (tmp_path / "engine").mkdir()
 
-    def make(*, shared: bool = True) -> DaskEngine:
-        agents = LocalSettings(lease=LEASE, orphaned_after=2.0)
+    def make(name: str = "engine", *, shared: bool = True, orphaned_after: float = 2.0) -> DaskEngine:
+        agents = LocalSettings(lease=LEASE, orphaned_after=orphaned_after)
         return DaskEngine(
-            tmp_path / "engine",
+            tmp_path / name,
             DaskSettings(site.address, shared=shared, folder=str(there), period=0.1, agents=agents),
         )
 
@@ -258,6 +276,63 @@ async def test_a_node_whose_site_says_otherwise_after_a_restart_is_another_one(
         node = (await trial.told(NodeFound)).node
         assert node.capabilities.shares_files is not shared
         assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+
+
+async def test_an_agent_that_shares_keeps_what_it_runs_if_its_folder_is_slow_and_a_new_one_does_without(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    slow = tmp_path / "slow"
+    site.scheduler()
+    site.worker("a", preload=SLOW.format(str(slow)))
+    first, files = make(orphaned_after=LIMIT), FilesInFolder(tmp_path / "uploads")
+    before = Trial(first, LIMIT, files=files)
+    known = [_as_known(node) for node in (await found(before, "a")).values()]
+    assert known[0].capabilities.shares_files
+    door = tmp_path / "door"
+    key = before.call(wait_for, str(door), node="a")
+    await becomes(lambda: bool(waiting(door)))
+    let_go(first)
+    slow.touch()
+    async with Trial(make(), LIMIT, files=files) as trial:
+        adopted = await trial.start(*known)
+        assert (adopted.running, adopted.absent) == (frozenset({key}), frozenset())
+        door.touch()
+        assert isinstance(await trial.value(key), int)
+        name = files.add(b"given")
+        again = trial.command("cat", "i", node="a", inputs={"i": f"headway:{name}/i"}, files=True, fetches=True)
+        assert (await trial.ended(again)).ending.outcome is Outcome.SUCCEEDED
+        trial.disregard(Started)
+        assert trial.unread == [], "it still shares"
+        site.kill("a")
+        await trial.told(NodeLost)
+        site.worker("a", preload=SLOW.format(str(slow)))
+        noticed = await trial.told(Noticed)
+        assert noticed.detail.endswith(f": {tmp_path}/engine does not answer there within 2 s")
+        assert (await trial.told(NodeFound)).node.capabilities.lacking == ("shares_files",)
+        assert await trial.value(trial.call(add, 1, 2, node="a")) == 3
+
+
+async def test_a_node_that_uses_the_folder_of_before_a_move_is_another_one(
+    tmp_path: Path, site: Processes, make: Make
+) -> None:
+    site.one(a=1)
+    first, files = make(), InPlace(tmp_path / "uploads")
+    before = Trial(first, LIMIT, files=files)
+    known = [_as_known(node) for node in (await found(before, "a")).values()]
+    door = tmp_path / "door"
+    before.call(wait_for, str(door), node="a")
+    await becomes(lambda: bool(waiting(door)))
+    let_go(first)
+    (tmp_path / "engine").rename(tmp_path / "moved")
+    async with Trial(make("moved"), LIMIT, files=files) as trial:
+        adopted = await trial.start(*known)
+        assert (adopted.running, adopted.absent) == (frozenset(), frozenset())
+        ending = (await trial.ended(trial.command("sh", "-c", "yes | head -c 300000", node="a"))).ending
+        assert ending.stdout is not None
+        assert ending.stdout.name.startswith(str(tmp_path / "moved" / "output"))
+        assert len(await trial.output(ending.stdout.name)) == 300_000
+        assert not (tmp_path / "engine").exists()
+        trial.disregard(Started)
 
 
 async def test_a_server_whose_files_are_in_no_folder_shares_nothing(site: Processes, make: Make) -> None:

@@ -364,7 +364,7 @@ class DaskEngine(RemoteEngine):
         await self._install(node)
         welcome = await node.attach(fresh=fresh)
         if self._offered is not None:
-            self._say_why_not(node.spec.name, cast(_ToWorker, node.way).why_not)
+            self._say_why_not(node.spec.name, "" if node.shares else cast(_ToWorker, node.way).why_not)
         return welcome
 
     def _say_why_not(self, name: str, why_not: str) -> None:
@@ -446,6 +446,18 @@ class DaskEngine(RemoteEngine):
         )
         return cast(dict[str, Any], msgspec.to_builtins(asked))
 
+    def usable(self, own: str, shares: bool | None) -> dict[str, str]:
+        """What an agent may use, see `AgentAccess.uploads`.
+
+        Args:
+            own: the node's own folder of files of the server.
+            shares: whether the node has the folders that are offered; None: it cannot say so now.
+        """
+        found = {} if shares else {"": own}
+        if self._offered is not None and shares is not False:
+            found[self._offered.engine] = self._offered.uploads
+        return found
+
     async def connected(self, address: str) -> Comm:
         """A connection to a scheduler or worker.
 
@@ -512,7 +524,7 @@ class _ToWorker:
         self._transport = _CommTransport(comm, line)
         line.connection_made(self._transport)
         self.why_not = answer.get("why_not", "its Headway is of another version")
-        return AgentAccess(answer["secret"], answer["uploads"], answer.get("shares", False))
+        return AgentAccess(answer["secret"], self._engine.usable(answer["uploads"], answer.get("shares", False)))
 
     async def end(self) -> None:
         if self._spec is None:

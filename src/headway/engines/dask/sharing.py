@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import secrets
@@ -72,3 +73,23 @@ def trouble(offered: SharedFolders) -> str:
             if error.errno not in NO_ROOM:
                 return f"{folder} cannot be written to there: {error.strerror or error}"
     return ""
+
+
+class PatientLooks:
+    """Looks at folders of a network, which may not answer at all: then one thread waits for each, and no second one."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, asyncio.Future[str]] = {}
+
+    async def trouble(self, offered: SharedFolders, seconds: float) -> str | None:
+        """See `trouble`; None: there is no answer for so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while (earlier := self._under_way.get(offered.engine)) is not None:
+                    await asyncio.wait((earlier,))
+                look = asyncio.ensure_future(asyncio.to_thread(trouble, offered))
+                self._under_way[offered.engine] = look
+                look.add_done_callback(lambda _: self._under_way.pop(offered.engine))
+                return await asyncio.shield(look)
+        except TimeoutError:
+            return None

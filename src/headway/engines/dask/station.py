@@ -30,7 +30,7 @@ from distributed.core import Status
 from distributed.protocol.serialize import to_serialize
 
 from headway import __version__
-from headway.engines.dask.sharing import SharedFolders, trouble
+from headway.engines.dask.sharing import PatientLooks, SharedFolders
 from headway.engines.local.driver.host import AgentHost, node_folder, secret_in
 from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, VERSION, Body
 from headway.engines.local.shared.output import OUTPUT_FOLDER
@@ -44,10 +44,12 @@ END: Final = "headway_end"
 
 MESSAGE_MAX: Final = 4 << 20
 """So many bytes are sent as one message of Dask: the next are received while these go on."""
+
+# Together less than `headway.engines.remote.node.ATTACH_SECONDS`, for which the server waits.
+_LETTING_GO_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 5.0
 _START_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 0.02
-_LETTING_GO_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 10.0
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
@@ -113,6 +115,7 @@ class Station:
         self._cluster = cluster
         self._hosts: dict[str, AgentHost] = {}
         self._lines: dict[str, tuple[str, Comm, asyncio.Event]] = {}
+        self._looks = PatientLooks()
 
     async def attach(self, comm: Comm, wanted: dict[str, Any]) -> Status:
         """Start or find the agent, say so, and carry bytes until one of the two sides has had enough."""
@@ -122,10 +125,10 @@ class Station:
             await self._make_way(asked)
             self._lines[asked.name] = (asked.owner, comm, ended)
             with self._own(asked) as folder:
-                shared, why_not = await _seen(asked.offered)
-                connected, root = await self._connected(asked, folder, shared)
-                uploads = str(root / "uploads") if shared is None else shared.uploads
-                told = {"secret": secret_in(root), "uploads": uploads, "shares": shared is not None, "why_not": why_not}
+                shares, why_not = await self._seen(asked.offered)
+                connected, root = await self._connected(asked, folder, asked.offered if shares else None)
+                uploads = str(root / "uploads")
+                told = {"secret": secret_in(root), "uploads": uploads, "shares": shares, "why_not": why_not}
                 with connected:
                     await comm.write(told)
                     await _carry(comm, connected)
@@ -149,6 +152,18 @@ class Station:
         except OSError as error:
             return str(error)
         return ""
+
+    async def _seen(self, offered: SharedFolders | None) -> tuple[bool | None, str]:
+        """Whether folders of the server are here, or why they are not; None: they do not answer now.
+
+        An agent that runs then keeps what it began with. One that is started does without them.
+        """
+        if offered is None:
+            return False, ""
+        why_not = await self._looks.trouble(offered, _LOOK_SECONDS)
+        if why_not is None:
+            return None, f"{offered.engine} does not answer there within {_LOOK_SECONDS:g} s"
+        return not why_not, why_not
 
     async def _make_way(self, asked: StationTerms) -> None:
         """End an earlier line of the same server, which may not know yet that it is closed.
@@ -255,18 +270,6 @@ def message(data: Body) -> object:
 
 class _TakenError(OSError):
     """Somebody else has the node."""
-
-
-async def _seen(offered: SharedFolders | None) -> tuple[SharedFolders | None, str]:
-    """Folders of the server if they are here; or why they are not."""
-    if offered is None:
-        return None, ""
-    try:
-        async with asyncio.timeout(_LOOK_SECONDS):  # a file system of the network may not answer at all
-            why_not = await asyncio.to_thread(trouble, offered)
-    except TimeoutError:
-        why_not = f"{offered.engine} does not answer there within {_LOOK_SECONDS:g} s"
-    return None if why_not else offered, why_not
 
 
 async def _carry(comm: Comm, connected: socket.socket) -> None:

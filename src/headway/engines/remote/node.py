@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -20,13 +21,12 @@ class AgentAccess(msgspec.Struct, frozen=True):
 
     Attributes:
         secret: what the agent demands.
-        uploads: its folder of the files of the server.
-        shares: that is the server's own folder, and what runs there reads and writes the server's files in place.
+        uploads: folders of the files of the server, by the folder of the driver's machine that the agent uses in place;
+            empty: it uses none. One that uses another is ended, and another agent started.
     """
 
     secret: bytes
-    uploads: str
-    shares: bool = False
+    uploads: Mapping[str, str]
 
 
 class Way(Protocol):
@@ -83,7 +83,7 @@ class RemoteNode(AgentNode):
             opened = await self.way.open(line, self.spec, fresh=fresh or again)
             welcome = await self._greet(line, opened.secret, ATTACH_SECONDS)
             if welcome is not None and _is_wanted(welcome, opened):
-                self.uploads, self.shares = opened.uploads, opened.shares
+                self.uploads, self.shares = opened.uploads[welcome.common], bool(welcome.common)
                 self._admit(welcome)
                 return welcome
             line.transport.abort()  # its agent hangs, is of another version, or began when files were shared otherwise
@@ -109,4 +109,4 @@ class RemoteNode(AgentNode):
 
 
 def _is_wanted(welcome: Welcome, opened: AgentAccess) -> bool:
-    return welcome.version == VERSION and not welcome.user and welcome.shares == opened.shares
+    return welcome.version == VERSION and not welcome.user and welcome.common in opened.uploads

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import pytest
 
 pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
 
-from headway.engines.dask.sharing import WORD, SharedFolders, offer, trouble
+from headway.engines.dask import sharing, station
+from headway.engines.dask.sharing import WORD, PatientLooks, SharedFolders, offer, trouble
+from headway.engines.remote.node import ATTACH_SECONDS
 
 
 @pytest.fixture
@@ -66,6 +70,37 @@ def test_a_full_disk_is_shared_all_the_same(offered: SharedFolders, monkeypatch:
 def test_a_file_system_without_locks_is_not_enough(offered: SharedFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", _failing(errno.ENOSYS))
     assert trouble(offered) == f"{offered.engine}/word cannot be locked there: Function not implemented"
+
+
+def test_where_nothing_answers_one_look_waits_and_no_more(
+    offered: SharedFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, began = threading.Event(), list[SharedFolders]()
+
+    def hangs(asked: SharedFolders) -> str:
+        began.append(asked)
+        answers.wait()
+        return trouble(asked)
+
+    async def scenario() -> None:
+        looks = PatientLooks()
+        try:
+            for _ in range(3):
+                assert await looks.trouble(offered, 0.02) is None
+            assert began == [offered]
+            coming = asyncio.ensure_future(looks.trouble(offered, 60.0))
+            await asyncio.sleep(0)
+        finally:
+            answers.set()
+        assert await coming == ""
+        assert began == [offered] * 2, "what the earlier one has seen may not be so any more"
+
+    monkeypatch.setattr(sharing, "trouble", hangs)
+    asyncio.run(scenario())
+
+
+def test_a_station_answers_while_the_server_waits() -> None:
+    assert station._LETTING_GO_SECONDS + station._LOOK_SECONDS + station._START_SECONDS < ATTACH_SECONDS
 
 
 def _failing(code: int) -> Any:

@@ -320,7 +320,7 @@ class Agent:
         ]
         ended = [member for members in self.ended.values() for member in members]
         who = (VERSION, self.pid, self.guard, self.staff.count)
-        driver.send(frame(Welcome(*who, standing, ended, self.terms.user, not self.terms.apart)))
+        driver.send(frame(Welcome(*who, standing, ended, self.terms.user, self.terms.common)))
 
     def on_driver(self, mask: int) -> None:
         """The driver has sent something, or is gone: then runs continue."""

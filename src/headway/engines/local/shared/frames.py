@@ -311,7 +311,7 @@ class Welcome(Frame, frozen=True, tag=11):
         guard: process that outlives the agent until nothing of the node remains.
         ended: frames `MemberEnded` that are not acknowledged.
         user: as which tasks run, see `headway.engines.local.shared.terms`.
-        shares: the files of the driver's machine are used in place.
+        common: folder of the driver's machine that is used in place, see `headway.engines.local.shared.terms`.
     """
 
     version: int
@@ -321,7 +321,7 @@ class Welcome(Frame, frozen=True, tag=11):
     standing: list[Standing]
     ended: list[MemberEnded]
     user: str = ""
-    shares: bool = False
+    common: str = ""
 
 
 class Pong(Frame, frozen=True, tag=15):
