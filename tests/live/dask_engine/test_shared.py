@@ -209,6 +209,7 @@ async def test_a_worker_that_does_not_see_the_folder_says_so_and_has_files_sent(
         await trial.told(NodeLost)
         site.worker("blind")
         assert (await trial.told(NodeFound)).node.capabilities.lacking == (), "its folder is mounted now"
+        await becomes(lambda: not list(there.rglob(f"uploads/{name}")))
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "blind"), ("blind", "a")])

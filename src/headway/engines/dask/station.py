@@ -16,11 +16,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import socket
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -50,6 +52,15 @@ _LETTING_GO_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 5.0
 _START_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 0.02
+
+_OWN_FOLDERS: Final = ("uploads", "fences", "checkpoints", OUTPUT_FOLDER)
+"""What nodes that share nothing have in the folder of their server."""
+
+_SHARES: Final = "shares"
+"""A file in the folder of a node whose agent uses none of these."""
+
+_LEFT: Final = "left"
+"""The folder of what is being removed."""
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
@@ -232,7 +243,7 @@ class Station:
             OSError: no agent can be started.
         """
         root = folder / _digest(asked.owner)
-        for name in ("nodes", "uploads", "fences", "checkpoints", OUTPUT_FOLDER):
+        for name in ("nodes", *_OWN_FOLDERS):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         secret_in(root)
         host = self._host(asked, root)
@@ -244,7 +255,7 @@ class Station:
             asked.slots,
             asked.orphaned_after,
             asked.output_max,
-            uploads=str(root / "uploads"),
+            uploads=str(root / "uploads") if shared is None else "",
             apart=shared is None,
             common="" if shared is None else shared.engine,
         )
@@ -256,7 +267,11 @@ class Station:
             if host.process is not None and host.process.poll() is not None:
                 host.close()
                 host.reap()
-            await asyncio.to_thread(host.spawn, terms)
+            if shared is None:
+                (host.folder / _SHARES).unlink(missing_ok=True)
+            if await asyncio.to_thread(host.spawn, terms) and shared is not None:
+                await asyncio.to_thread(set_aside, root, host.folder)
+                loop.run_in_executor(None, partial(shutil.rmtree, root / _LEFT, ignore_errors=True))
             if (connected := host.connect()) is not None:
                 return connected, root
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -270,6 +285,31 @@ def message(data: Body) -> object:
 
 class _TakenError(OSError):
     """Somebody else has the node."""
+
+
+def set_aside(root: Path, node: Path) -> None:
+    """Move into a folder of what is being removed what nodes here had before they shared the server's folders.
+
+    As long as one runs that does not share them, everything stays. None of them can start meanwhile.
+
+    Args:
+        root: folder of the server.
+        node: folder of one that shares them now.
+    """
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # what stays goes with the next start
+        (node / _SHARES).touch()
+        for lock in (root / "nodes").glob("*/lock"):
+            file = held.enter_context(lock.open("rb+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not lock.with_name(_SHARES).exists():
+                    return
+        (root / _LEFT).mkdir(mode=0o700, exist_ok=True)
+        aside = tempfile.mkdtemp(dir=root / _LEFT)
+        for name in _OWN_FOLDERS:
+            (root / name).rename(Path(aside, name))
+            (root / name).mkdir(mode=0o700)
 
 
 async def _carry(comm: Comm, connected: socket.socket) -> None:

@@ -103,6 +103,29 @@ def test_a_station_answers_while_the_server_waits() -> None:
     assert station._LETTING_GO_SECONDS + station._LOOK_SECONDS + station._START_SECONDS < ATTACH_SECONDS
 
 
+def test_what_a_node_had_before_it_shared_is_removed_unless_another_one_needs_it(tmp_path: Path) -> None:
+    node, other = (tmp_path / "nodes" / name for name in ("a", "b"))
+    for folder in (node, other):
+        folder.mkdir(parents=True)
+        (folder / "lock").touch()
+    for name in station._OWN_FOLDERS:
+        (tmp_path / name / "1").mkdir(parents=True)
+    kept = tmp_path / "checkpoints" / "1"
+    runs = os.open(other / "lock", os.O_RDWR)
+    try:
+        fcntl.flock(runs, fcntl.LOCK_EX)
+        station.set_aside(tmp_path, node)
+        assert kept.exists(), "the other one runs, and shares nothing"
+        (other / station._SHARES).touch()
+        station.set_aside(tmp_path, node)
+        assert not kept.exists()
+    finally:
+        os.close(runs)
+    kept.mkdir()
+    station.set_aside(tmp_path, node)
+    assert [list((tmp_path / name).iterdir()) for name in station._OWN_FOLDERS] == [[]] * 4
+
+
 def _failing(code: int) -> Any:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
