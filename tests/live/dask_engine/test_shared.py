@@ -205,10 +205,12 @@ async def test_a_worker_that_does_not_see_the_folder_says_so_and_has_files_sent(
         assert files.folder.joinpath(hashlib.sha256(b"givengiven").hexdigest()).read_bytes() == b"givengiven"
         trial.disregard(Started)
         assert trial.unread == [], "it is said once"
+        assert set(trial.engine._not_sharing) == {"blind"}  # type: ignore[attr-defined]
         site.kill("blind")
         await trial.told(NodeLost)
         site.worker("blind")
         assert (await trial.told(NodeFound)).node.capabilities.lacking == (), "its folder is mounted now"
+        assert trial.engine._not_sharing == {}  # type: ignore[attr-defined]
         await becomes(lambda: not list(there.rglob(f"uploads/{name}")))
 
 

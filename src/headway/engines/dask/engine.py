@@ -173,6 +173,7 @@ class DaskEngine(RemoteEngine):
         self._kept_out.add(name, "" if node is None else cast(_ToWorker, node.way).address)
         self._absent.pop(name, None)
         await self._end_attaching(name)
+        self._not_sharing.pop(name, None)
         await super().leave(name)
 
     async def let_in(self, name: str, slots: int | None = None) -> bool:
@@ -320,6 +321,7 @@ class DaskEngine(RemoteEngine):
             if now - self._absent.setdefault(name, now) > self._terms.gone_after:
                 node = self._nodes.pop(name, None)
                 self._owed.pop(name, None)
+                self._not_sharing.pop(name, None)
                 if node is not None:
                     self._drop(node)
                     self._hang_up(node)
@@ -369,8 +371,10 @@ class DaskEngine(RemoteEngine):
 
     def _say_why_not(self, name: str, why_not: str) -> None:
         """Say once why a node does not share what its site says that it does; empty: it does."""
-        told, self._not_sharing[name] = self._not_sharing.get(name, ""), why_not
-        if why_not and why_not != told:
+        if not why_not:
+            self._not_sharing.pop(name, None)
+        elif self._not_sharing.get(name) != why_not:
+            self._not_sharing[name] = why_not
             said = "its site says `shared = true`, and it does not share the server's folder, so files are sent"
             self._tell(Noticed("node_not_sharing", name, f"{said}: {why_not}"))
 
