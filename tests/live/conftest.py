@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +26,7 @@ from headway.engines.local.driver import account as local_account
 from headway.engines.local.shared.accounts import account_of
 from headway.errors import EngineError, HeadwayError
 
+from ..commands import running_here
 from ..waiting import LIMIT, until
 from .forking import Forked, can_fork
 
@@ -160,12 +161,6 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     server.stop()
 
 
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
 @pytest.fixture(name="headway")
 def in_an_empty_folder(
     up: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -175,14 +170,7 @@ def in_an_empty_folder(
     for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        status = ended.value.code
-        return Ran(status if isinstance(status, int) else 0, *capfd.readouterr())
-
-    yield run
+    yield running_here(capfd)
     gate = tmp_path / "gate"
     if gate.exists():  # what waits for it must not be in the way of the tests after it
         gate.unlink()

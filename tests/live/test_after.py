@@ -15,8 +15,9 @@ from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, Outcome
 from headway.testing import FakeEngine, new_job, submission
 
+from ..commands import Ran
 from ..waiting import LIMIT, until
-from .conftest import Ran, held, submitted
+from .conftest import held, submitted
 from .test_driver import ONE, TWO, crash, rig, run
 
 

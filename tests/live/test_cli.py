@@ -24,8 +24,9 @@ from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
 from headway.traces import processors_of
 
+from ..commands import Ran
 from ..waiting import LIMIT, until
-from .conftest import Ran, held, submitted
+from .conftest import held, submitted
 
 
 def test_submit_and_wait_prints_what_the_tasks_wrote_in_order(headway: Any) -> None:

@@ -14,8 +14,9 @@ import pytest
 from headway import Client
 from headway.errors import Refused
 
+from ..commands import Ran
 from ..waiting import LIMIT, until
-from .conftest import Ran, submitted
+from .conftest import submitted
 
 
 def gated(headway: Any, gate: Path, before: str, after: str, *words: object) -> int:

@@ -11,8 +11,8 @@ import pytest
 
 from headway.live.forecasts import STILL_MADE
 
+from ..commands import Ran
 from ..waiting import LIMIT, until
-from .conftest import Ran
 
 
 def is_still_made(said: str) -> bool:

@@ -23,7 +23,8 @@ from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.testing import new_job
 
-from .conftest import Ran, submitted
+from ..commands import Ran
+from .conftest import submitted
 from .test_driver import ONE, TWO, rig, run
 
 FLAKY = 'if [ -e broken ]; then case {i} in 1|3) echo "no {i}" >&2; exit 4;; esac; fi; echo "{i} $HEADWAY_TASK" >> ran'

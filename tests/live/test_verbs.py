@@ -17,8 +17,9 @@ from headway import Client, Job, Task
 from headway.cli.main import GOES_ON
 from headway.times import instant_of, span_of
 
+from ..commands import Ran
 from ..waiting import LIMIT, until
-from .conftest import Ran, held, submitted
+from .conftest import held, submitted
 
 FORESEEN = {
     *("outlook", "expected_start", "expected_end", "expected_at", "behind", "late", "assumes", "chance", "lack"),

@@ -106,9 +106,9 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     is_asked = bool(planned or out)
     factors = Factors(described, took) if is_asked or (len(took) >= LEAST and has_learner()) else None
     last = program.runs[-1]
-    own = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
+    named = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
     if planned:  # what is not said of it is as of the last run, but for what users themselves say of each
-        planned = {name: value for name, value in last.features.items() if name not in own} | planned
+        planned = {name: value for name, value in last.features.items() if name not in named} | planned
     similar = None if factors is None or not planned else factors.similar(planned)
     sample = None if factors is None or not planned else factors.sample(planned)
     if out is not None and factors is not None:
@@ -133,7 +133,7 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     lacking = [
         f"Nothing can be told of {feature}: {why}."
         for feature, why in factors.left_out.items()
-        if feature in own or why != SAME
+        if feature in named or why != SAME
     ]
     if not factors.influence:
         differ = any(why != SAME for why in factors.left_out.values())

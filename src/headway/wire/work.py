@@ -222,19 +222,15 @@ class NewJob(Request, frozen=True):
     features: Features = msgspec.field(default_factory=dict)
     service: ServiceTerms | None = None
 
-    @property
-    def form(self) -> type[JobSpec]:
-        """Which form of job it is."""
-        return FORMS[Kind[self.kind.upper()]]
-
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core learns of it.
 
         Raises:
             InvalidInput: a time is none that the core can count, or jobs of its form have not such terms.
         """
-        form = self.form
-        wrong = flaw_of_form(Kind[self.kind.upper()], self.tasks, self.width, len(self.plan), len(self.sizes))
+        kind = Kind[self.kind.upper()]
+        form = FORMS[kind]
+        wrong = flaw_of_form(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
         if wrong is not None:
             raise InvalidInput(*wrong)
         if form is Service and self.tasks != 1:

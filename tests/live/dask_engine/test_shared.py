@@ -236,6 +236,13 @@ async def test_what_was_saved_reaches_nodes_that_share_and_others(
         trial.disregard(Noticed, Saved)
 
 
+async def reads(trial: Trial, name: str) -> None:
+    """Node a opens a file that the server keeps."""
+    key = trial.command("cat", "i", node="a", inputs={"i": f"headway:{name}/i"}, files=True, fetches=True)
+    assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
+    trial.disregard(Started)
+
+
 async def test_a_restart_keeps_what_runs_and_that_its_node_shares(tmp_path: Path, site: Processes, make: Make) -> None:
     site.one(a=2)
     first, files = make(), InPlace(tmp_path / "uploads")
@@ -255,10 +262,7 @@ async def test_a_restart_keeps_what_runs_and_that_its_node_shares(tmp_path: Path
         assert len(await trial.output(ended.ending.stdout.name)) == 300_000
         door.touch()
         assert isinstance(await trial.value(key), int)
-        name = files.add(b"given")
-        again = trial.command("cat", "i", node="a", inputs={"i": f"headway:{name}/i"}, files=True, fetches=True)
-        assert (await trial.ended(again)).ending.outcome is Outcome.SUCCEEDED
-        trial.disregard(Started)
+        await reads(trial, files.add(b"given"))
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -301,10 +305,7 @@ async def test_an_agent_that_shares_keeps_what_it_runs_if_its_folder_is_slow_and
         assert (adopted.running, adopted.absent) == (frozenset({key}), frozenset())
         door.touch()
         assert isinstance(await trial.value(key), int)
-        name = files.add(b"given")
-        again = trial.command("cat", "i", node="a", inputs={"i": f"headway:{name}/i"}, files=True, fetches=True)
-        assert (await trial.ended(again)).ending.outcome is Outcome.SUCCEEDED
-        trial.disregard(Started)
+        await reads(trial, files.add(b"given"))
         assert trial.unread == [], "it still shares"
         site.kill("a")
         await trial.told(NodeLost)

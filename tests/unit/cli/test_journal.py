@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headway.live.store.journal import FILE, Journal
 
-from .conftest import Headway
+from ...commands import Headway
 
 
 def test_a_folder_that_no_server_has_used_is_not_called_damaged(headway: Headway, tmp_path: Path) -> None:
