@@ -261,6 +261,7 @@ class Station:
         )
         loop = asyncio.get_running_loop()
         until = loop.time() + _START_SECONDS
+        wanted = not asked.fresh
         if asked.fresh:
             await asyncio.to_thread(self._put_down, asked, folder)
         while loop.time() < until:
@@ -269,10 +270,12 @@ class Station:
                 host.reap()
             if shared is None:
                 (host.folder / _SHARES).unlink(missing_ok=True)
-            if await asyncio.to_thread(host.spawn, terms) and shared is not None:
-                await asyncio.to_thread(set_aside, root, host.folder)
-                loop.run_in_executor(None, partial(shutil.rmtree, root / _LEFT, ignore_errors=True))
-            if (connected := host.connect()) is not None:
+            if await asyncio.to_thread(host.spawn, terms):
+                wanted = True
+                if shared is not None:
+                    await asyncio.to_thread(set_aside, root, host.folder)
+                    loop.run_in_executor(None, partial(shutil.rmtree, root / _LEFT, ignore_errors=True))
+            if wanted and (connected := host.connect()) is not None:  # one that was killed may listen for a moment
                 return connected, root
             await asyncio.sleep(_AGAIN_SECONDS)
         raise OSError(f"its agent does not start: {host.log_tail()}")
