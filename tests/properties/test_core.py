@@ -1395,10 +1395,10 @@ REFUSED = {
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["chaos:3", "chaos_per_instant:4"])
 def test_no_plan_can_harm_the_state(policy: str) -> None:
-    """At least 20 lives, and more until all that can happen has happened. It all happens soon with seed 83."""
+    """At least 20 lives, and more until all that can happen has happened. With the first 13 seeds all of it happens."""
     refusals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    for lives, seed in enumerate([83, *range(200)]):
+    for lives, seed in enumerate([27, 106, 20, 18, 21, 97, 87, 25, 48, 5, 2, 34, 83, *range(200)]):
         if lives >= 20 and seen.keys() >= SEEN and refusals.keys() >= REFUSED:
             break
         world = attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)])
