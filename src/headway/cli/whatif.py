@@ -100,8 +100,9 @@ def whatif(
     """Compare what will become of the open jobs with what would, if something were otherwise; nothing changes.
 
     The journal of the data directory is read, also beside a running server, and many futures of its state are simulated
-    as it is and as it would be, with the same draws: run times are those of each user's last jobs as shares of their
-    estimates. Several changes count together. Bounds hold in 90 % of the futures.
+    as it is and as it would be, with the same draws: jobs run as long as earlier ones that were most like them. Several
+    changes count together. 90 % of the futures lie within the bounds. What comes lies outside more often, because these
+    bounds are not corrected by what came of earlier ones, as those of forecasts are.
     """
     from headway.client.address import data_directory
     from headway.foresight.present import present, run_times_known, with_told
@@ -299,7 +300,7 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
         return
     click.echo(
         f"{begun(counted(len(found.now.jobs), 'open job'))} at {clock(found.at / 1e6)}; {futures} futures each, now "
-        f"and with {', '.join(words)}. Bounds hold 90 %."
+        f"and with {', '.join(words)}. 90 % of the futures lie within the bounds."
     )
     if found.guessed:
         click.echo(
