@@ -18,7 +18,7 @@ from headway.model.instant import to_seconds
 from headway.model.job import ESTIMATE_DEFAULT
 
 if TYPE_CHECKING:
-    from headway.foresight.trial import Held, Kept
+    from headway.foresight.trial import DatesKept, ForecastQuality, Held, Kept
 
 
 @click.command()
@@ -66,7 +66,8 @@ def forecast(
 
     A forecast gives bounds between which a job is expected to end, or to start, with a probability of 50 and of 90 %.
     It is made of many futures of the state at that instant, in which run times are drawn from those of similar jobs
-    that had ended by then. Good bounds hold as often as they say, and are narrow.
+    that had ended by then. Good bounds hold as often as they say, and are narrow. The last line tells how many jobs
+    ended by the due date that `headway advise` would have named with 90 %.
     """
     from headway.foresight.learning import RunTimesOfLog
     from headway.foresight.trial import trial
@@ -110,8 +111,7 @@ def forecast(
             "jobs": len(workload),
             "instants": instants,
             "seed": trace.seed,
-            **_object(found.end),
-            "start": _object(found.start),
+            **_object(found),
         }
         click.echo(to_json(told_by), nl=False)
         return
@@ -123,12 +123,28 @@ def forecast(
         )
         for row in _rows(name, kept, other)
     ]
+    rows.append(_due_row(found.due_90))
     headings = ("forecast of", "asked", "within 50 %", "within 90 %", "+/-", "median width of 90 %")
     print_table(headings, rows, right=headings[1:])
 
 
-def _object(kept: Kept) -> dict[str, Any]:
-    """The figures of one sort of bounds for programs."""
+def _due_row(dates: DatesKept) -> tuple[str, ...]:
+    """How often due dates were kept: the share of jobs that ended by them is in the column of 90 %."""
+    told = ("", "") if not dates.asked else ("", f"{dates.kept:.1%}")
+    return "end: by a due date of 90 %", f"{dates.asked:,}", *told, _error(dates.error), ""
+
+
+def _error(share: float) -> str:
+    return "" if np.isnan(share) else f"{share:.1%}"
+
+
+def _object(found: ForecastQuality) -> dict[str, Any]:
+    """The figures for programs."""
+    return {**_of_bounds(found.end), "start": _of_bounds(found.start), "due_90": asdict(found.due_90)}
+
+
+def _of_bounds(kept: Kept) -> dict[str, Any]:
+    """The figures of one sort of bounds."""
     return {
         **asdict(kept.whole),
         "ahead": [{"from": one.since, "to": one.until, **asdict(one.held)} for one in kept.ahead],
@@ -145,7 +161,7 @@ def _rows(name: str, kept: Kept, other: str) -> list[tuple[str, ...]]:
             return (what, "0", "", "", "", "")
         return (
             *(what, f"{held.asked:,}", f"{held.coverage_50:.1%}", f"{held.coverage_90:.1%}"),
-            "" if np.isnan(held.error_90) else f"{held.error_90:.1%}",
+            _error(held.error_90),
             span(held.width_90_median),
         )
 

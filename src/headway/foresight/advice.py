@@ -73,6 +73,17 @@ def needed(sure: float, futures: int) -> int:
     return max(1, min(futures, ceil(sure * (futures + 1) - ROUNDING)))
 
 
+def date_kept(ends: Floats, sure: float, since: Instant) -> Instant | None:
+    """The first full second by which a job has ended with some probability; None: later than was looked ahead.
+
+    Args:
+        ends: when it ends, in order, one for each future, in seconds from `since` on; inf: not within reach.
+        sure: the probability, above 0 and at most `tellable`.
+    """
+    at = float(ends[needed(sure, len(ends)) - 1])
+    return None if np.isinf(at) else _full_second(since + round(at * SECOND))
+
+
 def at_once() -> Duration:
     """The answer takes no time."""
     return 0
@@ -121,10 +132,10 @@ class Adviser:
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
         sure = min(sure, tellable(len(ends)))
-        kept = self._kept(ends, sure, state.now + spare)
+        kept = date_kept(ends, sure, state.now + spare)
         if kept is None:
             return Advice(sure, chance=self._from_answer(state, job, wanted, ends, chance), lack=TOO_FAR)
-        sooner = self._kept(self._ends(state, job, kept)[0], sure, state.now + spare)
+        sooner = date_kept(self._ends(state, job, kept)[0], sure, state.now + spare)
         if sooner is not None and sooner < kept and self._is_kept(state, job, sooner, sure):
             kept = sooner  # with a due date, it goes before others
         if state.market is not None and state.market.renting.offers:
@@ -174,13 +185,6 @@ class Adviser:
             after = tuple(one for one in job.after if one in there)
             event = JobSubmitted(state.now, replace(job, id=number, due=None if due >= NEVER else due, after=after))
         return self._follower.outlook_on(self._with(state, (*more, event)), number, due)
-
-    def _kept(self, ends: Floats, sure: float, since: Instant) -> Instant | None:
-        """The first full second by which the job has ended with that probability, if its ends are counted from an
-        instant on; None: later than was looked ahead.
-        """
-        at = float(ends[needed(sure, len(ends)) - 1])
-        return None if np.isinf(at) else _full_second(since + round(at * SECOND))
 
     def _is_kept(
         self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float, more: Sequence[Event] = ()

@@ -181,7 +181,7 @@ class Chances:
         column = found.jobs.index(job)
         rows = []
         for record, drawn in ((self._starts, found.start[:, column]), (self._ends, found.end[:, column])):
-            ordered = np.sort(_reached(drawn))[None, :]
+            ordered = np.sort(reached(drawn))[None, :]
             rows.append(record.moved(ordered)[0])
         start, end = rows
         on_time = None if due >= NEVER else float(np.mean(end <= (due - found.at) / SECOND))
@@ -195,8 +195,8 @@ class Chances:
         start = np.full((len(found.jobs), len(found.start)), np.nan)
         if waits.any():
             jobs = tuple(job for job, is_waiting in zip(found.jobs, waits.tolist(), strict=True) if is_waiting)
-            start[waits] = self._starts.corrected(found.at, jobs, _reached(found.start[:, waits]))
-        end = self._ends.corrected(found.at, found.jobs, _reached(found.end))
+            start[waits] = self._starts.corrected(found.at, jobs, reached(found.start[:, waits]))
+        end = self._ends.corrected(found.at, found.jobs, reached(found.end))
         made = {}
         for place, job in enumerate(found.jobs):
             by = due.get(job, NEVER)
@@ -206,7 +206,8 @@ class Chances:
         return made
 
 
-def _reached(drawn: Floats) -> Floats:
+def reached(drawn: Floats) -> Floats:
+    """What futures gave, where nan is beyond reach: inf."""
     return np.where(np.isnan(drawn), np.inf, drawn)
 
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
+from headway.foresight.advice import date_kept, tellable
 from headway.foresight.calibration import AHEAD, LEVELS, SAME, horizon_of
-from headway.foresight.chances import TrackRecord
+from headway.foresight.chances import TrackRecord, reached
 from headway.foresight.coming import SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
 from headway.model.instant import NEVER, SECOND, Instant
@@ -32,6 +33,9 @@ REHEARSALS: Final = 200
 
 FEW: Final = 10
 """Of fewer instants the error of a share is not told: they may all have ended alike by chance."""
+
+SURE: Final = 0.9
+"""The probability of the due dates that are held against what came: the one of which advice is given by default."""
 
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""
@@ -100,12 +104,34 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class DatesKept:
+    """How often the due dates were kept that advice names for jobs as they are.
+
+    Attributes:
+        asked: how many there were: those of jobs that end within reach in enough of the futures.
+        kept: the share of jobs that ended by them; nan if nothing was asked.
+        error: the standard error of `kept`, as `Held.error_90`.
+    """
+
+    asked: int
+    kept: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class ForecastQuality:
-    """How good the forecasts of a trial were; `instants` is how many there were with open jobs."""
+    """How good the forecasts of a trial were.
+
+    Attributes:
+        instants: how many there were with open jobs.
+        start, end: how bounds held.
+        due_90: how due dates were kept that are to be kept with `SURE`.
+    """
 
     instants: int
     start: Kept
     end: Kept
+    due_90: DatesKept
 
 
 def trial(
@@ -157,10 +183,16 @@ def trial(
 
 @dataclass(frozen=True, slots=True)
 class _ForecastBounds:
-    """What a forecast says: rows are jobs, columns the levels; `limits` the ends by the estimates; seconds ahead."""
+    """What a forecast says: rows are jobs, columns the levels; seconds ahead.
+
+    Attributes:
+        ends: the ends in all futures, in order; inf: not within reach.
+        limits: the ends by the estimates.
+    """
 
     start: Floats
     end: Floats
+    ends: Floats
     limits: Floats
 
 
@@ -257,7 +289,8 @@ def _foretell(
         lambda job, task: Exactly((job.estimate or 0) / SECOND or default),
         count=1,
     )
-    return _ForecastBounds(_levels(drawn.start), _levels(drawn.end), limits.end[0])
+    ends = np.sort(reached(drawn.end), axis=0).T
+    return _ForecastBounds(_levels(drawn.start), _levels(drawn.end), ends, limits.end[0])
 
 
 def _levels(drawn: Floats) -> Floats:
@@ -283,15 +316,44 @@ def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequenc
 def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
     """How the bounds held: corrected one after the other, each by what was known at its instant."""
     shares = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
-    return ForecastQuality(
-        sum(one.asked.is_asked for one in made),
-        _kept([(one.asked, one.bounds.start, one.started, one.asked.waits) for one in made]),
-        _kept([(one.asked, one.bounds.end, one.ended, one.bounds.limits[:, None] * shares) for one in made]),
-    )
+    dates: list[tuple[bool, Instant]] = []
+
+    def name_dates(number: int, record: TrackRecord) -> None:
+        if made[number].asked.is_asked:
+            dates.extend(_dates_held(made[number], record))
+
+    starts = [(one.asked, one.bounds.start, one.started, one.asked.waits) for one in made]
+    ends = [(one.asked, one.bounds.end, one.ended, one.bounds.limits[:, None] * shares) for one in made]
+    asked = sum(one.asked.is_asked for one in made)
+    return ForecastQuality(asked, _kept(starts), _kept(ends, name_dates), _dates_kept(dates))
 
 
-def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
-    """How bounds held: for each forecast its bounds, what came, and the bounds of others."""
+def _dates_held(one: _Foretold, record: TrackRecord) -> Iterator[tuple[bool, Instant]]:
+    """Whether jobs ended by the due dates that advice would name for them, and the instant at which it would."""
+    at, ends = one.asked.at, record.moved(one.bounds.ends)
+    sure = min(SURE, tellable(ends.shape[1]))
+    for drawn, ended in zip(ends, one.ended.tolist(), strict=True):
+        date = date_kept(drawn, sure, at)
+        if date is not None:
+            yield at + round(ended * SECOND) <= date, at
+
+
+def _dates_kept(dates: Sequence[tuple[bool, Instant]]) -> DatesKept:
+    """How many dates were kept, and how far chance may have moved that."""
+    if not dates:
+        return DatesKept(0, np.nan, np.nan)
+    held, at = np.array([held for held, _ in dates], dtype=np.bool_), np.array([float(at) for _, at in dates])
+    return DatesKept(len(held), float(np.mean(held)), error_by_instant(held, at)[1])
+
+
+def _kept(
+    made: Sequence[tuple[_Asked, Floats, Floats, Floats]], each: Callable[[int, TrackRecord], None] | None = None
+) -> Kept:
+    """How bounds held: for each forecast its bounds, what came, and the bounds of others.
+
+    Args:
+        each: is called for each forecast with its number, and with what has been learnt by then.
+    """
     record, number = TrackRecord(), 0
     rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
     all_came = {
@@ -300,11 +362,13 @@ def _kept(made: Sequence[tuple[_Asked, Floats, Floats, Floats]]) -> Kept:
         for job, ahead in zip(one.jobs, came.tolist(), strict=True)
     }
     coming, known = sorted(all_came.items(), key=lambda job: job[1]), dict[JobId, Instant]()
-    for asked, bounds, came, others in made:
+    for place, (asked, bounds, came, others) in enumerate(made):
         while number < len(coming) and coming[number][1] <= asked.at:
             known.update([coming[number]])
             number += 1
         record.learn(known, (), asked.at)
+        if each is not None:
+            each(place, record)
         there = ~np.isnan(bounds).any(axis=1) & (came < NEVER / SECOND / 2)
         if not there.any():
             continue

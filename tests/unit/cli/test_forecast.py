@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headway.cli.forecast import _rows
-from headway.foresight.trial import Held, Horizon, Kept
+from headway.cli.forecast import _due_row, _object, _rows
+from headway.foresight.trial import DatesKept, ForecastQuality, Held, Horizon, Kept
+from headway.metrics import to_json
 
 
 def held(asked: int) -> Held:
@@ -26,6 +29,16 @@ def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
         ("end: all, by the estimates alone", "0"),
     ]
     assert _rows("end", kept, "")[0][2:] == ("50.0%", "90.0%", "1.0%", "60 s")
+
+
+def test_how_many_due_dates_were_kept_is_told_beside_the_bounds() -> None:
+    kept = Kept(held(5), (Horizon(0.0, None, held(5)),), held(5), held(0))
+    told = _object(ForecastQuality(2, kept, kept, DatesKept(5, 0.8, math.nan)))
+    figures = {"asked", "at_instants", "coverage_50", "coverage_90", "error_90", "width_90_median"}
+    assert told.keys() == figures | {"ahead", "uncorrected", "others", "start", "due_90"}
+    assert json.loads(to_json(told["due_90"])) == {"asked": 5, "kept": 0.8, "error": None}
+    assert _due_row(DatesKept(5, 0.8, 0.05)) == ("end: by a due date of 90 %", "5", "", "80.0%", "5.0%", "")
+    assert _due_row(DatesKept(0, math.nan, math.nan))[1:] == ("0", "", "", "", "")
 
 
 @pytest.mark.parametrize(("option", "value", "least"), [("instants", 0, 1), ("futures", 1, 2), ("rehearsals", -1, 0)])

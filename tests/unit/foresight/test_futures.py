@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,9 @@ from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput
-from headway.foresight.futures import Exactly, draw_futures, futures_for
+from headway.foresight import trial as trials
+from headway.foresight.chances import TrackRecord
+from headway.foresight.futures import Exactly, Floats, draw_futures, futures_for
 from headway.foresight.learning import RunTimesOfLog
 from headway.foresight.trial import FEW, error_by_instant, trial
 from headway.model.events import JobSubmitted, NodeJoined, Woke
@@ -35,6 +38,13 @@ class Evenly:
 
     def below(self, seconds: float) -> float:
         return min(1.0, max(0.0, (seconds - self.low) / (self.high - self.low)))
+
+
+class Doubles(TrackRecord):
+    """Has learnt that all takes twice as long."""
+
+    def moved(self, ordered: Floats) -> Floats:
+        return 2 * ordered
 
 
 def state() -> StateRecord:
@@ -131,6 +141,25 @@ def test_a_trial_of_jobs_whose_run_times_are_known_holds_always() -> None:
     assert found.end.whole.asked > 0
     assert found.end.whole.coverage_90 == 1
     assert found.end.whole.width_90_median == pytest.approx(0, abs=0.01)
+    assert (found.due_90.asked, found.due_90.kept) == (found.end.whole.asked, 1)
+    assert np.isnan(found.due_90.error), "five instants are too few"
+
+
+def test_of_due_dates_that_are_to_be_kept_with_90_it_is_counted_how_many_are() -> None:
+    """Nine futures tell 90 %: the date is their latest end, at the next full second. One future has no end of job 3."""
+    futures = np.array([[1.0, 2, 3, 4, 5, 6, 7, 8, 8.5]] * 3 + [[1.0, 2, 3, 4, 5, 6, 7, 8, np.inf]])
+    ended = np.array([5.0, 9.0, 9.1, 5.0])
+    none, jobs = np.full((4, 5), np.nan), tuple(range(4))
+    made = []
+    for number, is_asked in enumerate([True] * 12 + [False]):
+        asked = trials._Asked(number * 100 * SECOND, is_asked, jobs, none, Future())
+        bounds = trials._ForecastBounds(none, none, futures, np.zeros(4))
+        made.append(trials._Foretold(asked, bounds, np.zeros(4), ended))
+    due = trials._judged(made).due_90
+    assert (due.asked, due.kept) == (3 * 12, pytest.approx(2 / 3))
+    assert due.error == 0, "all instants were alike"
+    assert [held for held, _ in trials._dates_held(made[0], Doubles())] == [True] * 3, "dates are corrected"
+    assert trials._judged([]).due_90.asked == 0
 
 
 def test_a_trial_of_jobs_that_come_at_once_is_held_while_they_run() -> None:
