@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -39,6 +40,10 @@ ARRIVALS = "--arrivals"
 IDLE_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the time of a start."""
 
+REMEMBER_EVERY = 60.0
+"""Seconds after which it writes again what it has learnt of its bounds; what a process that is killed has learnt since
+is lost. Bounds that are told in so short a time are mostly the same."""
+
 _question = msgspec.msgpack.Decoder(ForecastQuestion | AdviceQuestion, dec_hook=any_form)
 _encode = msgspec.msgpack.encode
 
@@ -51,6 +56,7 @@ class Forecaster:
         self._arrivals = arrivals
         self._follower: Follower | None = None
         self._pace = Pace(hurried=hurried)
+        self._remembered = -REMEMBER_EVERY
 
     def answers_to(self, body: bytes) -> Iterator[bytes]:
         """The answers to a question; what cannot be answered is told as one."""
@@ -101,9 +107,19 @@ class Forecaster:
 
     def _caught_up(self, event: int) -> Follower:
         if self._follower is None:
-            self._follower = Follower(self._folder, find, arrivals=self._arrivals, pace=self._pace)
+            self._follower = Follower(self._folder, find, arrivals=self._arrivals, pace=self._pace, remembers=True)
         self._follower.catch_up(event)
         return self._follower
+
+    def remember(self, *, every: float = 0.0) -> None:
+        """Write what has been learnt of bounds, unless that was done less than so many seconds ago."""
+        if self._follower is None or time.monotonic() - self._remembered < every:
+            return
+        self._remembered = time.monotonic()
+        try:
+            self._follower.remember()
+        except HeadwayError as error:
+            log.warning("what was learnt of bounds is not kept: %s", error)
 
 
 def hurried(asked: int) -> bool:
@@ -121,12 +137,15 @@ def main() -> None:
     with suppress(BrokenPipeError):  # the server that asked was killed
         while select.select([asked], [], [], IDLE_SECONDS)[0]:
             body = read_frame(asked)
-            if body is None:
+            if body is None:  # the server was killed: what is written from now on is for the process of the next one
                 break
             if body == HURRY:  # the answer was on its way already
                 continue
             for answer in forecaster.answers_to(body):
                 write_frame(told, answer)
+            forecaster.remember(every=REMEMBER_EVERY)
+        else:
+            forecaster.remember()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ TOKEN_MAX: Final = 4096
 """Bytes of a file with a token."""
 
 _OTHERS: Final = 0o077
-_OURS: Final = re.compile(r"journal|lock$|url$|port$|accepted$|engine$|uploads$|tokens\.json$|tls.*\.pem$")
+_OURS: Final = re.compile(r"journal|lock$|url$|port$|accepted$|engine$|uploads$|tokens\.json$|tls.*\.pem$|track-record")
 
 
 def account() -> str:
@@ -83,7 +83,7 @@ def _not_plain(path: Path) -> HeadwayError:
     return HeadwayError(f"{path} is not a plain file, so it cannot hold a token", "Remove it; a new one is made.")
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Write a file that only its owner may read, whole or not at all.
 
     Raises:
@@ -92,8 +92,8 @@ def write_private(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}")
     try:
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

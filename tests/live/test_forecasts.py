@@ -21,6 +21,7 @@ import pytest
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, NoForecast, NoSuchJob
+from headway.forecaster import REMEMBER_EVERY, Forecaster
 from headway.foresight import follower as follower_module
 from headway.foresight.follower import Follower
 from headway.foresight.pace import LONGEST_WAIT, Pace
@@ -67,7 +68,21 @@ assert read_frame(0) is None
 """
 """Answers one question, as soon as somebody waits for it."""
 
+IDLES = """
+from headway import forecaster
+remember = forecaster.Forecaster.remember
+forecaster.Forecaster.remember = lambda self, every=0.0: None if every else remember(self)
+forecaster.IDLE_SECONDS = 0.1
+forecaster.main()
+"""
+"""Ends by itself when it has not been asked for a tenth of a second, and writes only then what it has learnt."""
+
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+def asked_at(question: ForecastQuestion, seconds: int) -> ForecastQuestion:
+    """The same at another time."""
+    return msgspec.structs.replace(question, at=seconds * SECOND)
 
 
 def ignored(made: ToldForecast) -> None:
@@ -475,6 +490,50 @@ class TestProcess:
             process.stdin.close()
             assert process.wait(LIMIT) == 0
 
+    def test_what_it_has_learnt_of_bounds_survives_an_end_by_idling_and_a_kill(self, journal: Path) -> None:
+        def known() -> list[int]:
+            """When the bounds were told that wait for what comes, in seconds."""
+            with closing(Follower(journal, find, remembers=True)) as follower:
+                return [told.at // SECOND for told in follower._chances._ends._told]
+
+        idles = (sys.executable, "-c", IDLES, str(journal))
+        with subprocess.Popen(idles, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+            assert idle.stdin is not None
+            write_frame(idle.stdin.fileno(), msgspec.msgpack.encode(QUESTION))
+            assert idle.wait(LIMIT) == 0, "its input is open still"
+        assert known() == [0]
+        process = ForecastProcess((*COMMAND, str(journal)))
+        try:
+            process(asked_at(QUESTION, 60), ignored)
+            until(lambda: known() == [0, 60])
+            assert process._process is not None
+            process._process.kill()
+            process._process.wait()
+            assert known() == [0, 60]
+        finally:
+            process.stop()
+
+    def test_what_it_has_learnt_is_written_at_once_then_seldom_and_when_it_ends(
+        self, journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        forecaster, written = Forecaster(journal, arrivals=False), list[Follower]()
+        monkeypatch.setattr(Follower, "remember", lambda self: written.append(self))
+        forecaster.remember()
+        assert len(written) == 0, "nothing was asked, so nothing was learnt"
+        assert len(list(forecaster.answers_to(msgspec.msgpack.encode(QUESTION)))) == 2
+        forecaster.remember(every=REMEMBER_EVERY)
+        forecaster.remember(every=REMEMBER_EVERY)
+        assert len(written) == 1
+        forecaster.remember()
+        assert len(written) == 2
+
+        def full(follower: Follower) -> None:
+            raise HeadwayError("the disk is full")
+
+        monkeypatch.setattr(Follower, "remember", full)
+        forecaster.remember()
+        assert caplog.messages == ["what was learnt of bounds is not kept: the disk is full"]
+
     @pytest.mark.parametrize("by", ["hurry", "advise"])
     def test_it_is_told_once_that_somebody_waits_for_the_answer_in_hand(
         self, by: str, monkeypatch: pytest.MonkeyPatch
@@ -798,6 +857,39 @@ def test_events_that_a_stored_state_includes_are_leapt_over_and_nothing_is_forgo
                     job = state.jobs[-1].spec
                     known, same = (one.run_times(job, 0) for one in (follower, anew))
                     assert known.quantile(0.5) == same.quantile(0.5) == pytest.approx(60, rel=0.1)
+
+    run(scenario)
+
+
+def test_what_came_while_nobody_followed_is_learnt_of_bounds_that_were_told_before(tmp_path: Path) -> None:
+    """Of job 1, which succeeds, of 2, which is cancelled, and of 3, which came after the stored state and goes on."""
+
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            engine = live._engine
+            assert isinstance(engine, FakeEngine)
+            await live.submit("me", submission(new_job(tasks=2, estimate=30.0), new_job(estimate=30.0)))
+            await becomes(lambda: len(engine.running) == 2)
+            live._ledger.store_snapshot()
+            await live.submit("me", submission(new_job(estimate=30.0)))
+            with closing(Follower(tmp_path, find, remembers=True)) as follower:
+                follower.catch_up(live.recorded)
+                assert follower.chances(follower.state(live.now())).keys() == {1, 2, 3}
+                assert follower._chances.open_jobs == {1, 2, 3}
+                follower.remember()
+            await live.cancel([2])
+            for task in (0, 1):
+                engine.end(1, task)
+            await becomes(lambda: set(live.open) == {3})
+            for at_once in (False, True):  # the events are read, or a newer stored state has them
+                if at_once:
+                    live._ledger.store_snapshot()
+                with closing(Follower(tmp_path, find, remembers=True)) as follower:
+                    assert (1 in follower.core.state.jobs) == (not at_once)
+                    follower.catch_up(live.recorded)
+                    follower.chances(follower.state(live.now()))
+                    assert follower._chances.open_jobs == {3}
+                    assert follower._chances._ends._told[0].came[0] == 0, "on a clock that stands still"
 
     run(scenario)
 

@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "engines": LEAF | {"checkpoints", "files", "given", "sockets"},
     "collectors": LEAF,
     "services": {"errors", "model", "sockets", "strict_json"},
-    "foresight": {"core", "errors", "history", "live", "model", "policy_files", "sim", "times", "wire"},
+    "foresight": {"core", "errors", "history", "live", "model", "policy_files", "private", "sim", "times", "wire"},
     "traces": LEAF | {"times"},
     "workloads": LEAF | {"traces"},
     "renting": LEAF | {"engines", "times", "traces"},

@@ -79,7 +79,14 @@ def test_a_data_directory_is_closed_to_others_and_that_is_said(
     for folder in (data, data / "uploads", data / "engine", data / "mine", elsewhere):
         folder.mkdir()
         folder.chmod(0o755)
-    for file in (data / "journal.sqlite", data / "journal.sqlite-wal", data / "url", data / "note", elsewhere / "far"):
+    for file in (
+        data / "journal.sqlite",
+        data / "journal.sqlite-wal",
+        data / "url",
+        data / "track-record",
+        data / "note",
+        elsewhere / "far",
+    ):
         file.write_text("")
         file.chmod(0o644)
     (data / "lock").symlink_to(elsewhere / "far")
@@ -95,6 +102,7 @@ def test_a_data_directory_is_closed_to_others_and_that_is_said(
         "journal.sqlite": 0o600,
         "journal.sqlite-wal": 0o600,
         "url": 0o600,
+        "track-record": 0o600,
         "note": 0o644,
     }
     [said] = caplog.messages

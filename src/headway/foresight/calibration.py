@@ -8,7 +8,8 @@ bound is moved, on a logarithmic scale of the time ahead, so that in the past th
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,37 @@ def horizon_of(ahead: Floats) -> NDArray[np.intp]:
     return np.searchsorted(np.array(AHEAD), ahead, side="right")
 
 
+def packed(table: Floats) -> bytes:
+    """The numbers of a table, in order of rows."""
+    return table.astype("<f8").tobytes()
+
+
+def unpacked(numbers: bytes) -> Floats:
+    """A table with a column for each of `LEVELS`.
+
+    Raises:
+        ValueError: these are the numbers of no such table.
+    """
+    return np.frombuffer(numbers, "<f8").astype(np.float64).reshape(-1, len(LEVELS))
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRecord:
+    """What a calibration has learnt, as it is kept in a file.
+
+    Attributes:
+        seen: by horizon and forecast, how far outcomes lay from bounds: a row for each job, as `packed`.
+        learnt, told, jobs: of how many forecasts it was learnt what came, how many were told, and of how many jobs.
+        levels: at which the bounds are held to what came now.
+    """
+
+    seen: tuple[tuple[bytes, ...], ...]
+    learnt: int
+    told: int
+    jobs: int
+    levels: tuple[float, ...]
+
+
 class Calibration:
     """Corrects bounds by what came of earlier ones."""
 
@@ -67,6 +99,27 @@ class Calibration:
         self._learnt = self._told = self._jobs = 0
         self._levels = np.array(LEVELS)
         self._moves: Floats | None = None
+
+    @classmethod
+    def restore(cls, record: CalibrationRecord) -> Self:
+        """One that knows what another has learnt.
+
+        Raises:
+            ValueError: that has other horizons or levels.
+        """
+        made = cls()
+        made._seen = [deque(map(unpacked, parts)) for parts in record.seen]
+        made._held = [sum(map(len, seen)) for seen in made._seen]
+        made._learnt, made._told, made._jobs = record.learnt, record.told, record.jobs
+        made._levels = np.array(record.levels)
+        if len(made._seen) != len(AHEAD) + 1 or len(made._levels) != len(LEVELS):
+            raise ValueError("it has other horizons or levels")
+        return made
+
+    def dump(self) -> CalibrationRecord:
+        """What has been learnt."""
+        seen = tuple(tuple(map(packed, parts)) for parts in self._seen)
+        return CalibrationRecord(seen, self._learnt, self._told, self._jobs, tuple(self._levels.tolist()))
 
     def learn(self, bounds: Floats, came: Floats) -> None:
         """Remember what came of one forecast.

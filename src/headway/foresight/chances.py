@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.foresight.calibration import LEVELS, Calibration
+from headway.foresight.calibration import LEVELS, Calibration, CalibrationRecord, packed, unpacked
 from headway.foresight.futures import Floats, Futures
 from headway.model.forecast import Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Instant
@@ -25,8 +25,39 @@ jobs would count again and again, the more often somebody asks."""
 REMEMBERED: Final = 200
 """So many forecasts wait at most for what comes of them."""
 
+KEPT: Final = 20_000
+"""Of the bounds that wait for what comes, those of so many jobs at most are kept in a file, the last ones."""
+
 RESOLVED: Final = 0.95
 """A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRecord:
+    """Bounds that wait for what comes, as they are kept in a file; the columns of `_Told`."""
+
+    at: Instant
+    jobs: tuple[JobId, ...]
+    bounds: bytes
+    corrected: bytes
+    came: tuple[float, ...]
+    is_judged: tuple[bool, ...]
+    is_learnt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTrackRecord:
+    """A track record, as it is kept in a file.
+
+    Attributes:
+        calibration: what has been learnt.
+        told: what waits for what comes.
+        next: before this instant no other bounds are held against what comes.
+    """
+
+    calibration: CalibrationRecord
+    told: tuple[ToldRecord, ...]
+    next: Instant | None
 
 
 @dataclass(slots=True)
@@ -68,6 +99,41 @@ class TrackRecord:
         self._calibration = Calibration()
         self._told: list[_Told] = []
         self._next: Instant | None = None
+
+    @classmethod
+    def restore(cls, kept: KeptTrackRecord) -> Self:
+        """The record that was kept.
+
+        Raises:
+            ValueError: it was kept with other horizons or levels.
+        """
+        made = cls()
+        made._calibration = Calibration.restore(kept.calibration)
+        made._told = [
+            _Told(
+                told.at,
+                told.jobs,
+                unpacked(told.bounds),
+                unpacked(told.corrected),
+                np.array(told.came, dtype=np.float64),
+                np.array(told.is_judged, dtype=np.bool_),
+                told.is_learnt,
+            )
+            for told in kept.told
+        ]
+        made._next = kept.next
+        return made
+
+    def dump(self) -> KeptTrackRecord:
+        """The record as it is to be kept; of many bounds that wait for what comes the last ones, see `KEPT`."""
+        told, jobs = list[ToldRecord](), 0
+        for one in reversed(self._told):
+            jobs += len(one.jobs)
+            if jobs > KEPT:
+                break
+            columns = packed(one.bounds), packed(one.corrected), tuple(one.came.tolist())
+            told.append(ToldRecord(one.at, one.jobs, *columns, tuple(one.is_judged.tolist()), one.is_learnt))
+        return KeptTrackRecord(self._calibration.dump(), tuple(reversed(told)), self._next)
 
     def corrected(self, at: Instant, jobs: tuple[JobId, ...], drawn: Floats) -> Floats:
         """For each job what futures gave, as quantiles at levels that are spread evenly, corrected and in order.
@@ -151,8 +217,12 @@ def _quantiles(ordered: Floats) -> Floats:
 class Chances:
     """Turns futures into chances, and learns from what comes."""
 
-    def __init__(self) -> None:
-        self._starts, self._ends = TrackRecord(), TrackRecord()
+    def __init__(self, starts: TrackRecord | None = None, ends: TrackRecord | None = None) -> None:
+        self._starts, self._ends = starts or TrackRecord(), ends or TrackRecord()
+
+    def dump(self) -> tuple[KeptTrackRecord, KeptTrackRecord]:
+        """What is to be kept of starts and of ends."""
+        return self._starts.dump(), self._ends.dump()
 
     def learn(
         self,

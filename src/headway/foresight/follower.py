@@ -20,6 +20,7 @@ from headway.foresight.coming import coming, workload_of_past
 from headway.foresight.futures import Floats, Futures, draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
 from headway.foresight.pace import Pace
+from headway.foresight.remembered import TrackRecordFile
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of
 from headway.live.store.past import PastJob, last_jobs, past_job, past_jobs
@@ -64,6 +65,8 @@ class Follower:
         policies: finds a policy by its text. It is not asked for what was decided: that is recorded.
         arrivals: whether jobs come in the futures as they did in the past; otherwise nobody submits anything.
         pace: lets copies of this process draw futures.
+        remembers: whether it goes on with what an earlier one has learnt of its bounds, and may `remember`. One at a
+            time may: the one that makes forecasts for the server.
 
     Attributes:
         core: the scheduler as it was after event `seq`.
@@ -78,7 +81,13 @@ class Follower:
     seq: int
 
     def __init__(
-        self, folder: Path, policies: PolicySource, *, arrivals: bool = False, pace: Pace | None = None
+        self,
+        folder: Path,
+        policies: PolicySource,
+        *,
+        arrivals: bool = False,
+        pace: Pace | None = None,
+        remembers: bool = False,
     ) -> None:
         self._path = folder / FILE
         self._policies = policies
@@ -86,6 +95,7 @@ class Follower:
         self._pace = pace or Pace()
         self._came: deque[PastJob] = deque(maxlen=CAME_MAX)
         self._chances = Chances()
+        self._file: TrackRecordFile | None = None
         self._started: dict[JobId, Instant] = {}
         self._ended: dict[JobId, Instant] = {}
         self._void: set[JobId] = set()
@@ -97,6 +107,8 @@ class Follower:
         try:
             self._rows = Rows(self._db, self._path)
             self._load()
+            if remembers:
+                self._recall(folder)
             self.run_times = RunTimesKnown(self.core.state.estimate_default)
             for past in past_jobs(self._db, self._rows):
                 self._take_in(past)
@@ -120,6 +132,14 @@ class Follower:
         self._specs = {job.id: job.spec for job in self.core.state.jobs.values()}
         self._recorder = Recorder(self.core, holdings=False, run_times=True)
         self._recorder.take_over()
+
+    def _recall(self, folder: Path) -> None:
+        """Go on with what was learnt of earlier bounds."""
+        row = self._rows.one("meta", "WHERE name = 'epoch'")
+        assert row is not None
+        self._file = TrackRecordFile(folder, row[1])
+        self._chances = self._file.read()
+        self._look_up()
 
     def catch_up(self, event: int = 0) -> None:
         """Read what was written since. If that is much, it begins anew with a state that the server has stored since.
@@ -177,15 +197,22 @@ class Follower:
             if past.job.id not in self._met:
                 self._take_in(past)
         self._started |= started
-        there = self.core.state.jobs
-        for job in self._chances.open_jobs - self._ended.keys() - there.keys():
+        self._look_up()
+        return True
+
+    def _look_up(self) -> None:
+        """Read from the rows of jobs what came of bounds of jobs that the core has not, because they have ended."""
+        for job in self._chances.open_jobs - self._ended.keys() - self.core.state.jobs.keys():
             row = self._rows.one("jobs", "WHERE id = ?", (job,))
-            if row is None or row[4] != JobStatus.SUCCEEDED.value:
+            if row is None:
                 self._void.add(job)
                 continue
-            self._started.setdefault(job, row[6])
-            self._ended[job] = row[7]
-        return True
+            status, started, ended = row[4], row[6], row[7]
+            if status == JobStatus.SUCCEEDED.value:
+                self._started.setdefault(job, started)
+                self._ended[job] = ended
+            elif status is not None:  # else it is open, and came after the stored state
+                self._void.add(job)
 
     def _take_in(self, past: PastJob) -> None:
         """Learn from a job of which the core may still have to be told that it has ended."""
@@ -273,6 +300,15 @@ class Follower:
             processes=len(os.sched_getaffinity(0)),
             copies=self._pace.all,
         )
+
+    def remember(self) -> None:
+        """Keep what has been learnt of bounds for the next one.
+
+        Raises:
+            HeadwayError: it cannot be written.
+        """
+        assert self._file is not None
+        self._file.write(self._chances)
 
     def _unreadable(self, error: Exception) -> HeadwayError:
         return HeadwayError(f"{self._path} cannot be read: {error}", "Name a data directory of `headway up`.")

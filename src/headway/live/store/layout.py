@@ -26,6 +26,9 @@ URL: Final = "url"
 PORT: Final = "port"
 """The port where the server listens by default: the one that it had before."""
 
+TRACK_RECORD: Final = "track-record"
+"""What came of earlier forecasts: their process writes it, see `foresight.remembered`."""
+
 UPLOADS: Final = "uploads"
 """Files that the server keeps, each under its SHA-256."""
 
