@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import click
 
-from headway.cli.live import age_of_forecast, at, bounds, costs, outlook, task_in, titled
-from headway.cli.outlook import counter_offer
+from headway.cli.live import age_of_forecast, at, costs, outlook, task_in, titled
+from headway.cli.outlook import by_run_times, counter_offer
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import ANY_MOMENT, OVERDUE_SECONDS, as_json, clock, print_json, span, until, when
 from headway.client.client import Client
@@ -127,8 +127,8 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
         yield "It is a service: it runs until it is cancelled."
     elif end is None and not found.lack:
         yield "It is not expected to end: no known event will give it the slots it needs."
-    if found.chance is not None and found.chance.end is not None:
-        yield f"As run times have been, it ends {bounds(found.chance.end)}."
+    for told in by_run_times(found.chance):
+        yield f"As run times have been, it {told}."
     if found.due is not None and found.outlook is not None:
         yield f"It is due {at(found.due)}: {outlook(found)}."
     if costs(found):

@@ -515,13 +515,13 @@ def costs(job: JobReport | Explanation) -> str:
 
 
 def ends(job: JobReport) -> str:
-    """When a job without a due date is expected to end."""
+    """When a job without a due date is expected to end: with 90 %, or by its estimates where nothing tells how sure."""
     if job.lack:
         return NOT_COMPUTED
-    if job.expected_end is not None and not job.assumes:
-        return f"ends {until(job.expected_end)}"
-    end = None if job.chance is None or job.chance.end is None else job.chance.end.median
-    return "" if end is None else f"ends about {until(end)}"
+    if job.chance is not None and job.chance.end is not None:
+        low, high = job.chance.end.low_90, job.chance.end.high_90
+        return f"ends {bounds(BoundsReport(low, None, None, None, high))}"
+    return f"ends {until(job.expected_end)}" if job.expected_end is not None and not job.assumes else ""
 
 
 def expected(instant: float | None, assumes: tuple[int, ...]) -> str:

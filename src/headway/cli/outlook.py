@@ -13,7 +13,8 @@ from headway.cli.show import LIKELY, asked_for, at_least, counted, share, span, 
 from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
-from headway.wire import Advice, Explanation
+from headway.model.actions import JobStatus
+from headway.wire import Advice, ChanceReport, Explanation
 
 AUTO: Final = "auto"
 """As a due date: the earliest that will be kept."""
@@ -24,6 +25,9 @@ SURE: Final = 0.9
 FORECAST_SECONDS: Final = 10.0
 """How long a command waits for the forecast of a job, as `live.forecasts.PATIENCE`. Mostly it is there in a tenth;
 where the machine is busy, two forecasts may have to be made, each after up to `foresight.pace.AWAITED_WAIT`."""
+
+GLANCE_SECONDS: Final = 2.0
+"""The same where nobody asked, because the job has no due date."""
 
 
 class Wish(NamedTuple):
@@ -128,12 +132,36 @@ def counter_offer(client: Client, job: Explanation) -> Iterator[str]:
                 yield said
 
 
-def outlook_of(client: Client, job: int) -> Explanation | None:
-    """The outlook of a job with new terms; None if it has ended, or if the server does not answer."""
+def outlook_of(client: Client, job: int, wait: float = FORECAST_SECONDS) -> Explanation | None:
+    """The outlook of a job with new terms; None if it has ended, or if the server does not answer.
+
+    Args:
+        wait: seconds, for how long its forecast is waited for.
+    """
     with contextlib.suppress(HeadwayError):  # what was asked for is done, whatever the outlook
-        found = client.explain(job, wait=FORECAST_SECONDS)
+        found = client.explain(job, wait=wait)
         return None if found.status.is_final else found
     return None
+
+
+def by_run_times(chance: ChanceReport | None) -> list[str]:
+    """Between which instants a job starts, if it has not, and ends, as run times have been."""
+    if chance is None:
+        return []
+    known = (("starts", chance.start), ("ends", chance.end))
+    return [f"{does} {bounds(found)}" for does, found in known if found is not None]
+
+
+def foreseen(job: Explanation) -> str:
+    """When a job starts and ends, in a sentence; empty if nothing is known, or if `promise` says all."""
+    if told := by_run_times(job.chance):
+        return f"As run times have been, it {'; it '.join(told)}."
+    instants = (
+        ("start", None if job.status is JobStatus.RUNNING or job.start_assumes else job.expected_start),
+        ("end", None if job.assumes else job.expected_end),
+    )
+    times = [f"to {what} {until(instant)}" for what, instant in instants if instant is not None]
+    return f"It is expected {' and '.join(times)}." if times and job.due is None else ""
 
 
 def promise(job: Explanation) -> str:

@@ -7,7 +7,7 @@ import math
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj
@@ -19,7 +19,18 @@ from click.core import ParameterSource
 
 from headway.cli import shell
 from headway.cli.main import INTERRUPTED
-from headway.cli.outlook import AUTO, SURE, Wish, advice_lines, counter_offer, grant, outlook_of, promise
+from headway.cli.outlook import (
+    AUTO,
+    GLANCE_SECONDS,
+    SURE,
+    Wish,
+    advice_lines,
+    counter_offer,
+    foreseen,
+    grant,
+    outlook_of,
+    promise,
+)
 from headway.cli.paths import GivenPath
 from headway.cli.progress import progress
 from headway.cli.reach import Command, Reach, asks_server
@@ -38,6 +49,9 @@ from headway.wire import Explanation, TaskEnding, TaskResult
 
 TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
+
+SOON_SECONDS: Final = 0.5
+"""Of a job that ends sooner it is not said when it will."""
 
 
 AS_GIVEN: Final = {"ignore_unknown_options": False, "allow_interspersed_args": False}
@@ -104,7 +118,8 @@ TERMS: Final = (
         "features",
         metavar="NAME=NUMBER",
         multiple=True,
-        help="A number that describes it, such as mesh=1e6, for `headway profile`. May be given many times.",
+        help="A number that describes it, such as mesh=1e6: predictions, forecasts and advice go by it, and `headway "
+        "profile` tells how much it matters. May be given many times.",
     ),
     click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again."),
     click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one."),
@@ -276,22 +291,51 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
     except KeyboardInterrupt:
         click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
         return INTERRUPTED
-    if not wait and not as_json:
-        click.echo(waiter.job)  # it is submitted, however long a forecast takes
-    found = None if job.due is None else outlook_of(client, waiter.job)
-    if not wait and as_json:
-        print_json(told(waiter.job, found) | ({} if sure is None else {"sure": sure}))
-    if found is not None and not as_json:
-        click.echo(promise(found), err=True)
-        for line in counter_offer(client, found):
-            click.echo(line, err=True)
-    if not wait:
-        return 0
-    status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
+    try:
+        if not as_json:  # it is submitted, however long a forecast takes
+            click.echo(f"Job {waiter.job} is submitted." if wait else waiter.job, err=wait)
+        found = None
+        if job.due is not None:
+            found = outlook_of(client, waiter.job)
+        elif wait and not ends_soon(client, waiter):
+            found = outlook_of(client, waiter.job, GLANCE_SECONDS)
+        known = told(waiter.job, found) | ({} if sure is None else {"sure": sure})
+        if not as_json and found is not None:
+            for line in outlook_lines(client, found, wait=wait):
+                click.echo(line, err=True)
+        if not wait:
+            if as_json:
+                print_json(known)
+            return 0
+        status = await_end(client, waiter, as_json, known=known)
+    except KeyboardInterrupt:
+        return interrupted(waiter.job)
     if status != INTERRUPTED:
         with contextlib.suppress(HeadwayError):  # the results have been seen; keeping them does no harm
             client.acknowledge(waiter.job)
     return status
+
+
+def ends_soon(client: Client, waiter: Waiter) -> bool:
+    """Whether a job ends so soon that nobody wants to know when; it returns then."""
+    try:
+        client.wait(waiter, timeout=SOON_SECONDS)
+    except TimeoutError:
+        return False
+    return True
+
+
+def outlook_lines(client: Client, found: Explanation, *, wait: bool) -> Iterator[str]:
+    """How a job will do that was submitted, in sentences.
+
+    Args:
+        wait: it is waited for: also when it starts and ends.
+    """
+    if found.due is not None:
+        yield promise(found)
+    if wait and (when := foreseen(found)):
+        yield when
+    yield from counter_offer(client, found)
 
 
 OF_PROGRAMS: Final = (
@@ -356,7 +400,7 @@ def told(job: int, found: Explanation | None) -> dict[str, Any]:
     """The JSON for a job that has been submitted."""
     if found is None:
         return {"job": job}
-    names = "outlook", "expected_end", "late", "assumes", "chance"
+    names = "outlook", "expected_start", "expected_end", "late", "assumes", "chance"
     return {"job": job, **{name: plain(getattr(found, name)) for name in names}}
 
 
@@ -432,37 +476,51 @@ def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool)
     return status if found.status.is_final else max(status, 1)
 
 
-def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", *, unpickle: bool = False) -> int:
+def await_end(
+    client: Client, waiter: Waiter, as_json: bool, *, known: Mapping[str, Any] | None = None, unpickle: bool = False
+) -> int:
     """Wait for the end of a job, with progress on a terminal, and print its results. Returns the exit status.
 
-    `opening` is printed first. From then on ctrl-c prints how to follow the job.
+    Ctrl-c prints how to follow the job.
+
+    Args:
+        known: what was known of it when it was submitted, for JSON.
     """
     try:
-        if opening:
-            click.echo(opening, err=True)
         with progress({f"job {waiter.job}": len(waiter)}, lambda: (waiter.progress[0],)):
             client.wait(waiter)
     except KeyboardInterrupt:
-        here = waiter.job
-        click.echo(
-            f"\nJob {here} goes on: `headway result {here} --wait` waits for it again, "
-            f"`headway cancel {here}` ends it.",
-            err=True,
-        )
-        return INTERRUPTED
+        return interrupted(waiter.job)
     if waiter.status is None:  # its end can no longer be received; the exception says why
         waiter.result()
     assert waiter.status is not None
-    return print_results(client, waiter.job, waiter.status, as_json, unpickle=unpickle)
+    return print_results(client, waiter.job, waiter.status, as_json, known=known, unpickle=unpickle)
+
+
+def interrupted(job: int) -> int:
+    """Say after ctrl-c how to follow a job. Returns the exit status."""
+    click.echo(
+        f"\nJob {job} goes on: `headway result {job} --wait` waits for it again, `headway cancel {job}` ends it.",
+        err=True,
+    )
+    return INTERRUPTED
 
 
 def print_results(
-    client: Client, job: int, status: JobStatus, as_json: bool, least: int = 0, *, unpickle: bool = False
+    client: Client,
+    job: int,
+    status: JobStatus,
+    as_json: bool,
+    least: int = 0,
+    *,
+    known: Mapping[str, Any] | None = None,
+    unpickle: bool = False,
 ) -> int:
     """Print the results. Returns the exit status of the worst.
 
     Args:
         least: how many tasks have succeeded or failed, at least.
+        known: more about it, for JSON.
         unpickle: show values, which runs code of the person who submitted the job.
 
     Raises:
@@ -472,9 +530,8 @@ def print_results(
     if len(results) < least:
         raise HeadwayError(f"the results of job {job} have been cleared")
     if as_json:
-        print_json(
-            {"job": job, "status": status.value, "results": [in_words(client, one, unpickle) for one in results]}
-        )
+        ended = {"job": job, "status": status.value}
+        print_json({**ended, **(known or {}), "results": [in_words(client, one, unpickle) for one in results]})
     else:
         for one in results:
             print_result(client, one, unpickle)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from headway.cli import reach
 from headway.cli.explain import explain, prospect_lines
 from headway.cli.live import bounds, ends, job, jobs, outlook
-from headway.cli.outlook import FORECAST_SECONDS, Wish, advice_lines, grant
+from headway.cli.main import INTERRUPTED
+from headway.cli.outlook import FORECAST_SECONDS, GLANCE_SECONDS, Wish, advice_lines, foreseen, grant
 from headway.cli.submit import promise, submit, told
 from headway.client.client import Client
 from headway.client.job import Job
+from headway.client.waiters import Waiter
 from headway.errors import HeadwayError
+from headway.live.forecasts import JOBS_MAX
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
-from headway.wire import Advice, AwaitedReport, BoundsReport, ChanceReport, Explanation, JobDetail, JobReport
+from headway.wire import (
+    Advice,
+    AwaitedReport,
+    BoundsReport,
+    ChanceReport,
+    Explanation,
+    JobDetail,
+    JobReport,
+    TaskResult,
+)
 
 NOW = 1_000_000.0
 
@@ -231,7 +243,7 @@ def test_the_start_that_is_expected_of_a_job_that_runs_is_that_of_its_next_task(
 
 
 def test_a_list_and_a_job_say_why_there_is_no_forecast(server: list[JobReport]) -> None:
-    lack = "1,001 jobs are open, and forecasts are made for up to 1,000; a job of many tasks counts as one"
+    lack = f"{JOBS_MAX + 1:,} jobs are open, and forecasts are made for up to {JOBS_MAX:,}; many tasks count as one"
     dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
     server += [report(1, lack=lack), dated, report(3, expected_end=NOW + 9)]
     listed = CliRunner().invoke(jobs).output.splitlines()
@@ -243,8 +255,80 @@ def test_a_list_and_a_job_say_why_there_is_no_forecast(server: list[JobReport]) 
 
 
 def test_without_a_due_date_a_list_shows_the_end() -> None:
-    assert ends(explained(expected_end=NOW + 40)) == "ends in 40 s"  # type: ignore[arg-type]  # it has these fields too
-    assert ends(explained(expected_end=NOW + 40, assumes=(3,))) == ends(explained()) == ""  # type: ignore[arg-type]
+    assert ends(report(1, expected_end=NOW + 40)) == "ends in 40 s"
+    assert ends(report(1, expected_end=NOW + 40, assumes=(3,))) == ends(report(1)) == ""
+
+
+START = BoundsReport(NOW + 2, NOW + 3, NOW + 4, NOW + 5, NOW + 6)
+END = BoundsReport(NOW + 20, NOW + 30, NOW + 40, NOW + 50, NOW + 90)
+WAITS = ChanceReport(START, END, None, 40)
+STARTS, ENDS = "in 2 s to 6 s (90 %), in 3 s to 5 s (50 %)", "in 20 s to 90 s (90 %), in 30 s to 50 s (50 %)"
+
+
+def test_a_list_shows_of_a_job_without_a_due_date_when_it_ends_with_90_percent(server: list[JobReport]) -> None:
+    server += [
+        report(1, chance=WAITS, expected_end=NOW + 40),
+        report(2, chance=ChanceReport(None, BoundsReport(NOW, NOW, NOW + 5, NOW + 9, NOW + 30), None, 40)),
+        report(3, chance=ChanceReport(None, BoundsReport(NOW + 20, NOW + 90, None, None, None), None, 40)),
+        report(4, chance=ChanceReport(START, END, 0.25, 40), due=NOW + 30, outlook="on time"),
+    ]
+    listed = CliRunner().invoke(jobs).output.splitlines()[2:]
+    for line, said in zip(
+        listed,
+        ("ends in 20 s to 90 s (90 %)", "ends within 30 s (90 %)", "ends not before in 20 s (95 %)", "25 % on time"),
+        strict=True,
+    ):
+        assert said in line
+        assert "50 %" not in line
+
+
+def test_a_job_shows_when_it_starts_and_ends_with_90_and_50_percent(server: list[JobReport]) -> None:
+    server += [
+        report(1, chance=WAITS),
+        report(2, chance=ChanceReport(None, END, None, 40)),
+    ]
+    waits, runs = (dict(map(named, CliRunner().invoke(job, [number]).output.splitlines())) for number in "12")
+    assert (waits["start within"], waits["end within"]) == (STARTS, ENDS)
+    assert ("start within" in runs, runs["end within"]) == (False, ENDS)
+
+
+def named(line: str) -> tuple[str, str]:
+    """A line of two columns."""
+    name, _, text = line.partition("  ")
+    return name.strip(), text.strip()
+
+
+def test_explain_says_when_a_job_starts_and_ends_as_run_times_have_been() -> None:
+    starts, ends = f"As run times have been, it starts {STARTS}.", f"As run times have been, it ends {ENDS}."
+    assert lines(expected_end=NOW + 40, chance=WAITS)[1:] == [starts, ends]
+    assert lines(expected_end=NOW + 40, chance=ChanceReport(None, END, None, 40))[1:] == [ends]
+    assert lines(expected_end=NOW + 40, chance=ChanceReport(START, None, None, 40))[1:] == [starts]
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (
+            {"chance": WAITS},
+            f"As run times have been, it starts {STARTS}; it ends {ENDS}.",
+        ),
+        ({"chance": ChanceReport(None, END, 0.5, 40), "due": NOW + 9}, f"As run times have been, it ends {ENDS}."),
+        (
+            {"expected_start": NOW + 4, "expected_end": NOW + 40},
+            "It is expected to start in 4 s and to end in 40 s.",
+        ),
+        ({"expected_start": NOW + 4, "expected_end": NOW + 40, "due": NOW + 9}, ""),
+        ({"expected_start": NOW + 4, "expected_end": NOW + 40, "assumes": (2,)}, "It is expected to start in 4 s."),
+        (
+            {"expected_start": NOW + 4, "expected_end": NOW + 40, "status": JobStatus.RUNNING},
+            "It is expected to end in 40 s.",
+        ),
+        ({"expected_end": NOW + 600, "assumes": (2,), "start_assumes": (2,)}, ""),
+        ({"lack": "900 jobs are open"}, ""),
+    ],
+)
+def test_what_is_foreseen_of_a_job_that_is_waited_for(terms: dict[str, Any], said: str) -> None:
+    assert foreseen(explained(**terms)) == said
 
 
 @pytest.mark.parametrize(
@@ -302,7 +386,15 @@ def test_it_will_not_be_late_by_its_estimate_and_in_time_by_earlier_runs(word: A
 def test_what_programs_are_told_at_submission() -> None:
     assert told(2, None) == {"job": 2}
     late = explained(outlook="late", late=290.0, expected_end=NOW + 300)
-    known = {"job": 2, "outlook": "late", "expected_end": NOW + 300, "late": 290.0, "assumes": [], "chance": None}
+    known = {
+        "job": 2,
+        "outlook": "late",
+        "expected_start": None,
+        "expected_end": NOW + 300,
+        "late": 290.0,
+        "assumes": [],
+        "chance": None,
+    }
     assert told(2, late) == known
     bounds = BoundsReport(NOW, NOW + 1, NOW + 2, NOW + 3, None)
     sure = told(2, explained(chance=ChanceReport(None, bounds, 0.25, 40)))["chance"]
@@ -378,27 +470,117 @@ def test_explain_says_what_would_help_where_a_due_date_is_likely_to_be_missed(
     assert offered == helps, said
 
 
-def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
+class Submitted:
+    """A server that takes a job as 7, says this when it is asked about it, and ends it when it is waited for.
 
-    class Server:
-        def submit(self, job: Job) -> SimpleNamespace:
-            return SimpleNamespace(job=7)
+    Attributes:
+        found: what it says.
+        asked: how long it might take for that.
+        is_quick: whether the job has ended soon.
+    """
 
-        def explain(self, job: int, *, wait: float) -> Explanation:
-            click.echo("asked for a forecast")
-            waits.append(wait)
-            return explained(outlook="not computed", lack="the forecast is still being made; ask again in a moment")
+    def __init__(self, found: Explanation, *, is_quick: bool = False) -> None:
+        self.found = found
+        self.asked: list[float] = []
+        self.is_quick = is_quick
 
-    @contextmanager
-    def reached(url: str | None, data: str | None, tls_ca: str | None, patience: float = 0.0) -> Iterator[Server]:
-        yield Server()
+    def submit(self, job: Job) -> Waiter:
+        waiter = Waiter(job.name, 1, lambda number: False)
+        waiter.accepted(7)
+        return waiter
 
-    monkeypatch.setattr(reach, "reached", reached)
-    said = CliRunner().invoke(submit, ["--due", "1h", "true"])
+    def explain(self, job: int, *, wait: float) -> Explanation:
+        click.echo("asked for a forecast", err=True)
+        self.asked.append(wait)
+        return self.found
+
+    def advise(self, job: int, *, sure: float) -> Advice:
+        return Advice(sure, slots=2)
+
+    def wait(self, waiter: Waiter, timeout: float | None = None) -> None:
+        if timeout is not None and not self.is_quick:
+            raise TimeoutError
+        waiter.concluded(JobStatus.SUCCEEDED)
+
+    def results(self, job: int) -> list[TaskResult]:
+        return []
+
+    def acknowledge(self, job: int) -> None:
+        """Nothing is kept here."""
+
+
+@pytest.fixture
+def submits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`headway submit` with these words, to that server."""
+
+    def run(server: Submitted, *words: str) -> Result:
+        monkeypatch.setattr(reach, "reached", lambda *_, **__: nullcontext(server))
+        return CliRunner().invoke(submit, [*words, "true"], standalone_mode=False)
+
+    return run
+
+
+MADE = "the forecast is still being made; ask again in a moment"
+
+
+def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(submits: Callable[..., Result]) -> None:
+    server = Submitted(explained(outlook="not computed", lack=MADE, due=NOW + 3600))
+    said = submits(server, "--due", "1h")
     assert said.output.splitlines()[:2] == ["7", "asked for a forecast"], said.output
-    assert "is not known: the forecast is still being made" in said.output
-    assert waits == [FORECAST_SECONDS]
+    assert f"is not known: {MADE}" in said.output
+    assert server.asked == [FORECAST_SECONDS]
+
+
+def test_a_job_without_a_due_date_that_nobody_waits_for_is_not_forecast(submits: Callable[..., Result]) -> None:
+    server = Submitted(explained())
+    assert submits(server).output == "7\n"
+    assert json.loads(submits(server, "--json").output) == {"job": 7}
+    assert server.asked == []
+
+
+def test_of_a_job_that_is_waited_for_it_is_said_first_when_it_starts_and_ends(submits: Callable[..., Result]) -> None:
+    server = Submitted(explained(chance=WAITS))
+    said = submits(server, "--wait")
+    assert said.stdout == "", "that is for what its tasks wrote"
+    assert said.stderr.splitlines() == [
+        "Job 7 is submitted.",
+        "asked for a forecast",
+        f"As run times have been, it starts {STARTS}; it ends {ENDS}.",
+    ]
+    assert server.asked == [GLANCE_SECONDS]
+    late = submits(Submitted(explained(due=NOW + 9, chance=ChanceReport(START, END, 0.2, 40))), "--wait", "--due", "9s")
+    promised, foretold, helps = late.stderr.splitlines()[2:]
+    assert promised.endswith("As run times have been, it is on time with 20 %.")
+    assert foretold.startswith("As run times have been, it starts")
+    assert helps == "With 90 % it would be kept with 2 more slots."
+
+
+def test_programs_that_wait_for_a_job_get_what_was_foreseen_with_its_results(submits: Callable[..., Result]) -> None:
+    said = json.loads(submits(Submitted(explained(chance=WAITS)), "--wait", "--json").stdout)
+    assert (said["job"], said["status"], said["results"]) == (7, "succeeded", [])
+    assert (said["chance"]["start"]["low_90"], said["chance"]["end"]["high_50"]) == (NOW + 2, NOW + 50)
+
+
+@pytest.mark.parametrize("server", [Submitted(explained(lack=MADE)), Submitted(explained(), is_quick=True)])
+def test_if_nothing_is_known_of_a_job_that_is_waited_for_nothing_is_said(
+    submits: Callable[..., Result], server: Submitted
+) -> None:
+    assert set(submits(server, "--wait").stderr.splitlines()) - {"asked for a forecast"} == {"Job 7 is submitted."}
+
+
+def test_a_job_that_has_ended_when_its_forecast_is_there_is_not_foretold(submits: Callable[..., Result]) -> None:
+    ended = explained(JobStatus.SUCCEEDED, chance=WAITS)
+    assert list(json.loads(submits(Submitted(ended), "--wait", "--json").stdout)) == ["job", "status", "results"]
+
+
+def test_ctrl_c_while_a_forecast_is_waited_for_says_how_to_follow_the_job(submits: Callable[..., Result]) -> None:
+    class Interrupted(Submitted):
+        def explain(self, job: int, *, wait: float) -> Explanation:
+            raise KeyboardInterrupt
+
+    said = submits(Interrupted(explained()), "--wait")
+    assert "Job 7 goes on: `headway result 7 --wait`" in said.stderr
+    assert said.return_value == INTERRUPTED
 
 
 def test_advice_says_which_end_is_meant_where_a_due_date_would_change_it() -> None:
