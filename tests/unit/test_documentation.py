@@ -22,6 +22,7 @@ from headway import Client, Job, Waiter
 from headway.cli.main import COMMANDS, headway
 from headway.cli.workload import FEITELSON96, LUBLIN99, option_name
 from headway.core.scheduler import Scheduler
+from headway.live.forecasts import JOBS_MAX
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
@@ -73,6 +74,15 @@ def test_python_on_a_page_can_be_read_and_imports_what_there_is(page: Path) -> N
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headway":
                 for alias in node.names:
                     assert alias.name in names_of(node.module), f"{node.module} has no {alias.name}"
+
+
+@pytest.mark.parametrize(
+    "page", ["CHANGELOG.md", "docs/explanation/live.md", "docs/reference/cli.md", "docs/reference/http-api.md"]
+)
+def test_pages_say_of_how_many_open_jobs_there_are_forecasts(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    said = re.findall(r"(?:more than|up to) ([\d,]+)\s+(?:jobs are open|open\s+jobs)", text)
+    assert set(said) == {f"{JOBS_MAX:,}"}
 
 
 SESSIONS = [page for page in PAGES if blocks(page, "pycon")]

@@ -140,7 +140,7 @@ def test_many_open_jobs_do_not_make_it_dear(tmp_path: Path, monkeypatch: pytest.
     async def looked(folder: Path, jobs: int) -> tuple[int, int]:
         """Count the lines that run, except those that count waiting jobs, and the turns of other tasks."""
         lines = turns = 0
-        counting = ("tasks_waiting", "open_costs", "Forecasts")  # there are none of more than 1,000 jobs
+        counting = ("tasks_waiting", "open_costs", "Forecasts")  # there are none of 10,000 jobs
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal lines
