@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,16 @@ import pytest
 
 from headway.client.client import Client
 from headway.client.job import Job, Task
+from headway.testing import new_job
+from headway.times import clock_text
 
-from .conftest import ONE_NODE, Up
+from .conftest import ONE_NODE, Up, headway
+from .test_decisions import TWO
+from .test_driver import rig, run
 
 
 def whatif(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headway", "whatif", "--data", str(folder), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return headway("whatif", "--data", folder, *options)
 
 
 def answer(folder: Path, *options: str) -> Any:
@@ -32,18 +31,118 @@ def answer(folder: Path, *options: str) -> Any:
     return json.loads(ran.stdout)
 
 
+BEGINNING = 1_790_000_000.0
+NOW = BEGINNING + 160
+ESTIMATE = 100.0
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a server with two slots, on which jobs of 100 s run, at 160 s: 1 and 2 ran until 100, 3 and
+    4 run since then, and 5, 6 and 7 wait. 6 is due at 380, 7 at 330.
+    """
+    folder = tmp_path_factory.mktemp("data")
+
+    async def scenario() -> None:
+        async with rig(folder, TWO, at=BEGINNING, policy="fcfs:order=priority") as live:
+            job = {"name": "render", "estimate": ESTIMATE}
+            await live.submit(new_job(**job), new_job(**job), new_job(**job))
+            await live.advance(50)
+            await live.submit(new_job(**job), new_job(**job))
+            await live.advance(50)
+            await live.end(1)
+            await live.end(2)
+            await live.advance(40)
+            await live.submit(new_job(**job, due=BEGINNING + 380))
+            await live.advance(10)
+            await live.submit(new_job(**job, due=BEGINNING + 330))
+
+    run(scenario)
+    return folder
+
+
+@pytest.fixture
+def at_160_s(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands are given then."""
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: NOW)
+        yield
+
+
+def ends(side: Any) -> dict[int, float]:
+    """When each job ends in the median, in seconds after the beginning."""
+    return {job["job"]: round(job["end"]["median"] - BEGINNING) for job in side["jobs"]}
+
+
+AS_IT_IS = {3: 200, 4: 200, 5: 300, 6: 300, 7: 400}
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "then"),
+    [
+        (("--first", "7"), "with job 7 first", AS_IT_IS | {6: 400, 7: 300}),
+        (("--remove-node", "b"), "without node b", AS_IT_IS | {6: 400, 7: 500}),
+        (("--add-node", "c"), "with node c more", AS_IT_IS | {5: 260, 7: 300}),
+        (
+            ("--policy", "edf", "--remove-node", "a"),
+            "with policy edf, without node a",
+            {3: 200, 4: 200, 7: 300, 6: 400, 5: 500},
+        ),
+    ],
+)
+def test_the_jobs_that_a_change_touches_end_at_another_time(
+    journal: Path, at_160_s: None, options: tuple[str, ...], words: str, then: dict[int, int]
+) -> None:
+    found = answer(journal, *options)
+    assert ends(found["now"]) == pytest.approx(AS_IT_IS, abs=2)
+    assert ends(found["then"]) == pytest.approx(then, abs=2)
+    said = whatif(journal, *options, "--futures", "2").stdout.splitlines()
+    assert said[0] == f"5 open jobs at {clock_text(NOW)}; 2 futures each, now and {words}. Bounds hold 90 %."
+    assert sum("render" in line for line in said) == 5
+
+
+def test_jobs_of_a_table_come_now_and_end_behind_the_others(journal: Path, at_160_s: None, tmp_path: Path) -> None:
+    table = tmp_path / "tonight.csv"
+    table.write_text("job,release,runtime,width\n1,0,50,2\n", "utf-8")
+    found = answer(journal, "--submit", str(table))
+    assert ends(found["then"]) == pytest.approx(AS_IT_IS | {8: 450}, abs=2)
+    assert ends(found["now"]).keys() == AS_IT_IS.keys()
+    said = whatif(journal, "--submit", str(table), "--futures", "2").stdout
+    assert f"now and with the jobs of {table} more." in said
+
+
+def test_under_more_load_more_jobs_come_in_the_same_time(journal: Path, at_160_s: None) -> None:
+    """Two jobs have come and ended in 160 s; at twice the rate both come again within half of that."""
+    found = answer(journal, "--load", "2")
+    assert found["within"] == 80
+    assert found["now"]["later"]["jobs"] == {"median": 2, "low": 0, "high": 2}
+    assert found["then"]["later"]["jobs"] == {"median": 2, "low": 2, "high": 2}
+    assert "jobs that come within 80 s" in whatif(journal, "--load", "2", "--futures", "2").stdout
+
+
+@pytest.mark.parametrize("asked", [clock_text(BEGINNING + 120), "40s ago"], ids=["on the clock", "from now"])
+def test_an_instant_within_the_journal_has_its_own_jobs(journal: Path, at_160_s: None, asked: str) -> None:
+    found = answer(journal, "--add-node", "c", "--at", asked)
+    assert found["at"] == BEGINNING + 120
+    assert ends(found["now"]) == pytest.approx({3: 200, 4: 200, 5: 300}, abs=2)
+    assert ends(found["then"]) == pytest.approx({3: 200, 4: 200, 5: 220}, abs=2)
+    said = whatif(journal, "--add-node", "c", "--at", asked, "--futures", "2").stdout
+    assert said.startswith(f"3 open jobs at {clock_text(BEGINNING + 120)}; ")
+
+
 @pytest.mark.long
 def test_beside_a_server(tmp_path: Path) -> None:
     up = Up(tmp_path, ONE_NODE.replace("slots = 2", "slots = 1"))
     up.start("--policy", "fcfs")
+    data, few = tmp_path / "data", ("--futures", "10")
     try:
-        with Client(data=tmp_path / "data") as client:
+        with Client(data=data) as client:
             first, long, short = (
                 client.submit(Job("one", [Task.command("sleep", str(seconds))], estimate=seconds, due=due)).job
                 for seconds, due in ((600, None), (600, None), (60, "15m"))
             )
             before = client.jobs()
-            found = answer(tmp_path / "data", "--policy", "edf")
+            found = answer(data, *few, "--policy", "edf")
             late = {job["job"]: job["on_time"] for job in found["now"]["jobs"]}
             then = {job["job"]: job for job in found["then"]["jobs"]}
             assert late[short] < 0.5 < then[short]["on_time"]
@@ -51,23 +150,23 @@ def test_beside_a_server(tmp_path: Path) -> None:
             assert then[short]["end"]["median"] < then[long]["end"]["median"]
             assert [job.priority for job in client.jobs()] == [job.priority for job in before]
             assert client.policy() == "fcfs"
-            found = answer(tmp_path / "data", "--policy", "edf", "--apply")
+            found = answer(data, *few, "--policy", "edf", "--apply")
             assert found["changes"] == ["policy edf"]
             assert client.policy() == "edf"
-            ran = whatif(tmp_path / "data", "--first", str(short))
+            ran = whatif(data, *few, "--first", str(short))
             assert "edf does not look at priorities, so --first changes nothing. Ask with --policy tempo" in ran.stderr
-            ran = whatif(tmp_path / "data", "--first", str(short), "--policy", "fcfs")
+            ran = whatif(data, *few, "--first", str(short), "--policy", "fcfs")
             assert "Ask with --policy fcfs:order=priority" in ran.stderr
-            ran = whatif(tmp_path / "data", "--first", str(short), "--policy", "fcfs:order=priority")
+            ran = whatif(data, *few, "--first", str(short), "--policy", "fcfs:order=priority")
             assert (ran.returncode, ran.stderr) == (0, "")
             picture = tmp_path / "ends.svg"
-            ran = whatif(tmp_path / "data", "--add-node", "b,slots=2", "--out", str(picture))
+            ran = whatif(data, *few, "--add-node", "b,slots=2", "--out", str(picture))
             assert ran.returncode == 0, ran.stderr
             assert "all have ended in" in ran.stdout
             assert picture.read_text("utf-8").startswith("<?xml")
             wide = tmp_path / "wide.csv"
             wide.write_text("release,runtime,width\n0,10,3\n", "utf-8")
-            ran = whatif(tmp_path / "data", "--submit", str(wide), "--add-node", "b,slots=2")
+            ran = whatif(data, *few, "--submit", str(wide), "--add-node", "b,slots=2")
             assert ran.returncode == 0, ran.stderr
             for wrong, said in (
                 (("--remove-node", "x"), "a node of the cluster: " + ONE_NODE.split('"')[1]),
@@ -89,9 +188,19 @@ def test_beside_a_server(tmp_path: Path) -> None:
                 ((), "--policy"),
                 (("--load", "2", "--apply"), "--apply cannot do --load"),
             ):
-                ran = whatif(tmp_path / "data", *wrong)
+                ran = whatif(data, *wrong)
                 assert ran.returncode in {1, 2}, ran.stdout
                 assert said in ran.stderr, wrong
                 assert "Traceback" not in ran.stderr
+            by_priority = "fcfs:order=priority"
+            more = ("--add-node", "b,slots=2", "--first", str(long), "--policy", by_priority)
+            ran = whatif(data, *few, *more, "--apply")
+            said = f"Done: node b is in service, job {long} has priority 1, the policy is {by_priority}."
+            assert ran.stdout.splitlines()[-1] == said, ran.stderr
+            assert ([job.priority for job in client.jobs()], client.policy()) == ([0, 1, 0], by_priority)
+            assert [(one.name, len(one.slots)) for one in client.nodes()] == [("n", 1), ("b", 2)]
+            ran = whatif(data, *few, "--remove-node", "b", "--apply")
+            assert ran.stdout.splitlines()[-1] == "Done: node b drains.", ran.stderr
+            assert [(one.name, one.draining) for one in client.nodes()] == [("n", False), ("b", True)]
     finally:
         up.stop()

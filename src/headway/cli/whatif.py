@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +15,11 @@ import click
 from headway.cli.paths import GivenPath
 from headway.cli.reach import reached
 from headway.cli.show import begun, clock, counted, instant_in, money, print_table, span
-from headway.errors import InvalidInput, did_you_mean
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.metrics import to_json
 
 if TYPE_CHECKING:
+    from headway.client.client import Client
     from headway.core.record import StateRecord
     from headway.foresight.present import Present
     from headway.foresight.whatif import Quantiles, Side, WhatIf
@@ -298,9 +300,11 @@ def _print(found: WhatIf, words: list[str], futures: int, within: int) -> None:
     if not found.then.jobs and found.then.later is None:
         click.echo("No job is open, so nothing would change.")
         return
+    changes = ", ".join(words)
+    otherwise = changes if changes.startswith("without ") else f"with {changes}"
     click.echo(
         f"{begun(counted(len(found.now.jobs), 'open job'))} at {clock(found.at / 1e6)}; {futures} futures each, now "
-        f"and with {', '.join(words)}. 90 % of the futures lie within the bounds."
+        f"and {otherwise}. 90 % of the futures lie within the bounds."
     )
     if found.guessed:
         click.echo(
@@ -429,21 +433,56 @@ def _draw(found: WhatIf, words: list[str], out: str) -> None:
 
 
 def _apply(data: str | None, wanted: Supposition, state: StateRecord, *, quiet: bool) -> None:
-    """Do on the server what was asked about."""
-    done = []
+    """Do on the server what was asked about.
+
+    Raises:
+        HeadwayError: a part failed; the hint says what was done before it, and what was not tried.
+    """
+    done: list[str] = []
     with reached(None, data) as client:
-        highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
-        for text in wanted.add:
-            spec = _node_in(text, state)
-            client.add_node(spec.name, spec.slots, speed=spec.speed, cores=spec.cores, kind=spec.kind, site=spec.site)
-            done.append(f"node {spec.name} is in service")
-        for name in wanted.remove:
-            client.drain_node(name)
-            done.append(f"node {name} drains")
-        for place, job in enumerate(reversed(wanted.first), 1):
-            client.change(job, priority=highest + place)
-            done.append(f"job {job} has priority {highest + place:g}")
-        if wanted.policy is not None:
-            done.append(f"the policy is {client.choose_policy(wanted.policy)}")
+        steps = _steps(client, wanted, state)
+        for place, (named, step) in enumerate(steps):
+            try:
+                done.append(step())
+            except HeadwayError as error:
+                if len(steps) > 1:
+                    left = ", ".join(name for name, _ in steps[place + 1 :])
+                    parts = (
+                        f"Done: {', '.join(done) or 'nothing'}.",
+                        f"Failed: {named}.",
+                        left and f"Not tried: {left}.",
+                    )
+                    error.hint = " ".join(filter(None, (error.hint, *parts)))
+                raise
     if not quiet:
         click.echo(f"Done: {', '.join(done)}.")
+
+
+def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tuple[str, Callable[[], str]]]:
+    """What is to be done on the server, one after the other: each with its name; it returns what has become of it."""
+
+    def add(spec: NodeSpec) -> str:
+        client.add_node(spec.name, spec.slots, speed=spec.speed, cores=spec.cores, kind=spec.kind, site=spec.site)
+        return f"node {spec.name} is in service"
+
+    def remove(name: str) -> str:
+        client.drain_node(name)
+        return f"node {name} drains"
+
+    def put_first(job: int, priority: float) -> str:
+        is_open = client.change(job, priority=priority)
+        return f"job {job} has priority {priority:g}" if is_open else f"job {job} has ended meanwhile"
+
+    def choose(policy: str) -> str:
+        return f"the policy is {client.choose_policy(policy)}"
+
+    highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
+    return [
+        *((f"node {text} more", partial(add, _node_in(text, state))) for text in wanted.add),
+        *((f"without node {name}", partial(remove, name)) for name in wanted.remove),
+        *(
+            (f"job {job} first", partial(put_first, job, highest + place))
+            for place, job in enumerate(reversed(wanted.first), 1)
+        ),
+        *((f"policy {policy}", partial(choose, policy)) for policy in (wanted.policy,) if policy is not None),
+    ]
