@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from headway.cli.forecast import _due_row, _object, _rows
+from headway.foresight import trial as foresight_trial
 from headway.foresight.trial import DatesKept, ForecastQuality, Held, Horizon, Kept
 from headway.metrics import to_json
 
@@ -51,3 +54,57 @@ def test_too_few_are_refused_before_the_log_is_read(
     assert ran.status == 2
     assert f"--{option} is {value}; allowed: " in ran.err
     assert f"{least} or more" in ran.err
+
+
+HELD = {"asked", "at_instants", "coverage_50", "coverage_90", "error_90", "width_90_median"}
+FIGURES = HELD | {"ahead", "uncorrected", "others"}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty jobs of three users on four slots, each estimated by the same limit, that wait for each other."""
+    chance, at, lines = Random(1), 0, ["; MaxProcs: 4"]
+    for number in range(1, 41):
+        at += chance.randint(0, 60)
+        user, width = chance.randint(1, 3), chance.choice([1, 2, 4])
+        runs = user * 20 + chance.randint(0, 50)
+        lines.append(f"{number} {at} -1 {runs} {width} -1 -1 {width} 300 -1 1 {user} 1 1 1 -1 -1 -1")
+    path = tmp_path_factory.mktemp("log") / "log.swf"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecasts are made in this process: to start others takes seconds."""
+    monkeypatch.setattr(foresight_trial, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+
+
+def test_json_has_what_was_asked_and_how_it_held_for_ends_and_starts(headway: Any, log: Path, in_threads: None) -> None:
+    words = ("forecast", log, "--policy", "easy:order=shortest", "--instants", 12, "--futures", 4, "--rehearsals", 2)
+    ran = headway(*words, "--seed", 7, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    known = {"policy": "easy:order=shortest", "slots": 4, "jobs": 40, "instants": 12, "seed": 7}
+    assert {name: told.get(name) for name in known} == known
+    assert told.keys() >= known.keys() | FIGURES | {"start"}
+    assert told["start"].keys() == FIGURES
+    for found in (told, told["start"]):
+        assert 12 <= found["asked"] == sum(one["asked"] for one in found["ahead"])
+        assert 10 <= found["at_instants"] <= 12
+        assert 0 < found["coverage_50"] <= found["coverage_90"] <= 1
+        assert found["error_90"] >= 0
+        assert found["width_90_median"] > 0
+        assert found["uncorrected"].keys() == found["others"].keys() == HELD
+        assert all(one.keys() == HELD | {"from", "to"} for one in found["ahead"])
+    came = json.loads(headway(*words, "--seed", 7, "--arrivals", "--json").out)
+    assert came["asked"] == told["asked"]
+    assert came["start"]["uncorrected"]["width_90_median"] > told["start"]["uncorrected"]["width_90_median"]
+
+
+def test_people_get_a_table(headway: Any, log: Path, in_threads: None) -> None:
+    ran = headway("forecast", log, "--instants", 2, "--futures", 2, "--rehearsals", 0)
+    assert ran.status == 0
+    assert ran.out.splitlines()[0].startswith("40 jobs released within")
+    assert "end: all, by the estimates alone" in ran.out
+    assert "start: all, by past waits alone" in ran.out
