@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
+import shlex
 import socket
 import sys
 import threading
@@ -15,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
-from headway import wire
+from headway import Client, Job, Task, wire
 from headway.errors import InvalidInput
 from headway.live import alerts, forecasts
 from headway.live.alerts import LIKELY_LATE, Alerts, AlertSettings
@@ -390,6 +393,63 @@ def test_a_command_gets_the_alert_on_its_input(tmp_path: Path) -> None:
             failing = AlertSettings(command=(sys.executable, "-c", "raise SystemExit('no room')"))
             await look(Alerts(live, failing, SECRET))
             await becomes(lambda: any("exit code 1: no room" in text for text in incidents(live, NOT_TOLD)))
+
+    run(scenario)
+
+
+SERVER = """
+from headway.cli.main import main
+from headway.live import alerts
+alerts.EVERY = 0.2  # seconds between two looks
+main()
+"""
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """How a process was started; nothing of one that has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
+
+
+@pytest.mark.long
+def test_a_server_is_told_by_its_options_whom_to_tell(tmp_path: Path) -> None:
+    """Of a job whose due date has passed the command and the webhook get one alert, signed with the server's secret.
+
+    The process that makes its forecasts has been told to count on jobs that will come.
+    """
+    kept, data = tmp_path / "alert.json", tmp_path / "data"
+    writes = f"import sys; open({str(kept)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    words = ["up", "--json", "--data", str(data), "--slots", "1", "--forecast-arrivals"]
+    words += ["--alert-command", shlex.join((sys.executable, "-c", writes))]
+
+    def submit() -> None:
+        with Client(data=data) as client:
+            client.submit(Job("bills", [Task.command("sleep", "600")], due="2020-01-01 12:00"))
+
+    async def scenario() -> None:
+        webhook = Webhook()
+        async with heard(webhook) as url:
+            server = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", SERVER, *words, "--alert-url", url), stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                assert server.stdout is not None
+                assert await server.stdout.readline(), "it is up"
+                await asyncio.to_thread(submit)
+                await becomes(lambda: webhook.bodies and kept.exists() and kept.read_text().endswith("\n"))
+                ran = list(map(words_of, psutil.Process(server.pid).children(recursive=True)))
+            finally:
+                server.terminate()
+                await server.wait()
+        (body,), (signature,) = webhook.bodies, webhook.signatures
+        assert kept.read_bytes() == body + b"\n"
+        told = json.loads(body)
+        assert (told["job"], told["name"], told["on_time"]) == (1, "bills", 0.0)
+        secret = (data / "alert-secret").read_text().strip()
+        assert signature == f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+        (forecaster,) = [words for words in ran if "headway.forecaster" in words]
+        assert forecaster[-2:] == [str(data), "--arrivals"]
 
     run(scenario)
 

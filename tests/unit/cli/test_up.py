@@ -11,6 +11,7 @@ from headway import server
 from headway.engines import registry
 from headway.engines.registry import SiteSpec
 from headway.errors import InvalidInput
+from headway.live.alerts import AlertSettings
 from headway.model.network import NO_NETWORK
 
 
@@ -70,6 +71,18 @@ def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) ->
     assert chosen("--slots", 2).sites == ()
 
 
+def test_whom_to_tell_before_a_job_is_late(chosen: Any) -> None:
+    assert chosen().alerts is None, "nobody, and nothing is looked for"
+    assert chosen("--alert-below", 0.7).alerts == AlertSettings("", (), 0.7)
+    command = "sh -c 'cat >> alerts'"
+    found = chosen("--alert-url", "https://chat.example.org/hooks/7f3", "--alert-command", command).alerts
+    assert found == AlertSettings("https://chat.example.org/hooks/7f3", ("sh", "-c", "cat >> alerts"), 0.5)
+
+
+def test_whether_forecasts_count_on_jobs_that_will_come(chosen: Any) -> None:
+    assert [chosen(*words).arrivals for words in ((), ("--forecast-arrivals",))] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -81,6 +94,13 @@ def test_nodes_of_this_machine_alone_end_what_an_earlier_run_had(chosen: Any) ->
         (["--dask", "tls://h:1", "--dask-tls", "/no/such"], "--dask-tls is '/no/such'; allowed: a folder with ca.crt"),
         (["--slurm", "a b"], "--slurm is 'a b'; allowed: the name of a partition"),
         (["--slurm-folder", "x"], "--slurm-folder was given without --slurm"),
+        (["--alert-url", "ftp://there/"], "--alert-url is 'ftp://there/'; allowed: http://HOST"),
+        (["--alert-command", "'"], '--alert-command is "\'"; allowed: words as a shell reads them'),
+        (
+            ["--alert-command", "no-such-program x"],
+            "--alert-command is 'no-such-program x'; allowed: a program",
+        ),
+        (["--alert-below", "0"], "--alert-below is 0"),
         (["--cluster", "x", "--slots", "1"], "--slots and --cluster were both given"),
         (["--cluster", "x", "--slurm", "main"], "--slurm and --cluster were both given"),
     ],
