@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from math import floor
 from typing import Final, NamedTuple
 
 import click
@@ -68,15 +69,27 @@ def grant(client: Client, job: Job, wish: Wish) -> float | None:
     wanted = asked_for(wish.only_if)
     if known is None or known < wish.only_if:
         how = found.lack if known is None else f"it is kept with {share(known)}"
+        ways = (offer(found) if (known or 0.0) < found.sure else "", _less(found, wish.only_if))
         raise HeadwayError(
-            f"nothing was submitted, because its due date is not kept with {wanted}: {how}", offer(found)
+            f"nothing was submitted, because its due date is not kept with {wanted}: {how}",
+            " ".join(filter(None, ways)),
         )
-    if found.sure < wish.only_if:
+    if less := _less(found, wish.only_if):
         raise HeadwayError(
-            f"nothing was submitted, because it cannot be told whether its due date is kept with {wanted}",
-            f"{at_least(found.sure)} is {_most(found)}.",
+            f"nothing was submitted, because it cannot be told whether its due date is kept with {wanted}", less
         )
     return sure
+
+
+def _less(found: Advice, wanted: float) -> str:
+    """What to ask for where the futures do not tell as much as is wanted, and what makes them tell more; else empty."""
+    if found.sure >= wanted or found.chance is None:
+        return ""
+    from headway.foresight.futures import FUTURES  # takes long to load, and is rarely needed
+
+    more = " With fewer open jobs there are more futures." if found.chance.futures < FUTURES else ""
+    told = floor(100 * found.sure + 1e-9) / 100
+    return f"{at_least(found.sure)} is {_most(found)}: --only-if {told:g} asks for that.{more}"
 
 
 def _most(found: Advice) -> str:

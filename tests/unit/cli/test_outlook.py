@@ -168,8 +168,31 @@ def test_no_more_is_promised_than_the_futures_tell(capsys: pytest.CaptureFixture
         f"A due date {after(3)} is kept with 97 %.",
         "97 % is the most that 40 futures tell; 99.99 % was asked for.",
     ]
-    with pytest.raises(HeadwayError, match=r"cannot be told whether its due date is kept with 99\.99 %"):
-        grant(cast(Client, Adviser(found)), Job("render", [], due=NOW + 9), Wish(only_if=0.9999))
+
+
+OF_40 = "97 % is the most that 40 futures tell: --only-if 0.97 asks for that."
+OF_9 = "90 % is the most that 9 futures tell: --only-if 0.9 asks for that. With fewer open jobs there are more futures."
+
+
+@pytest.mark.parametrize(
+    ("futures", "on_time", "said", "hint"),
+    [
+        (40, 1.0, "it cannot be told whether", OF_40),
+        (9, 1.0, "it cannot be told whether", OF_9),
+        (40, 0.98, "is not kept with 99 %: it is kept with 98 %", OF_40),
+        (
+            *(9, 0.5, "is not kept with 99 %: it is kept with 50 %"),
+            f"With 90 % it would be kept with a due date {after(30)}. {OF_9}",
+        ),
+    ],
+)
+def test_who_asks_for_more_than_the_futures_tell_is_refused_and_told_what_to_ask_for(
+    futures: int, on_time: float, said: str, hint: str
+) -> None:
+    found = Advice(futures / (futures + 1), NOW + 30, ChanceReport(None, None, on_time, futures))
+    with pytest.raises(HeadwayError, match=said) as refusal:
+        grant(cast(Client, Adviser(found)), Job("render", [], due=NOW + 9), Wish(only_if=0.99))
+    assert refusal.value.hint == hint
 
 
 def report(number: int, **terms: Any) -> JobReport:
