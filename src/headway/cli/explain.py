@@ -29,8 +29,8 @@ AWAITED_SHOWN = 5
 @as_json
 @asks_server
 def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
-    """Say why a job waits, for which tasks, when it is expected to start and to end by the estimates, and what would
-    help where its due date is likely to be missed.
+    """Say why a job waits, for which tasks, when it is expected to start and to end, by the estimates and as run times
+    have been, and what would help where its due date is likely to be missed.
     """
     with reach() as client:
         if task is not None:
