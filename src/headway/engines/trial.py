@@ -30,11 +30,21 @@ from headway.engines.base import (
     Report,
     Work,
 )
-from headway.errors import NoSuchUpload
+from headway.errors import InvalidInput, NoSuchUpload
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec
 
 Kept = TypeVar("Kept", bound=Report)
+
+
+def _check_digest(name: str, digest: str) -> None:
+    """See that a file has its own name.
+
+    Raises:
+        InvalidInput: it has another one.
+    """
+    if name != digest:
+        raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest}")
 
 
 class FilesInMemory:
@@ -64,8 +74,7 @@ class FilesInMemory:
 
     async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
         """Keep it, under its name."""
-        given = self.add(b"".join([part async for part in parts]))
-        assert name == given, "it has another name"
+        _check_digest(name, self.add(b"".join([part async for part in parts])))
 
 
 class FilesInFolder:
@@ -90,8 +99,7 @@ class FilesInFolder:
 
     async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
         """Keep it, under its name."""
-        given = self.add(b"".join([part async for part in parts]))
-        assert name == given, "it has another name"
+        _check_digest(name, self.add(b"".join([part async for part in parts])))
 
 
 class Trial:

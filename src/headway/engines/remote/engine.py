@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Raw, structs
 
-from headway.engines.base import Assignment, AttemptKey, Ended, Ending, Files, Found, Output, Report
+from headway.engines.base import Assignment, AttemptKey, Ended, Ending, Files, Found, Noticed, Output, Report
 from headway.engines.local.agent.porter import named
 from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
@@ -28,8 +28,10 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
 from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared.frames import (
+    CheckpointTaken,
     Discard,
     FilePiece,
+    Frame,
     MemberEnded,
     MemberSaved,
     Read,
@@ -41,10 +43,10 @@ from headway.engines.local.shared.frames import (
     frame,
 )
 from headway.engines.local.shared.output import OUTPUT_FOLDER, why_lost
-from headway.engines.local.shared.stores import PIECE_MAX, Store
+from headway.engines.local.shared.stores import PIECE_MAX, TRIES, Store
 from headway.engines.remote.node import RemoteNode
 from headway.engines.remote.saved import SavedElsewhere
-from headway.errors import EngineError, HeadwayError, NoRoom, NoSuchOutput
+from headway.errors import Damaged, EngineError, HeadwayError, InvalidInput, NoRoom, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -63,12 +65,14 @@ class _Pull:
     Attributes:
         is_due: it has saved since.
         is_running: it is being fetched.
+        is_told: it was said that it cannot be.
         not_before: when it may be fetched again, unless it has ended.
     """
 
     def __init__(self) -> None:
         self.is_due = False
         self.is_running = False
+        self.is_told = False
         self.not_before = -math.inf
         self.lock = asyncio.Lock()
 
@@ -84,7 +88,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
     def __init__(self, root: Path, settings: LocalSettings) -> None:
         super().__init__(root, settings)
         self._files: Files
-        self._asked: dict[int, tuple[RemoteNode, asyncio.Future[ReadPart]]] = {}
+        self._asked: dict[int, tuple[RemoteNode, asyncio.Future[Any]]] = {}
         self._numbers = count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._packing: dict[str, asyncio.Lock] = {}
@@ -171,7 +175,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         if node.shares:
             return b""  # it has written nothing yet
         try:
-            return await self._ask(node, Store.OUTPUT, _short(name), offset, min(size, PIECE_MAX))
+            return (await self._ask(node, Store.OUTPUT, _short(name), offset, min(size, PIECE_MAX))).data
         except FileNotFoundError:
             return b""
 
@@ -244,11 +248,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         """A run on the node waits for this file."""
         self._do(self._provide(self._remote(node), name))
 
-    def on_part(self, node: AgentNode, part: ReadPart) -> None:
+    def on_answer(self, node: AgentNode, answer: ReadPart | CheckpointTaken) -> None:
         """The answer to a question."""
-        _, answer = self._asked.pop(part.number, (None, None))
-        if answer is not None and not answer.done():
-            answer.set_result(part)
+        _, awaited = self._asked.pop(answer.number, (None, None))
+        if awaited is not None and not awaited.done():
+            awaited.set_result(answer)
 
     # Internal
 
@@ -300,36 +304,61 @@ class RemoteEngine(AgentEngine[RemoteNode]):
                 if not answer.done():
                     answer.set_exception(EngineError(f"node {node.spec.name!r} is gone"))
 
-    async def _ask(self, node: RemoteNode, store: Store, name: str, offset: int, size: int = PIECE_MAX) -> bytes:
+    async def _answer(self, node: RemoteNode, number: int, question: Frame) -> Any:
+        """What a node answers to a question with this number.
+
+        Raises:
+            EngineError: the node is gone, or does not answer.
+        """
+        if not node.up:
+            raise EngineError(f"node {node.spec.name!r} is gone")
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._asked[number] = node, answer
+        node.send(frame(question))
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise EngineError(f"node {node.spec.name!r} does not answer") from None
+        finally:
+            self._asked.pop(number, None)
+
+    async def _ask(self, node: RemoteNode, store: Store, name: str, offset: int, size: int = PIECE_MAX) -> ReadPart:
         """A part of a file of a node.
 
         Raises:
             FileNotFoundError: there is no such file.
             EngineError: the node is gone, or does not answer.
         """
-        if not node.up:
-            raise EngineError(f"node {node.spec.name!r} is gone")
         number = next(self._numbers)
-        answer: asyncio.Future[ReadPart] = self._loop.create_future()
-        self._asked[number] = node, answer
-        node.send(frame(Read(number, store, name, offset, size)))
-        try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                part = await answer
-        except TimeoutError:
-            raise EngineError(f"node {node.spec.name!r} does not answer") from None
-        finally:
-            self._asked.pop(number, None)
+        part: ReadPart = await self._answer(node, number, Read(number, store, name, offset, size))
         if part.detail:
             raise FileNotFoundError(part.detail)
-        return part.data
+        return part
 
     async def _parts(self, node: RemoteNode, store: Store, name: str) -> AsyncIterator[bytes]:
         """A whole file of a node."""
         offset = 0
-        while data := await self._ask(node, store, name, offset):
+        while data := (await self._ask(node, store, name, offset)).data:
             yield data
             offset += len(data)
+
+    async def _archive(self, node: RemoteNode, name: str) -> bytes:
+        """A checkpoint of a node.
+
+        Raises:
+            Damaged: other bytes have arrived than the node has, each time.
+            FileNotFoundError: there is none.
+            EngineError: the node is gone, or does not answer.
+        """
+        for _ in range(TRIES):
+            packed, digest = bytearray(), hashlib.sha256()
+            while (part := await self._ask(node, Store.CHECKPOINT, name, len(packed))).data:
+                packed += part.data
+                digest.update(part.data)
+            if digest.hexdigest() == part.sha256:
+                return bytes(packed)
+        raise Damaged(_differed(node))
 
     async def _pull(self, node: RemoteNode, key: AttemptKey, rank: int, pull: _Pull) -> None:
         """Fetch what a member has saved, and keep it here."""
@@ -340,17 +369,23 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             pull.is_running, pull.is_due = True, False
             began = self._loop.time()
             try:
-                name, packed = f"{job}/{task}/{rank}.{attempt}", bytearray()
                 async with self._packing.setdefault(node.spec.name, asyncio.Lock()):
-                    async for data in self._parts(node, Store.CHECKPOINT, name):
-                        packed += data
-                await asyncio.to_thread(self._saved.put, job, task, rank, attempt, bytes(packed))
+                    packed = await self._archive(node, f"{job}/{task}/{rank}.{attempt}")
+                await asyncio.to_thread(self._saved.put, job, task, rank, attempt, packed)
+            except Damaged as error:
+                if not pull.is_told:
+                    pull.is_told = True
+                    self._cannot_bring(key, f"what it has saved cannot be fetched: {error}")
             except (OSError, EngineError) as error:  # it is there, on its node, and may be fetched the next time
                 log.info("what job %d, task %d has saved is not fetched: %s", job, task, error)
             finally:
                 pull.is_running = False
                 now = self._loop.time()
                 pull.not_before = now + _SHARE * (now - began)
+
+    def _cannot_bring(self, key: AttemptKey, why: str) -> None:
+        """A checkpoint stays where it is: the next attempt continues from an earlier one, or begins anew."""
+        self._tell(Noticed("checkpoint_unreadable", f"job {key[0]}, task {key[1]}", why))
 
     def _packed_for(self, assignment: Assignment) -> list[tuple[RemoteNode, str, Path]]:
         """What earlier attempts saved and is not where its node looks: for which node, its name, and where it is."""
@@ -367,16 +402,42 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             for node, name, path in packed:
                 if node.shares:
                     await asyncio.to_thread(self._saved.lay_out, path)
-                    continue
-                data = await asyncio.to_thread(self._saved.packed, path)
-                for at in range(0, len(data), PIECE_MAX):
-                    piece = data[at : at + PIECE_MAX]
-                    node.send(frame(FilePiece(name, piece, at + PIECE_MAX >= len(data), store=Store.CHECKPOINT)))
-                    await node.way.drained()
-        except (OSError, ValueError) as error:
-            log.warning("what was saved of task %d of job %d cannot be read: %s", key[1], key[0], error)
+                else:
+                    await self._bring(node, name, path)
+        except (OSError, ValueError, Damaged) as error:
+            self._cannot_bring(key, f"what it had saved cannot be brought to node {node.spec.name!r}: {error}")
+        except EngineError as error:
+            log.info("what was saved of task %d of job %d is not brought: %s", key[1], key[0], error)
         assignment, _ = self._bringing.pop(key)
         super().launch(assignment)
+
+    async def _bring(self, node: RemoteNode, name: str, path: Path) -> None:
+        """Send a checkpoint to a node.
+
+        Raises:
+            Damaged: other bytes have arrived than were sent, each time.
+            OSError: it cannot be read here, or cannot be unpacked there.
+            EngineError: the node is gone, or does not answer.
+        """
+        packed, sha256 = await asyncio.to_thread(self._packed_and_hashed, path)
+        for _ in range(TRIES):
+            number = next(self._numbers)
+            for at in range(0, len(packed), PIECE_MAX):
+                piece = FilePiece(name, packed[at : at + PIECE_MAX], False, store=Store.CHECKPOINT, number=number)
+                node.send(frame(piece))
+                await node.way.drained()
+            end = FilePiece(name, b"", True, store=Store.CHECKPOINT, sha256=sha256, number=number)
+            taken: CheckpointTaken = await self._answer(node, number, end)
+            if not taken.is_damaged:
+                break
+        else:
+            raise Damaged(_differed(node))
+        if taken.detail:
+            raise OSError(taken.detail)
+
+    def _packed_and_hashed(self, path: Path) -> tuple[bytes, str]:
+        packed = self._saved.packed(path)
+        return packed, hashlib.sha256(packed).hexdigest()
 
     def _stop_bringing(self, key: AttemptKey) -> bool:
         """End an attempt that waits for what was saved elsewhere; returns whether it did."""
@@ -424,7 +485,7 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         ended = structs.replace(message, stdout=stdout, stderr=stderr)
         for name in named(decode_ending(message.ending).outputs.values()):
             try:
-                await self._files.put(name, self._parts(node, Store.UPLOAD, name))
+                await self._put(node, name)
             except EngineError:
                 raise
             except (HeadwayError, FileNotFoundError) as error:
@@ -445,16 +506,11 @@ class RemoteEngine(AgentEngine[RemoteNode]):
         if path is None or attempt_of(output.name) != key:
             raise EngineError(f"its agent says that an attempt wrote {output.name!r}")
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        digest = hashlib.sha256()
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                async for data in self._parts(node, Store.OUTPUT, _short(output.name)):
-                    digest.update(data)
-                    file.write(data)
-            if digest.hexdigest() != output.sha256:
-                raise OSError("it was changed on its node")
-            draft.replace(path)
+            if not (path.exists() and await asyncio.to_thread(_has_digest, path, output.sha256)):
+                await self._copy(node, output, draft)
+                draft.replace(path)
         except OSError as error:
             log.warning("output %s of node %s is not kept: %s", output.name, node.spec.name, error)
             draft.unlink(missing_ok=True)
@@ -465,6 +521,51 @@ class RemoteEngine(AgentEngine[RemoteNode]):
             raise
         node.send(frame(Discard(Store.OUTPUT, [_short(output.name)])))
         return structs.replace(output, name=str(path))
+
+    async def _copy(self, node: RemoteNode, output: Output, draft: Path) -> None:
+        """Write here what an attempt wrote on a node.
+
+        Raises:
+            OSError: it is not there, cannot be written here, or other bytes have arrived than it wrote, each time.
+            EngineError: the node is gone, or does not answer.
+        """
+        for _ in range(TRIES):
+            digest = hashlib.sha256()
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                async for data in self._parts(node, Store.OUTPUT, _short(output.name)):
+                    digest.update(data)
+                    file.write(data)
+            if digest.hexdigest() == output.sha256:
+                return
+        raise OSError(_differed(node))
+
+    async def _put(self, node: RemoteNode, name: str) -> None:
+        """Give the server an output that it shall keep.
+
+        Raises:
+            Damaged: other bytes have arrived than the node has, each time.
+            HeadwayError: the server cannot keep it.
+            FileNotFoundError: it is not there.
+            EngineError: the node is gone, or does not answer.
+        """
+        for _ in range(TRIES):
+            try:
+                await self._files.put(name, self._parts(node, Store.UPLOAD, name))
+            except InvalidInput:
+                continue
+            return
+        raise Damaged(_differed(node))
+
+
+def _differed(node: RemoteNode) -> str:
+    """What is said of bytes with another SHA-256 than they should have."""
+    return f"its bytes on node {node.spec.name!r}, or on their way, were changed ({TRIES} tries)"
+
+
+def _has_digest(path: Path, sha256: str) -> bool:
+    """Whether a file has these bytes: it was fetched before the server was killed, which its node need not know."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 def _needs_fetching(node: RemoteNode, message: MemberEnded) -> bool:

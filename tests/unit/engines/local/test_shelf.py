@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from headway.engines.local.agent.shelf import Arrived, NodeShelf
-from headway.engines.local.shared.frames import FilePiece
+from headway.engines.local.shared.archives import pack
+from headway.engines.local.shared.frames import CheckpointTaken, FilePiece
+from headway.engines.local.shared.stores import Store
 from headway.engines.local.shared.terms import Terms
 
 BODY = b"x" * 1000
@@ -37,9 +39,27 @@ def test_a_file_is_there_with_its_last_piece(shelf: NodeShelf, tmp_path: Path) -
     os.close(file)
 
 
-def test_of_a_file_with_other_bytes_nothing_stays(shelf: NodeShelf, tmp_path: Path) -> None:
-    assert taken(shelf, BODY[:-1] + b"y")[-1] is Arrived.NOT
-    assert list(tmp_path.iterdir()) == []
+def test_a_file_with_other_bytes_is_asked_for_again_and_nothing_of_it_stays(shelf: NodeShelf, tmp_path: Path) -> None:
+    for told in (Arrived.AGAIN, Arrived.AGAIN, Arrived.NOT, Arrived.AGAIN):
+        assert taken(shelf, BODY[:-1] + b"y")[-1] is told
+        assert list(tmp_path.iterdir()) == []
+    assert taken(shelf)[-1] is Arrived.HERE
+
+
+def test_of_a_checkpoint_whose_attempt_was_killed_half_way_nothing_is_in_the_way_of_the_next(tmp_path: Path) -> None:
+    shelf = NodeShelf(Terms("n", "", "", str(tmp_path / "there"), 1, 60.0, 0, apart=True))
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "1").write_bytes(b"half")
+    packed = pack(str(tmp_path / "saved"))
+    sha256 = hashlib.sha256(packed).hexdigest()
+
+    def piece(data: bytes, number: int, sha256: str = "") -> CheckpointTaken | None:
+        return shelf.take_checkpoint(FilePiece("1/0/0.1", data, bool(sha256), "", Store.CHECKPOINT, sha256, number))
+
+    assert piece(packed[:99], 7) is None
+    assert piece(packed[:99], 8) is None
+    assert piece(packed[99:], 8, sha256) == CheckpointTaken(8)
+    assert (tmp_path / "there" / "checkpoints" / "1" / "0" / "0.1" / "1").read_bytes() == b"half"
 
 
 def test_on_a_full_disk_nothing_stays_and_the_same_file_may_come_again(

@@ -642,8 +642,20 @@ class Agent:
             place.channel.send_file(given, file)
 
     def on_piece(self, piece: FilePiece) -> None:
-        """A part of a file has come; with the last one, those that wait for it get it."""
-        if self.shelf is None or (arrived := self.shelf.take(piece)) is None:
+        """A part of a file has come; with the last one, those that wait for it get it.
+
+        A checkpoint is nobody's to wait for here: the launch that needs it comes after it.
+        """
+        if self.shelf is None:
+            return
+        if piece.store is stores.Store.CHECKPOINT:
+            if (taken := self.shelf.take_checkpoint(piece)) is not None:
+                self.outbox.append(frame(taken))
+            return
+        arrived = self.shelf.take(piece)
+        if arrived is stores.Arrived.AGAIN:
+            self.outbox.append(frame(FileWanted(piece.name)))
+        if arrived in (None, stores.Arrived.AGAIN):
             return
         for run in self.missing.pop(piece.name, ()):
             file = self.shelf.open(piece.name) if arrived is stores.Arrived.HERE else None

@@ -10,13 +10,14 @@ import hashlib
 import os
 import secrets
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import Final
 
 from headway.engines.local.agent.said import say
 from headway.engines.local.shared.archives import pack, unpack
-from headway.engines.local.shared.frames import FilePiece, Read, ReadPart
-from headway.engines.local.shared.stores import PIECE_MAX, Arrived, Store, path_of
+from headway.engines.local.shared.frames import CheckpointTaken, FilePiece, Read, ReadPart
+from headway.engines.local.shared.stores import PIECE_MAX, TRIES, Arrived, Store, path_of
 from headway.engines.local.shared.terms import NO_ROOM, Terms
 
 SHELF_MAX: Final = 8 << 30
@@ -65,6 +66,21 @@ class Coming:
                 os.unlink(self._draft)
 
 
+class _Archive:
+    """A checkpoint on its way, in pieces: each is hashed by itself, because a whole one would hold up the agent.
+
+    Attributes:
+        of: whose it is: when it is read, its name; when it comes, the number of its transfer.
+        data: what there is of it.
+        digest: SHA-256 of what has gone or come.
+    """
+
+    def __init__(self, of: str | int, data: bytes | bytearray) -> None:
+        self.of = of
+        self.data = data
+        self.digest = hashlib.sha256()
+
+
 class NodeShelf:
     """What an agent does with files, if its driver has another disk.
 
@@ -75,8 +91,9 @@ class NodeShelf:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._coming: dict[str, Coming | OSError] = {}  # why it cannot be taken; the rest of it is yet to come
-        self._packed: tuple[str, bytes] = ("", b"")
-        self._unpacked: dict[str, bytearray] = {}
+        self._damaged = Counter[str]()
+        self._packed: _Archive | None = None
+        self._unpacked: dict[str, _Archive] = {}
 
     def open(self, name: str) -> int | None:
         """A descriptor of a file of the server; None: it is not here.
@@ -94,13 +111,7 @@ class NodeShelf:
         return file
 
     def take(self, piece: FilePiece) -> Arrived | None:
-        """Take a piece of a file; returns what became of it with the last one, None if more comes.
-
-        A checkpoint is nobody's to wait for: the launch that needs it comes after it.
-        """
-        if piece.store is Store.CHECKPOINT:
-            self._take_checkpoint(piece)
-            return None
+        """Take a piece of a file of the server; returns what became of it with the last one, None if more comes."""
         coming = self._coming.get(piece.name)
         if not isinstance(coming, OSError):
             coming = self._coming[piece.name] = self._taken(coming, piece)
@@ -115,7 +126,14 @@ class NodeShelf:
         if piece.detail:
             coming.drop()
             return Arrived.NOT
-        return Arrived.HERE if coming.complete() else Arrived.NOT
+        if coming.complete():
+            del self._damaged[piece.name]
+            return Arrived.HERE
+        self._damaged[piece.name] += 1
+        if self._damaged[piece.name] < TRIES:
+            return Arrived.AGAIN
+        say(f"file {piece.name} cannot be taken: other bytes have come, {self._damaged.pop(piece.name)} times")
+        return Arrived.NOT
 
     def _taken(self, coming: Coming | None, piece: FilePiece) -> Coming | OSError:
         """What has come of a file with a piece of it; or why it cannot be taken: then nothing of it stays."""
@@ -137,15 +155,16 @@ class NodeShelf:
             if isinstance(coming, Coming):
                 coming.drop()
         self._coming.clear()
+        self._damaged.clear()
         self._unpacked.clear()
-        self._packed = ("", b"")
+        self._packed = None
 
     def read(self, read: Read) -> ReadPart:
         """Read a part of a file; an archive is made when its first part is read."""
         try:
             path = path_of(self._terms, read.store, read.name)
             if read.store is Store.CHECKPOINT:
-                return ReadPart(read.number, self._archived(read, path))
+                return self._archived(read, path)
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 return ReadPart(read.number, os.pread(file, min(read.size, PIECE_MAX), read.offset))
@@ -156,27 +175,39 @@ class NodeShelf:
         except OSError as error:
             return ReadPart(read.number, b"", f"{read.name} cannot be read: {error.strerror or error}")
 
-    def _archived(self, read: Read, path: str) -> bytes:
+    def _archived(self, read: Read, path: str) -> ReadPart:
         if read.offset == 0:
-            self._packed = (read.name, pack(path))
-        name, packed = self._packed
-        if name != read.name:
+            self._packed = _Archive(read.name, pack(path))
+        packed = self._packed
+        if packed is None or packed.of != read.name:
             raise FileNotFoundError(read.name)
-        piece = packed[read.offset : read.offset + min(read.size, PIECE_MAX)]
-        if not piece:
-            self._packed = ("", b"")
-        return piece
+        piece = bytes(packed.data[read.offset : read.offset + min(read.size, PIECE_MAX)])
+        packed.digest.update(piece)
+        if piece:
+            return ReadPart(read.number, piece)
+        self._packed = None
+        return ReadPart(read.number, b"", sha256=packed.digest.hexdigest())
 
-    def _take_checkpoint(self, piece: FilePiece) -> None:
-        packed = self._unpacked.setdefault(piece.name, bytearray())
-        packed += piece.data
+    def take_checkpoint(self, piece: FilePiece) -> CheckpointTaken | None:
+        """Take a piece of a checkpoint; returns what became of it with the last one, None if more comes.
+
+        If it cannot be taken, the task begins anew, or from what is here.
+        """
+        coming = self._unpacked.get(piece.name)
+        if coming is None or coming.of != piece.number:  # the attempt that the other one was for was killed
+            coming = self._unpacked[piece.name] = _Archive(piece.number, bytearray())
+        coming.data += piece.data
+        coming.digest.update(piece.data)
         if not piece.last:
-            return
+            return None
         del self._unpacked[piece.name]
+        if coming.digest.hexdigest() != piece.sha256:
+            return CheckpointTaken(piece.number, is_damaged=True, detail="other bytes have come than were sent")
         try:
-            unpack(bytes(packed), path_of(self._terms, Store.CHECKPOINT, piece.name))
-        except (OSError, ValueError) as error:  # the task begins anew, or from what is here
-            say(f"checkpoint {piece.name} cannot be taken: {error}")
+            unpack(bytes(coming.data), path_of(self._terms, Store.CHECKPOINT, piece.name))
+        except (OSError, ValueError) as error:
+            return CheckpointTaken(piece.number, detail=str(error))
+        return CheckpointTaken(piece.number)
 
     def _make_room(self) -> None:
         """Remove the files that were used longest ago, until the others fit."""

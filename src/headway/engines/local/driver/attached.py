@@ -13,6 +13,7 @@ from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     Body,
+    CheckpointTaken,
     FileWanted,
     HasDriver,
     Hello,
@@ -75,8 +76,8 @@ class NodeOwner(Protocol):
     def on_wanted(self, node: AgentNode, name: str) -> None:
         """The node needs a file that the server keeps."""
 
-    def on_part(self, node: AgentNode, part: ReadPart) -> None:
-        """A piece of a file of the node that was asked for."""
+    def on_answer(self, node: AgentNode, answer: ReadPart | CheckpointTaken) -> None:
+        """A piece of a file of the node that was asked for, or what became of a checkpoint that was sent there."""
 
 
 class AgentNode(ABC):
@@ -247,8 +248,8 @@ class AgentLine(asyncio.Protocol):
                 self._owner.on_ready(node, message)
             case FileWanted():
                 self._owner.on_wanted(node, message.name)
-            case ReadPart() as message:
-                self._owner.on_part(node, message)
+            case ReadPart() | CheckpointTaken() as message:
+                self._owner.on_answer(node, message)
             case Pong():
                 node.missed = 0
                 node.heard = True

@@ -35,6 +35,7 @@ from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
 from headway.engines.local.driver.written import OutputsInFiles, Written
 from headway.engines.local.shared.frames import (
     Change,
+    CheckpointTaken,
     Go,
     Kill,
     Limited,
@@ -260,7 +261,7 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
     def on_wanted(self, node: AgentNode, name: str) -> None:
         """A node of this machine opens the server's files itself."""
 
-    def on_part(self, node: AgentNode, part: ReadPart) -> None:
+    def on_answer(self, node: AgentNode, answer: ReadPart | CheckpointTaken) -> None:
         """Nothing is asked of a node of this machine: its files can be opened."""
 
     # Internal

@@ -22,7 +22,7 @@ from headway.engines.local.shared.stores import Store
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 11
+VERSION = 12
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -197,6 +197,8 @@ class FilePiece(Frame, frozen=True, tag=30):
         data: what comes next of it.
         last: it is complete with this.
         detail: why it does not come; empty: it comes.
+        sha256: of a whole checkpoint, with its last piece; an upload has it for a name.
+        number: of this transfer of a checkpoint. Answered by `CheckpointTaken` after the last piece.
     """
 
     name: str
@@ -204,6 +206,8 @@ class FilePiece(Frame, frozen=True, tag=30):
     last: bool
     detail: str = ""
     store: Store = Store.UPLOAD
+    sha256: str = ""
+    number: int = 0
 
 
 class Read(Frame, frozen=True, tag=31):
@@ -386,10 +390,25 @@ class ReadPart(Frame, frozen=True, tag=34):
     Attributes:
         data: nothing at the end of the file.
         detail: why it cannot be read; empty: it can.
+        sha256: of a whole checkpoint as it was read from its start on, at its end.
     """
 
     number: int
     data: bytes
+    detail: str = ""
+    sha256: str = ""
+
+
+class CheckpointTaken(Frame, frozen=True, tag=35):
+    """Agent to driver, in answer to the last `FilePiece` of a checkpoint.
+
+    Attributes:
+        is_damaged: other bytes have arrived than were sent; they may be sent again.
+        detail: why it is not there; empty: it is.
+    """
+
+    number: int
+    is_damaged: bool = False
     detail: str = ""
 
 
@@ -407,6 +426,7 @@ ToDriver = (
     | MemberStalled
     | FileWanted
     | ReadPart
+    | CheckpointTaken
 )
 
 

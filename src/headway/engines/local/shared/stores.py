@@ -15,6 +15,9 @@ from headway.engines.local.shared.terms import Terms
 PIECE_MAX: Final = 1 << 20
 """Bytes of a piece: so many hold up an agent, or an event loop, for a millisecond or two."""
 
+TRIES: Final = 3
+"""So often a file is brought whose bytes arrive otherwise than they were."""
+
 _DIGEST: Final = "[0-9a-f]{64}"
 _OUTPUT: Final = r"[0-9]{1,20}/[0-9]{1,20}\.[0-9]{1,20}(\.[0-9]{1,20})?\.(out|err)"
 
@@ -39,11 +42,12 @@ _NAMES: Final = {Store.UPLOAD: _DIGEST, Store.OUTPUT: _OUTPUT, Store.CHECKPOINT:
 
 
 class Arrived(Enum):
-    """What became of a file that came."""
+    """What became of a file that came; `AGAIN`: its bytes were others, and it may be asked for once more."""
 
     HERE = 0
     NOT = 1
     NO_ROOM = 2
+    AGAIN = 3
 
 
 def path_of(terms: Terms, store: Store, name: str) -> str:
