@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # this file is also a program, without its package
 PATIENCE = 60.0
 
 
-def certificates(folder: Path, *, days: int = 1, host: str = "127.0.0.1") -> Path:
-    """A folder with a new authority, and a certificate of it that is good for so many days, perhaps none."""
+def certificates(folder: Path, *, host: str = "127.0.0.1") -> Path:
+    """A folder with a new authority, and a certificate of it that is good for a day."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -55,7 +55,7 @@ def certificates(folder: Path, *, days: int = 1, host: str = "127.0.0.1") -> Pat
         .issuer_name(name("authority"))
         .public_key(key.public_key())
         .serial_number(2)
-        .not_valid_after(now + datetime.timedelta(days=days, seconds=-1 if days <= 0 else 0))
+        .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(names, critical=False)
         .sign(authority, hashes.SHA256())
     )

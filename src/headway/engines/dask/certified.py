@@ -33,7 +33,7 @@ class Handshake(NamedTuple):
 
 
 def look(address: str, tls: Path | None) -> Handshake:
-    """Connect to a scheduler, and see what is said of the certificates.
+    """Connect to a scheduler or worker, and see what is said of the certificates.
 
     Args:
         address: `tls://HOST:PORT` or `tcp://HOST:PORT`.

@@ -211,6 +211,11 @@ class DaskEngine(RemoteEngine):
             log.warning("%s: %s", self._address, said)
             self._tell(Noticed("certificate_doubtful", self._address, said))
 
+    async def _why_not(self, address: str, error: Exception) -> str:
+        """Why a scheduler or worker does not answer: what is wrong with certificates, else what the error says."""
+        seen = await asyncio.to_thread(look, address, self._tls)
+        return seen.trouble or _said(error)
+
     async def _find_scheduler(self) -> None:
         """See where the scheduler is; first start the cluster, if that is wanted and it is not there.
 
@@ -265,9 +270,8 @@ class DaskEngine(RemoteEngine):
                     comm = await self.connected(self._address)
                 told = await send_recv(comm, op="identity")
         except (OSError, TimeoutError, ValueError) as error:
-            seen = await asyncio.to_thread(look, self._address, self._tls)
             raise EngineError(
-                f"no Dask scheduler answers at {self._address}: {seen.trouble or _said(error)}",
+                f"no Dask scheduler answers at {self._address}: {await self._why_not(self._address, error)}",
                 "Start one with `dask scheduler`, and check address and certificates.",
             ) from error
         finally:
@@ -393,7 +397,8 @@ class DaskEngine(RemoteEngine):
                 comm = await self.connected(way.address)
                 answer = await send_recv(comm, op="run", function=dumps(install))
         except (OSError, TimeoutError) as error:
-            raise EngineError(f"the worker of node {name!r} does not answer: {_said(error)}") from error
+            why = await self._why_not(way.address, error)
+            raise EngineError(f"the worker of node {name!r} does not answer at {way.address}: {why}") from error
         except Exception as error:  # whatever the worker raised when it looked for Headway
             raise EngineError(
                 f"node {name!r} cannot be used: its worker has no Headway that works: {error}", there

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
 import ssl
 import threading
@@ -12,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from headway.engines.dask.certified import Handshake, look
+from headway.engines.dask.settings import DaskSettings
+from headway.errors import EngineError
+from headway.model.node import NodeSpec
 
 from ....certified import Pair, pair
 
@@ -76,6 +81,24 @@ def test_what_has_expired_is_said(
 ) -> None:
     with serving(made(tmp_path, authority, **server), authority) as address:
         assert look(address, folder(tmp_path / "tls", made(tmp_path, authority, **ours), authority)) == said
+
+
+def test_a_worker_whose_certificate_has_expired_since_it_was_started_is_said_to_have_one(
+    tmp_path: Path, authority: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = pytest.importorskip("headway.engines.dask.engine", reason="headway[dask] is not installed")
+    monkeypatch.setattr(engine, "_CONNECT_SECONDS", 0.2)
+    tls = folder(tmp_path / "tls", made(tmp_path, authority), authority)
+
+    async def scenario(address: str) -> None:
+        dask = engine.DaskEngine(tmp_path / "engine", DaskSettings("tls://127.0.0.1:1", tls))
+        await dask._find_scheduler()
+        await dask._install(dask._node(NodeSpec("m1"), address, 1))
+
+    with serving(made(tmp_path, authority, days=(-9, -1)), authority) as address:
+        said = f"the worker of node 'm1' does not answer at {address}: its certificate is refused here: certificate has"
+        with pytest.raises(EngineError, match=re.escape(f"{said} expired")):
+            asyncio.run(scenario(address))
 
 
 def test_a_certificate_of_another_host_is_no_hindrance_and_is_said(tmp_path: Path, authority: Pair) -> None:
