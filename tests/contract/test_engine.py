@@ -159,7 +159,7 @@ async def test_a_call_that_cannot_run_in_its_folder_is_refused(trial: Trial) -> 
     ending = (await trial.ended(trial.launch(msgspec.structs.replace(calling(add, 1, 2), cwd="/no/such")))).ending
     assert (ending.outcome, ending.detail) == (
         Outcome.REFUSED,
-        "cannot run in the folder /no/such: No such file or directory",
+        "cannot run in the folder /no/such: No such file or directory on node 'n'",
     )
 
 

@@ -110,7 +110,13 @@ def test_where_a_program_runs_and_with_which_variables(
     assert (tmp_path / "sub" / "o.txt").read_text() == f"{tmp_path}/sub\ngiven here a=b\n"
     absent = headway("submit", "--wait", "--cwd", "nowhere", "true")
     assert "Hint: there is no folder nowhere here." in absent.err
-    assert f"it cannot run in the folder {tmp_path}/nowhere: No such file or directory" in absent.err
+    said = f"cannot start 'true': it cannot run in the folder {tmp_path}/nowhere: No such file or directory on node "
+    number = absent.err.partition("Job ")[2].partition(" ")[0]
+    task = f"Task 0 of job {number} ended as refused: {said}"
+    assert said in absent.err
+    assert said in headway("job", number).out
+    assert headway("logs", number).err.startswith(f"There is nothing to print. {task}")
+    assert headway("explain", number).out.partition("\n")[2].startswith(task)
     tasks_path = headway("submit", "--wait", "--env", f"PATH={tmp_path}", "nosuch")
     assert f"cannot start 'nosuch': there is no such program on the PATH of tasks, {tmp_path};" in tasks_path.err
 

@@ -161,6 +161,9 @@ def test_a_command_with_files_runs_in_a_folder_of_its_own(tmp_path: Path, monkey
     assert command.inputs == {"in.csv": f"{tmp_path}/data{{i}}.csv", "b": "/b"}
     assert command.outputs == {"out/c": "headway:c"}
     assert new.spec(1, 0, "me").fetches
+    itself = Task.command("./bin/convert", inputs={"bin/convert": "convert"}).program
+    assert itself is not None
+    assert itself.argv == ("./bin/convert",), "it is among its inputs"
     elsewhere = Task.command("./convert", cwd="sub", outputs={"c": "/c"}).program
     assert elsewhere is not None
     assert (elsewhere.argv, elsewhere.cwd) == (("./convert",), f"{tmp_path}/sub")

@@ -59,6 +59,15 @@ def why(task: TaskReport) -> str:
     return lines[-1].strip() if lines else ""
 
 
+def failure(detail: JobDetail, task: int | None = None) -> str:
+    """How a task failed, this one or the first: a sentence; empty if none did, or why is not kept."""
+    for one in detail.ended:
+        if task in (None, one.task) and one.task in detail.failed and why(one):
+            named = f" ({one.name})" if one.name else ""
+            return f"Task {one.task}{named} of job {detail.job.id} ended as {one.outcome.value}: {why(one)}."
+    return ""
+
+
 def ranges(found: Sequence[int]) -> str:
     """Numbers in rising order, in short.
 

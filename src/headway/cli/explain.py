@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from headway.cli.ended import failure
 from headway.cli.live import age_of_forecast, at, costs, outlook, task_in, titled
 from headway.cli.outlook import by_run_times, counter_offer
 from headway.cli.reach import Reach, asks_server
@@ -47,6 +48,8 @@ def explain(reach: Reach, number: int, task: str | None, as_json: bool) -> None:
         if not found.status.is_final:
             for line in counter_offer(client, found):  # takes longer
                 click.echo(line)
+        elif failed := failure(client.job(number)):
+            click.echo(failed)
 
 
 def lines_of(found: Explanation) -> Iterator[str]:

@@ -11,12 +11,13 @@ from typing import Final
 
 import click
 
+from headway.cli.ended import failure
 from headway.cli.live import task_in, titled
 from headway.cli.main import INTERRUPTED
 from headway.cli.reach import Reach, asks_server
 from headway.client.client import PATIENCE_SECONDS, Client
 from headway.errors import Refused
-from headway.wire import JobReport
+from headway.wire import JobDetail, JobReport
 
 LOOK_SECONDS: Final = 0.5
 """How often what runs is asked for more."""
@@ -48,19 +49,26 @@ def logs(reach: Reach, number: int, follow: bool, named: str | None, stream: str
         try:
             reading.read_ended()
             reading.read_running()
-            if not follow and job.started is None:
-                click.echo(f"Job {number} is {job.status.value}: nothing of it has run yet.", err=True)
-            elif task is not None and not follow and not reading.wrote:
-                silent(client, number, task)
             if follow and not job.status.is_final:
                 reading.follow(detail.cursor)
+                detail = client.job(number)
+            if not follow and job.started is None:
+                click.echo(f"Job {number} is {job.status.value}: nothing of it has run yet.", err=True)
+            elif not reading.wrote:
+                silent(client, detail, task)
         except KeyboardInterrupt:
             return INTERRUPTED
     return 0
 
 
-def silent(client: Client, job: int, task: int) -> None:
-    """Say of a task that has not begun that there is nothing to print, and why."""
+def silent(client: Client, detail: JobDetail, task: int | None) -> None:
+    """Say why there is nothing to print of a job, or of one of its tasks: one failed, or that one has not begun."""
+    job = detail.job.id
+    if failed := failure(detail, task):
+        click.echo(f"There is nothing to print. {failed}", err=True)
+        return
+    if task is None:
+        return
     state = client.tasks(job, task=task)[0]
     if state.why:
         click.echo(f"Task {titled(state)} of job {job} {state.state}, because {state.why}.", err=True)

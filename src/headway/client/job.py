@@ -99,7 +99,7 @@ class Task:
             stdin, stdout, stderr: files, relative to `cwd`. Without them there is nothing to read, and the last part of
                 what it writes is kept with the result.
             inputs: files that are fetched before it starts: a path or URL (see `Input`) by the path within the
-                attempt's folder, which HEADWAY_SCRATCH names.
+                attempt's folder, which HEADWAY_SCRATCH names. The program may be one of them (`./NAME`), without `cwd`.
             outputs: files of the attempt's folder that are stored when the program has succeeded (see `Output`):
                 a path or URL by the path within the folder.
 
@@ -116,8 +116,8 @@ class Task:
         folder = Path.cwd() / os.fspath(cwd)
         program, *rest = (_text(os.fspath(part), "argv") for part in argv)
         own = bool(inputs or outputs) and not os.fspath(cwd)
-        if own and "/" in program:  # found from here, as it would be without files
-            program = str(folder / program)
+        if own and "/" in program and os.path.normpath(program) not in (inputs or {}):
+            program = str(folder / program)  # found from here, as it would be without files
         task = cls(cls.command)
         task.function = None
         task.taken = {path: file for path, file in (inputs or {}).items() if isinstance(file, TaskFile)}

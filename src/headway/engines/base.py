@@ -136,7 +136,7 @@ class Command(msgspec.Struct, frozen=True):
             engine, see `Ending`.
         inputs: files to be fetched before it starts into a folder of the attempt's own: URLs by path there.
         outputs: files of that folder to be put somewhere when it has succeeded: URLs by path. With inputs or outputs
-            the folder is where it runs if `cwd` is empty.
+            the folder is where it runs if `cwd` is empty. Its program may then be one of the inputs, as `./PATH`.
     """
 
     argv: tuple[str, ...]

@@ -5,6 +5,7 @@ Each test has a process of its own, because an agent owns all children of its pr
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import select
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec import Raw
 
 from headway.engines.base import Ending
@@ -24,6 +26,8 @@ from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     CommandFrame,
+    FilePiece,
+    FileWanted,
     Frame,
     HasDriver,
     Hello,
@@ -126,12 +130,17 @@ class MemoryDoor:
 
 
 class Rig:
-    """An agent of two slots, whose turns a test makes one by one."""
+    """An agent of two slots, whose turns a test makes one by one.
 
-    def __init__(self, root: Path) -> None:
-        folder = root / "nodes" / "n"
+    Args:
+        apart: it has no disk in common with its driver.
+    """
+
+    def __init__(self, root: Path, *, apart: bool) -> None:
+        folder, uploads = root / "nodes" / "n", root / "uploads"
         folder.mkdir(parents=True)
-        terms = Terms("n", str(folder), str(root / "output"), str(root), 2, 60.0, 1 << 20)
+        uploads.mkdir()
+        terms = Terms("n", str(folder), str(root / "output"), str(root), 2, 60.0, 1 << 20, None, str(uploads), apart)
         self.door = MemoryDoor()
         self.agent = Agent(terms, self.door, os.open(root / "lock", os.O_CREAT | os.O_RDWR), SECRET)
 
@@ -163,12 +172,16 @@ class Rig:
 
 def shell(task: int, script: str, slot: int = 0, **terms: Any) -> Launch:
     """A program on one slot."""
-    work = Raw(encode(CommandFrame(("sh", "-c", script), "", {}, "", "", "")))
-    limits = {"time_limit": None, "memory_limit": None} | terms
-    return Launch(1, task, 1, 0, 1, (slot,), function="", pickled=None, work=work, **limits)
+    return running(CommandFrame(("sh", "-c", script), "", {}, "", "", ""), task, slot, **terms)
 
 
-def alone(tmp_path: Path, test: Callable[[Rig], None]) -> None:
+def running(command: CommandFrame, task: int = 0, slot: int = 0, **terms: Any) -> Launch:
+    """A command on one slot."""
+    more = {"time_limit": None, "memory_limit": None} | terms
+    return Launch(1, task, 1, 0, 1, (slot,), function="", pickled=None, work=Raw(encode(command)), **more)
+
+
+def alone(tmp_path: Path, test: Callable[[Rig], None], *, apart: bool = False) -> None:
     """Run a test in a process that has no other children."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -176,7 +189,7 @@ def alone(tmp_path: Path, test: Callable[[Rig], None]) -> None:
         said = b""
         try:
             adopt_orphans()
-            rig = Rig(tmp_path / "engine")
+            rig = Rig(tmp_path / "engine", apart=apart)
             test(rig)
             rig.agent.end()
         except BaseException:  # noqa: BLE001  # it is told to the test
@@ -243,6 +256,51 @@ def test_a_limit_ends_a_run_and_the_next_one_gets_its_slot(tmp_path: Path) -> No
         ]
 
     alone(tmp_path, test)
+
+
+def test_a_program_comes_to_a_node_apart_as_an_input_and_again_if_it_was_changed_on_its_way(tmp_path: Path) -> None:
+    script = b"#!/bin/sh\necho rendered $1\n"
+    name = hashlib.sha256(script).hexdigest()
+
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        command = CommandFrame(("./render", "7"), "", {}, "", "", "", {"render": f"headway:{name}/render"})
+        driver.say(running(command, uploads=rig.agent.terms.uploads))
+        for sent in (script[:-1] + b"\r", script):
+            assert rig.heard(driver, FileWanted) == FileWanted(name)
+            driver.say(FilePiece(name, sent[:9], False), FilePiece(name, sent[9:], True))
+        _, ending = rig.ended(driver)
+        assert (ending.outcome, ending.detail) == (Outcome.SUCCEEDED, "")
+        assert ending.stdout is not None
+        assert ending.stdout.tail == b"rendered 7\n"
+
+    alone(tmp_path, test, apart=True)
+
+
+NO_FOLDER = "it cannot run in the folder /no/such: No such file or directory on node 'n'"
+NO_PROGRAM = "No such file or directory, or the program that its first line names is not there"
+APART = "which has no files in common with the server"
+
+
+@pytest.mark.parametrize(
+    ("apart", "cwd", "said"),
+    [
+        (False, "/no/such", f"{NO_FOLDER}; --cwd names another one"),
+        (True, "/no/such", f"{NO_FOLDER}, {APART}; --cwd names a folder that is there, --input gives"),
+        (False, "/", NO_PROGRAM),
+        (True, "/", f"{NO_PROGRAM}, on node 'n', {APART}; it comes there as an input: --input NAME=URL -- ./NAME"),
+    ],
+)
+def test_what_is_missing_and_where_and_what_can_be_done(tmp_path: Path, apart: bool, cwd: str, said: str) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        driver.say(running(CommandFrame(("./render",), cwd, {}, "", "", "")))
+        _, ending = rig.ended(driver)
+        assert ending.outcome is Outcome.REFUSED
+        assert ending.detail.startswith(f"cannot start './render': {said}")
+        assert "\n" not in ending.detail, "lists show one line"
+
+    alone(tmp_path, test, apart=apart)
 
 
 def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:

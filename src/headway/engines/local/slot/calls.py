@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Raw
 
 from headway.engines.local.shared.frames import Body, CallFrame, Launch, encode, together
-from headway.engines.local.shared.terms import NO_ROOM, NoRoomForFiles
-from headway.engines.local.slot.programs import ended_with
+from headway.engines.local.shared.terms import NO_ROOM, NoRoomForFiles, Terms
+from headway.engines.local.slot.programs import ended_with, no_folder
 from headway.errors import FileTrouble
 from headway.files import answering
 from headway.given import results
@@ -46,14 +46,14 @@ class ReceivedFunction:
         return self.call
 
 
-def placed(call: CallFrame) -> str:
+def placed(call: CallFrame, terms: Terms) -> str:
     """Go to the folder of a call; returns why that fails, empty if it does not or need not be."""
     if call.cwd:
         try:
             os.chdir(call.cwd)
         except (OSError, ValueError) as error:
             if not call.anywhere:
-                return f"cannot run in the folder {call.cwd}: {getattr(error, 'strerror', None) or error}"
+                return no_folder(call.cwd, error, terms)
     return ""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headway.engines.local.shared.processes import NOT_IGNORED
+from headway.engines.local.shared.terms import Terms
 
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -57,6 +58,12 @@ def _places(program: str, environment: Mapping[str, str]) -> list[str]:
         return [program]
     folders = os.get_exec_path(environment)
     return [path for path in (os.path.join(folder, program) for folder in folders) if os.path.lexists(path)]
+
+
+def no_folder(folder: str, error: OSError | ValueError, terms: Terms) -> str:
+    """Why nothing can run in a folder."""
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    return f"cannot run in the folder {folder}: {why} on node {terms.name!r}"
 
 
 def ended_with(code: int) -> str:

@@ -387,7 +387,7 @@ class _Slot:
         before = {name: os.environ.get(name) for name in call.env}
         os.environ.update(call.env)
         assert launch.arguments is not None, "only commands have none"
-        loaded = calls.placed(call) or calls.loaded(function, launch.arguments, call, files)
+        loaded = calls.placed(call, self.terms) or calls.loaded(function, launch.arguments, call, files)
         wall, cpu, outside = time.perf_counter(), time.process_time(), False
         if isinstance(loaded, str):
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
@@ -448,6 +448,9 @@ class _Slot:
         if files:
             for path, url in command.inputs.items():
                 files.fetch(url, path, f"inputs[{path!r}]")
+            program = os.path.normpath(command.argv[0])
+            if not command.cwd and "/" in command.argv[0] and program in command.inputs:
+                os.chmod(os.path.join(home, program), 0o700)
             for path, url in command.outputs.items():
                 files.expect(path, path, url, f"outputs[{path!r}]")
         self.begin(launch)
@@ -482,7 +485,7 @@ class _Slot:
             raise
         except (OSError, ValueError) as error:
             places.end(saves)
-            detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
+            detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env, self.terms)}"
             return Ending(Outcome.REFUSED, detail=detail)
         finally:
             for number in opened:
@@ -572,12 +575,22 @@ def when_there_is_room(start: Callable[[], T], is_over: Callable[[], object]) ->
         pause = min(2 * pause, _PAUSES[1])
 
 
-def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str, str]) -> str:
-    """Why a program could not be started, and what may help."""
+_APART: Final = (
+    ", which has no files in common with the server; --cwd names a folder that is there, --input gives each task a "
+    "folder of its own with the files that it needs, and shared = true of a site says that paths mean the same there"
+)
+_PROGRAM_APART: Final = (
+    ", which has no files in common with the server; it comes there as an input: --input NAME=URL -- ./NAME, "
+    "with the URL of headway upload"
+)
+
+
+def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str, str], terms: Terms) -> str:
+    """Why a program could not be started, and what may help; in one line, because some lists show only the last."""
     if not isinstance(error, OSError):
         return str(error)
     if cwd and error.filename == cwd:
-        return f"it cannot run in the folder {cwd}: {error.strerror}"
+        return f"it {programs.no_folder(cwd, error, terms)}{_APART if terms.apart else '; --cwd names another one'}"
     if error.errno == errno.ENOEXEC:
         return f"{error.strerror}; a script begins with a line such as #!/bin/sh"
     if error.filename != program:
@@ -591,7 +604,8 @@ def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str,
     if "/" not in program:
         path = env.get("PATH", os.defpath)
         return f"there is no such program on the PATH of tasks, {path}; --env PATH gives them that of the submitter"
-    return f"{error.strerror}, or the program that its first line names is not there"
+    why = f"{error.strerror}, or the program that its first line names is not there"
+    return f"{why}, on node {terms.name!r}{_PROGRAM_APART}" if terms.apart else why
 
 
 def _seat(launch: Launch) -> dict[str, str]:
