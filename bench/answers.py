@@ -130,7 +130,7 @@ def main() -> None:
             f"""The same forecasts beside one process on each processor that always computes, while somebody asks again
             and again for {BUSY_SECONDS:g} s: how long the first answer takes, how old an answer gets at most before the
             next is there, and how much of one processor all that takes. Wanted: a few seconds for the first, and at
-            most 15 s.""",
+            most 15 s ([what limits it with many jobs](benchmarks-notes.md#forecasts-where-everything-computes)).""",
             measure.table(
                 ("policy", "open jobs", "first answer, s", "oldest, s", "of one processor"),
                 [busy_row(policy, state) for policy, state in states],

@@ -290,10 +290,10 @@ def main() -> None:
         program is a job of Slurm that starts a runner, a Python that takes most of the time. The {CLOUD:,} nodes are
         known to Slurm and off: {WORKERS} jobs wait for them for five seconds. Decisions are timed afterwards: the
         policy is asked again what it was asked, as `headway check --decide` does. The loop's delay is the bound that 99
-        of 100 looks keep; memory is the server's own (PSS). Wanted: 25 jobs of Slurm a second, and
-        500 calls in allocations. The next job of each slot waits in Slurm's own queue. A cancel,
-        until the end of the job of Slurm is told, takes {cancelled} ms in the
-        median of ten on four nodes (wanted: 100).""",
+        of 100 looks keep; memory is the server's own (PSS). Wanted: 25 jobs of Slurm a second, and 500 calls a second
+        in allocations. The next job of each slot waits in Slurm's own queue. A cancel, until the end of the job of
+        Slurm is told, takes {cancelled} ms in the median of ten on four nodes (wanted: 100). How fast jobs of Slurm are
+        [depends on how fast Slurm is](benchmarks-notes.md#many-nodes) on the machine.""",
         measure.table(head, rows),
     )
 

@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -100,14 +101,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """A text in lines of the report's width."""
-    return textwrap.fill(" ".join(text.split()), 120)
+    """A text in lines of the report's width; addresses with hyphens stay whole."""
+    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False, break_long_words=False)
 
 
 def section(title: str, text: str, *tables: str) -> None:
-    """Print a section of the report: what was done, the tables, and the command that measures the figures again."""
-    script = os.path.basename(sys.argv[0])
-    for part in (f"## {title}", paragraph(text), *tables, f"    python bench/{script}"):
+    """Print a section of the report: what was done, the tables, the day, and the command that measures it again.
+
+    What holds for every run belongs into the text. What tells of one day belongs into docs/benchmarks-notes.md, because
+    the next run replaces the section.
+    """
+    today, script = datetime.now(UTC), os.path.basename(sys.argv[0])
+    measured = f"Measured on {today.day} {today:%B %Y} by"
+    for part in (f"## {title}", paragraph(text), *tables, measured, f"    python bench/{script}"):
         print(part, end="\n\n")
 
 

@@ -94,8 +94,9 @@ def main() -> None:
         "What to rent for 1,000 jobs",
         f"""`headway.renting.choosing.cheapest` for {JOBS:,} jobs of one task and {TYPES} types, in milliseconds of the
         processor, median of {ROUNDS}; plain Python. Once with run times that are known, once with {FUTURES} that are
-        equally likely, to be sure to 90 %. Then, with known run times, how many machines it rents, what they cost, what
-        the rule of Kim12 pays, a machine for each, and how many jobs either leaves out. Wanted: at most 100 ms.""",
+        equally likely, to be sure to 90 %. Then, with known run times, how many machines it rents, what they cost, and
+        what the rule of Kim12 pays, a machine for each; and how many jobs either leaves out. Wanted: at most 100
+        ms.""",
         measure.table(("types, billed, due dates", "ms", f"ms, {FUTURES} futures", *columns), rows),
     )
 

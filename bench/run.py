@@ -8,6 +8,7 @@ easy, decision, ... If a figure cannot be measured, everything ends with an erro
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def main(names: list[str]) -> None:
         done = subprocess.run([sys.executable, BENCH / f"{name}.py"], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"bench/{name}.py ended with {done.returncode}; {REPORT.name} was not written")
-        parts.append(done.stdout.strip())
+        parts += re.split(r"\n\n(?=## )", done.stdout.strip())
     others = max(0.0, processor_seconds() - busy) / (time.perf_counter() - began)
     parts[0] = HEAD.format(machine=measure.machine(), others=others)
     report = "\n\n".join(parts) + "\n"
@@ -94,10 +95,11 @@ def processor_seconds() -> float:
 HEAD = """# Figures
 
 `make bench` writes this page: do not edit it, run the command again. Each section names the command that takes only its
-figures. Public logs are expected in the folder that `$HEADWAY_DATA` names, or in `../shared/data`. Where they are
-missing, generated logs of the same size and load replace them, and the tables say so.
+figures, and the day on which it did. What was compared on one day alone is in the [notes](benchmarks-notes.md). Public
+logs are expected in the folder that `$HEADWAY_DATA` names, or in `../shared/data`. Where they are missing, generated
+logs of the same size and load replace them, and the tables say so.
 
-Machine: {machine}.
+Machine, where a section names no other: {machine}.
 Other programs used {others:.1f} of its processors during the measurements."""
 
 if __name__ == "__main__":

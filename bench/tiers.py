@@ -313,8 +313,10 @@ async def main(window: float, rounds: int) -> None:
             ("in the foreground", "in the background", "use alone", "loss", "progress behind", "use of what was left"),
             rows,
         ),
-        "Milliseconds from the wish until it is so: every thread has the other scheduling policy; a function that\n"
-        "saves at each of its steps has saved, ended and gone on with its state on the other slot.",
+        measure.paragraph(
+            """Milliseconds from the wish until it is so: every thread has the other scheduling policy; a function that
+            saves at each of its steps has saved, ended and gone on with its state on the other slot."""
+        ),
         measure.table(("", "median", "longest"), times),
     )
 

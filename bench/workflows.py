@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import process_time
 from typing import Final
 
+import measure
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NetworkChosen, NodeJoined
 from headway.model.instant import SECOND
@@ -44,29 +45,29 @@ def main() -> None:
     if sys.argv[1:]:
         run(instance(float(sys.argv[2])), sites(), sys.argv[1])
         return
-    print("## Workflows: planned and simulated\n")
-    print(
-        "One workflow of tasks that send data to each other is planned on nodes of four speeds; the processor time of "
-        "the policy's round, in milliseconds.\n"
-    )
-    print("| policy |", *(f" {tasks:,} tasks on {nodes} nodes |" for tasks, nodes in SIZES), sep="")
-    print("| --- |", " ---: |" * len(SIZES), sep="")
-    for policy in POLICIES:
-        cells = (f" {1000 * planned(policy, tasks, nodes):.1f} |" for tasks, nodes in SIZES)
-        print(f"| `{policy}` |", *cells, sep="")
-    tasks = sum(map(len, instance(0.0).workflows.values()))
-    print(
-        f"\nA simulation of {JOBS:,} workflows with {tasks:,} tasks at five sites of 100 nodes of up to six cores, "
-        "without sending; processor time of the whole process, and its memory.\n"
-    )
-    print("| policy | workflows come | seconds | MB |")
-    print("| --- | --- | ---: | ---: |")
+    heads = (f"{tasks:,} tasks on {nodes} nodes" for tasks, nodes in SIZES)
+    plans = [
+        (f"`{policy}`", *(f"{1000 * planned(policy, tasks, nodes):.1f}" for tasks, nodes in SIZES))
+        for policy in POLICIES
+    ]
+    runs: list[tuple[str, ...]] = []
     for policy in ("sites:top=rr,each=heft", "sites:top=rr,each=heft:holes=best"):
         for gap in (0, 60):
             seconds, megabytes = whole(policy, gap)
             come = "together" if not gap else f"every {gap} s"
-            print(f"| `{policy}` | {come} | {seconds:.1f} | {megabytes:.0f} |")
-    print("\n    python bench/workflows.py")
+            runs.append((f"`{policy}`", come, f"{seconds:.1f}", f"{megabytes:.0f}"))
+    count = sum(map(len, instance(0.0).workflows.values()))
+    measure.section(
+        "Workflows: planned and simulated",
+        """One workflow of tasks that send data to each other is planned on nodes of four speeds; the processor time of
+        the policy's round, in milliseconds.""",
+        measure.table(("policy", *heads), plans),
+        measure.paragraph(
+            f"""A simulation of {JOBS:,} workflows with {count:,} tasks at five sites of 100 nodes of up to six cores,
+            without sending; processor time of the whole process, and its memory."""
+        ),
+        measure.table(("policy", "workflows come", "seconds", "MB"), runs),
+    )
 
 
 def planned(policy: str, tasks: int, nodes: int) -> float:
