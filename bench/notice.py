@@ -17,7 +17,6 @@ import live
 import measure
 from headway.client.client import Client
 from headway.engines.local.driver.host import agent_of
-from headway.model.instant import to_seconds
 
 LEASES = (1.0, 3.0)
 LIMIT_SECONDS = 60.0
@@ -33,7 +32,7 @@ def notice_seconds(client: Client, server: int, number: signal.Signals) -> float
         time.sleep(0.02)
     while not all(node.up for node in client.nodes()):
         time.sleep(0.02)
-    return to_seconds(told[-1].at) - began
+    return told[-1].at - began
 
 
 def main() -> None:
