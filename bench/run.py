@@ -41,6 +41,7 @@ SECTIONS = (
     "answers",
     "dask_engine",
     "crowd",
+    "faults",
     "executor",
     "fresh",
     "tiers",
