@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +51,6 @@ SuspendTime=1000000
 ResumeTimeout=600
 NodeName=e[1-{CLOUD}] NodeAddr=127.0.0.1 CPUs=4 RealMemory=8000 State=CLOUD"""
 
-PATIENCE = 600.0
-
 
 def nothing() -> None:
     """A task that does nothing."""
@@ -66,15 +64,6 @@ def serving(folder: Path, site: Mapping[str, str]) -> Iterator[tuple[Client, psu
     words = ["up", "--cluster", file, "--data", folder / "data", "--json"]
     with live.started(folder, measure.headway(*words)) as (client, pid):
         yield client, psutil.Process(pid)
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something."""
-    end = time.perf_counter() + PATIENCE
-    while not true():
-        if time.perf_counter() > end:
-            raise SystemExit(f"after {PATIENCE:g} s it is not so")
-        time.sleep(0.2)
 
 
 def delays(data: Path) -> str:
@@ -99,13 +88,13 @@ def row(
     """
     began = time.perf_counter()
     with serving(folder, site) as (client, server):
-        until(lambda: sum(node.up for node in client.nodes()) >= wanted)
+        measure.until(lambda: sum(node.up for node in client.nodes()) >= wanted)
         there = time.perf_counter() - began
         rate = spent = "-"
         if job is not None:
             tasks = len(job.tasks)
             busy, began = server.cpu_times(), time.perf_counter()
-            client.submit(job).result(PATIENCE)
+            client.submit(job).result(measure.PATIENCE)
             took, after = time.perf_counter() - began, server.cpu_times()
             rate = measure.rounded(tasks / took)
             spent = measure.rounded(1000 * (after.user + after.system - busy.user - busy.system) / tasks)
@@ -176,7 +165,7 @@ def rate_of_slurm(count: int, submissions: list[tuple[str, ...]]) -> str:
 
     with ThreadPoolExecutor(4) as submitters:
         list(submitters.map(submit, submissions))
-    until(lambda: not subprocess.run(["squeue", "--noheader"], capture_output=True, check=True).stdout.strip())
+    measure.until(lambda: not subprocess.run(["squeue", "--noheader"], capture_output=True, check=True).stdout.strip())
     return measure.rounded(count / (time.perf_counter() - began))
 
 
@@ -233,14 +222,14 @@ def cancels(folder: Path) -> str:
     with Cluster() as cluster, environment(cluster):
         options = {"name": "hpc", "engine": "slurm", "partition": "main"}
         with serving(folder, options) as (client, _):
-            until(lambda: sum(node.up for node in client.nodes()) >= len(cluster.names))
+            measure.until(lambda: sum(node.up for node in client.nodes()) >= len(cluster.names))
             times = []
             for _ in range(10):
                 waiter = client.submit(Job("sleeps", [Task.command("sleep", "600")]))
-                until(lambda waiter=waiter: client.job(waiter).job.running > client.job(waiter).job.starting)
+                measure.until(lambda waiter=waiter: client.job(waiter).job.running > client.job(waiter).job.starting)
                 began = time.perf_counter()
                 client.cancel(waiter)
-                client.wait(waiter, timeout=PATIENCE)
+                client.wait(waiter, timeout=measure.PATIENCE)
                 times.append(1000 * (time.perf_counter() - began))
     return f"{measure.percentile(times, 0.5):.0f}"
 

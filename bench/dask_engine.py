@@ -1,9 +1,9 @@
-"""Measure the engine for Dask on a real cluster of four workers with TLS, beside what Dask does by itself.
+"""Measure Headway on a real cluster of four workers of Dask with TLS, beside what Dask does by itself.
 
     python bench/dask_engine.py [--tasks N] [--json]
 
 Dask's own tasks run in threads of the workers. Ours are processes that can be killed, with limits and output of their
-own, and each end is acknowledged.
+own, and each end is acknowledged. The engine alone is measured, and a server as a user has it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import contextlib
 import json
 import os
 import pickle
+import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import psutil
@@ -30,8 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.dask_site import Processes, certificates, security
 
+import live
 import measure
-from headway.engines.base import Assignment, Call, Ended, Function, Member, NodeFound, NodeLost, Report
+from headway import Client, Job, Task
+from headway.engines.base import Assignment, Call, Ended, Function, Member, NodeFound, Report
 from headway.engines.dask.engine import DaskEngine
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.trial import FilesInMemory
@@ -42,6 +44,15 @@ THREADS = 2
 LARGE = 64 << 20
 ROUNDS = 7
 """So often 64 MB go there and back, in turn with Dask."""
+
+TRIPS = 100
+"""So many round trips of one task are made, one after the other."""
+
+LOSSES = 5
+"""So many workers die, and so many fall silent, one after the other."""
+
+LEASE = 3.0
+"""Seconds for which a worker may be silent."""
 
 
 def nothing() -> None:
@@ -65,15 +76,12 @@ class Ends:
         self.engine = engine
         self.found: dict[str, int] = {}
         self.waiting: dict[tuple[int, int, int], asyncio.Future[Ended]] = {}
-        self.lost: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self.next = 0
 
     def take(self, report: Report) -> None:
         """What the engine reports."""
         if isinstance(report, NodeFound):
             self.found[report.node.name] = report.node.slots
-        elif isinstance(report, NodeLost) and not self.lost.done():
-            self.lost.set_result(time.perf_counter())
         elif isinstance(report, Ended):
             self.engine.acknowledge(*report.key)
             self.waiting.pop(report.key).set_result(report)
@@ -164,7 +172,7 @@ async def ours(site: Processes, folder: Path, tasks: int) -> tuple[dict[str, flo
     figures = {"tasks_per_second": await ends.bag(tasks, 16)}
     call = Call(Function.of(cloudpickle.dumps(nothing)), pickle.dumps(((), {})))
     trips = []
-    for _ in range(200):
+    for _ in range(TRIPS):
         began = time.perf_counter()
         await ends.launch("a", 0, call)
         trips.append(1000 * (time.perf_counter() - began))
@@ -181,11 +189,61 @@ async def ours(site: Processes, folder: Path, tasks: int) -> tuple[dict[str, flo
     figures["kill_ms"] = statistics.median(kills)
     by_engine, by_dask = await large(ends, site)
     figures |= by_engine
-    began = time.perf_counter()
-    site.kill("d")
-    figures["loss_ms"] = 1000 * (await ends.lost - began)
     await engine.stop()
     return figures, by_dask
+
+
+def served(site: Processes, folder: Path, tasks: int) -> dict[str, float]:
+    """The figures of a server that has the workers: durable, by HTTP, as its users have it."""
+    words = ["up", "--dask", site.address, "--dask-tls", site.tls, "--lease", f"{LEASE:g}s"]
+    with live.started(folder, measure.headway(*words, "--data", folder / "data", "--json")) as (client, pid):
+        measure.until(lambda: up(client) == set(WORKERS))
+
+        def bag(count: int) -> float:
+            began = time.perf_counter()
+            client.submit(Job("many", [Task(nothing) for _ in range(count)])).result(measure.PATIENCE)
+            return count / (time.perf_counter() - began)
+
+        bag(200)
+        busy = sum(psutil.Process(pid).cpu_times()[:2])
+        figures = {"tasks_per_second": bag(tasks)}
+        figures["server_ms"] = 1000 * (sum(psutil.Process(pid).cpu_times()[:2]) - busy) / tasks
+        trips = []
+        for _ in range(TRIPS):
+            began = time.perf_counter()
+            client.submit(Job("one", [Task(nothing)])).result(measure.PATIENCE)
+            trips.append(1000 * (time.perf_counter() - began))
+        figures["round_trip_ms"] = statistics.median(trips)
+        dead, silent = [], []
+        for number in range(LOSSES):
+            worker = WORKERS[number % len(WORKERS)]
+            dead.append(1000 * lost_after(client, site, worker, signal.SIGKILL))
+            site.worker(worker, THREADS)
+            measure.until(lambda: up(client) == set(WORKERS))
+            silent.append(lost_after(client, site, worker, signal.SIGSTOP))
+            site.kill(worker, signal.SIGCONT)
+            measure.until(lambda: up(client) == set(WORKERS))
+    figures |= {"dead_ms": statistics.median(dead), "dead_ms_most": max(dead)}
+    return figures | {"silent_seconds": statistics.median(silent), "silent_seconds_most": max(silent)}
+
+
+def lost_after(client: Client, site: Processes, worker: str, number: signal.Signals) -> float:
+    """Seconds from a signal to a worker until the loss of its node is in the journal."""
+    known, began = len(losses(client, worker)), time.time()
+    site.kill(worker, number)
+    measure.until(lambda: len(losses(client, worker)) > known)
+    return losses(client, worker)[-1] - began
+
+
+def losses(client: Client, worker: str) -> list[float]:
+    """When the node of a worker was lost, in seconds of the clock."""
+    told = client.incidents(last=1000)
+    return [one.at for one in told if one.kind == "node_lost" and one.subject == worker]
+
+
+def up(client: Client) -> set[str]:
+    """The nodes that can be used."""
+    return {node.name for node in client.nodes() if node.up}
 
 
 def theirs(site: Processes, tasks: int) -> dict[str, float]:
@@ -198,7 +256,7 @@ def theirs(site: Processes, tasks: int) -> dict[str, float]:
         client.gather(client.map(lambda _: None, range(tasks), pure=False))
         figures = {"tasks_per_second": tasks / (time.perf_counter() - began)}
         trips = []
-        for _ in range(100):
+        for _ in range(TRIPS):
             began = time.perf_counter()
             client.submit(nothing, pure=False).result()
             trips.append(1000 * (time.perf_counter() - began))
@@ -219,32 +277,42 @@ def main() -> None:
             for worker in WORKERS:
                 site.worker(worker, THREADS)
             dask = theirs(site, given.tasks // 5)
-            headway, in_turn = uvloop.run(ours(site, folder, given.tasks))
+            engine, in_turn = uvloop.run(ours(site, folder, given.tasks))
             dask |= in_turn
+            server = served(site, folder, given.tasks)
         finally:
             site.end()
     if given.json:
-        print(json.dumps({"headway": headway, "dask": dask}))
+        print(json.dumps({"engine": engine, "server": server, "dask": dask}))
         return
-    rows: list[tuple[str, str, Any]] = [
+    rows: list[tuple[str, str, str]] = [
         ("no-op tasks per second", "tasks_per_second", "{:,.0f}"),
+        ("processor time of the server, ms a task", "server_ms", "{:.2f}"),
         ("round trip of one, median ms", "round_trip_ms", "{:.1f}"),
         ("64 MB argument and result, seconds", "large_seconds", "{:.2f}"),
         ("the same, seconds of processor", "large_worked", "{:.2f}"),
         ("kill, median ms", "kill_ms", "{:.0f}"),
-        ("a dead worker is noticed, ms", "loss_ms", "{:.0f}"),
+        ("a dead worker (SIGKILL) is noticed, median ms", "dead_ms", "{:.0f}"),
+        ("the same, the longest", "dead_ms_most", "{:.0f}"),
+        ("a silent worker (SIGSTOP) is lost, median seconds", "silent_seconds", "{:.2f}"),
+        ("the same, the longest", "silent_seconds_most", "{:.2f}"),
     ]
+    columns = (engine, server, dask)
     measure.section(
         "Dask",
-        f"""The engine for Dask alone (no journal, no core), on four workers of two threads with TLS on one machine:
-        {measure.machine()}.
-        Beside it Dask's own tasks, which run in threads and cannot be killed. Wanted: at least 2,000 tasks/s, at most
-        30 ms for one, a kill and a dead worker within 100 ms, and 64 MB not slower than Dask: from value to value, the
-        engine and Dask in turn, the median of {ROUNDS}, and the processor time of all their processes.""",
+        f"""Four workers of Dask with two threads each and TLS, on one machine: {measure.machine()}. The engine alone
+        has no journal and no core. The server is `headway up --dask tls://... --dask-tls`, as a user has it (plain
+        Python): a bag of {given.tasks:,} tasks and {TRIPS} jobs of one, submitted by HTTP and durable. Beside them
+        Dask's own tasks, which run in threads and cannot be killed. {LOSSES} workers are killed, and {LOSSES} stopped
+        while the lease is {LEASE:g} s: from the signal until the loss is in the journal. Wanted: at least 2,000
+        tasks/s, at most 30 ms for one, a kill and a dead worker within 100 ms, a silent one after its lease, and 64 MB
+        not slower than Dask: from value to value, the engine and Dask in turn, the median of {ROUNDS}, and the
+        processor time of all their processes. Load of the machine: {os.getloadavg()[1]:.0f}. The rows about 64 MB
+        [depend on the machine](benchmarks-notes.md#dask).""",
         measure.table(
-            ("", "Headway", "Dask by itself"),
+            ("", "engine", "server", "Dask by itself"),
             (
-                (label, text.format(headway[key]), text.format(dask[key]) if key in dask else "")
+                (label, *(text.format(found[key]) if key in found else "" for found in columns))
                 for label, key, text in rows
             ),
         ),

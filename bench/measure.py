@@ -21,6 +21,9 @@ import psutil
 COMPILED = Path(__file__).resolve().parents[1] / ".venv-compiled" / "bin"
 """Where `make compiled` puts the commands."""
 
+PATIENCE = 600.0
+"""So many seconds something may take that is waited for."""
+
 Name = TypeVar("Name")
 Made = TypeVar("Made")
 
@@ -77,6 +80,19 @@ def alternating(things: Mapping[Name, Callable[[], Made]], rounds: int) -> dict[
         for name, thing in things.items():
             runs[name].append(thing())
     return runs
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until something is so; looks five times a second.
+
+    Raises:
+        SystemExit: it is not so after `PATIENCE`.
+    """
+    end = time.perf_counter() + PATIENCE
+    while not true():
+        if time.perf_counter() > end:
+            raise SystemExit(f"after {PATIENCE:g} s it is not so")
+        time.sleep(0.2)
 
 
 def seconds(runs: Iterable[Run]) -> float:
