@@ -2,7 +2,7 @@
 
 The file is `DATA/track-record`: a line with its format and the SHA-256 of what follows, which is MessagePack. It
 belongs to one history of the journal, because it names jobs by their ids. Nothing that was promised depends on it. So
-what cannot be used is set aside, and learnt anew. One process writes it: that which makes forecasts for the server.
+what cannot be used is set aside, and learnt from the beginning. One process writes it: that which makes forecasts for the server.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TrackRecordFile:
             where = f"it is now {aside.name}"
         except OSError as error:
             where = f"it cannot be renamed: {error.strerror or error}"
-        log.warning("%s is not used: %s; %s. How good bounds are is learnt anew", self._path, why, where)
+        log.warning("%s is not used: %s; %s. How good bounds are is learnt from the beginning", self._path, why, where)
 
 
 def _digest(body: bytes) -> bytes:
