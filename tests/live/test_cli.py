@@ -114,7 +114,7 @@ def test_where_a_program_runs_and_with_which_variables(
     number = absent.err.partition("Job ")[2].partition(" ")[0]
     task = f"Task 0 of job {number} ended as refused: {said}"
     assert said in absent.err
-    assert said in headway("job", number).out
+    assert json.loads(headway("job", number, "--json").out)["ended"][0]["detail"].startswith(said)
     assert headway("logs", number).err.startswith(f"There is nothing to print. {task}")
     assert headway("explain", number).out.partition("\n")[2].startswith(task)
     tasks_path = headway("submit", "--wait", "--env", f"PATH={tmp_path}", "nosuch")
