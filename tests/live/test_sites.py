@@ -242,14 +242,21 @@ async def test_an_engine_that_is_gone_takes_only_its_own_nodes_down_and_says_so(
         assert (await reports.statistics(live.driver)).sites[0].gone == ""
 
 
-async def test_jobs_are_dealt_to_the_sites_of_two_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("each", "taken"),
+    [("easy", ["a", "f", "f"]), ("deadline", ["a", "f", "f"]), ("measy", ["a", "a", "f", "f"])],
+)
+async def test_jobs_are_dealt_to_the_sites_of_two_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each: str, taken: list[str]
+) -> None:
+    """There is one slot at one site and two at the other; only under `measy` two jobs share a slot."""
     farm = Farm(node("f", slots=2, capabilities=AFAR))
-    sites = "sites:top=rr,each=easy"
+    sites = f"sites:top=rr,each={each}"
     async with rig(tmp_path, monkeypatch, (HERE, FIELD), A1, policy=sites, field=farm) as live:
         await live.submit(*(new_job() for _ in range(4)))
         dealt = {job.id: job.pool.name for job in live.driver.core.state.jobs.values()}
         assert sorted(dealt.values()) == ["field", "field", "local", "local"]
-        assert sorted(live.where.values()) == ["a", "f", "f"]
+        assert sorted(live.where.values()) == taken
         assert {live.where[key] for key in live.where if dealt[key[0]] == "field"} == {"f"}
 
 

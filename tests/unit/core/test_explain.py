@@ -79,7 +79,12 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "policy", [*(name for name in BUILT_IN if name != "sites"), "sites:top=rr,each=tempo", "sites:top=prefer"]
+    "policy",
+    [
+        *(name for name in BUILT_IN if name != "sites"),
+        *(f"sites:top=rr,each={each}" for each in ("deadline", "easy", "measy", "tempo")),
+        "sites:top=prefer",
+    ],
 )
 def test_no_policy_is_silent_about_a_job_that_waits(policy: str, form: str) -> None:
     """Behind a bag that keeps all slots busy: whatever the policy wants with the job, it says so."""
