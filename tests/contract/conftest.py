@@ -41,7 +41,6 @@ class Case:
     Attributes:
         make: what makes one in a folder, where attempts that are to save have so many seconds for it.
         kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
-        limits: it enforces limits of time and memory.
         files: commands see this machine's files.
         runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time, and nothing
             it keeps is a file of this machine, nor does it open any.
@@ -54,7 +53,6 @@ class Case:
     name: str
     make: Callable[[Path, float], Engine]
     kill_node: Callable[[Any, str], None] | None = None
-    limits: bool = True
     files: bool = True
     runs: bool = True
     usual: frozenset[str] = frozenset()
@@ -146,8 +144,8 @@ def kill_slurm_node(engine: SlurmEngine, node: str) -> None:
 
 ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
-    Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
-    Case("router", routed(make_simulated), kill_node=kill_node_routed_to_simulated, limits=False, runs=False),
+    Case("simulated", make_simulated, kill_node=kill_simulated_node, runs=False),
+    Case("router", routed(make_simulated), kill_node=kill_node_routed_to_simulated, runs=False),
     # Its agents are those of this machine: what they do with what they are given is seen above.
     Case(
         "dask",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
+from inspect import getclosurevars
 from itertools import count
 from pathlib import Path
+from traceback import format_exc
 from typing import Any
 
 from headway.engines import base
@@ -54,9 +57,21 @@ STOOD_IN = frozenset(
         "test_output_is_there_for_the_next_driver",
         "test_files_of_the_server_are_had_and_given",
         "test_a_file_that_the_server_does_not_keep_is_refused",
+        "test_a_time_limit",
+        "test_what_waits_behind_a_long_run_is_given_back",
+        "test_a_gang_starts_together_and_ends_as_one",
+        "test_the_first_member_that_fails_ends_the_others",
+        "test_a_member_that_cannot_start_ends_the_others",
+        "test_a_function_that_returns_before_it_saves_has_succeeded",
+        "test_what_does_not_save_in_time_is_killed",
     }
 )
-"""The tests that need no more of a function than its effect."""
+"""The duties towards attempts, nodes and kept files: they need no more of what runs than when it ends, and how.
+
+The others are left out, because what they ask for is made by a process: how its exception, exit code, streams and
+checkpoints come back, what its folder, its variables and its memory are, and that it is gone. Of an engine that runs
+nothing they would test what stands in.
+"""
 
 _numbers = count(1)
 
@@ -65,8 +80,7 @@ def stands_in(assignment: base.Assignment, member: base.Member) -> Doing:
     """What a function of the tests would do, by its name, or a command, by its program."""
     call = member.work
     if isinstance(call, base.Command):
-        assert call.argv[0] == "sh"
-        return Doing(0.0, base.Ending(Outcome.SUCCEEDED, exit_code=0), gives=lambda had: {"o": 2 * had["i"]})
+        return _runs(call.argv)
     function, (args, _) = pickle.loads(call.function.pickled), pickle.loads(call.arguments)
     match function.__name__:
         case "add":
@@ -82,7 +96,33 @@ def stands_in(assignment: base.Assignment, member: base.Member) -> Doing:
             return Doing(None, _returns(None), _waits(function, args[1]), says=args[0], adds=args[2])
         case "wait_for":
             return Doing(None, _returns(None), _waits(function, args[0]))
+        case "fail":
+            return Doing(0.0, _raises(function))
+        case "listdir":
+            return Doing(0.0, _returns(os.listdir(args[0])))
+        case "meet":
+            (rank,), folder = args, Path(getclosurevars(function).nonlocals["tmp"])
+            (folder / str(rank)).touch()
+            said = f"rank {rank}\n".encode() + b"x" * base.TAIL_MAX
+            met = _returns(10 * rank)
+            return Doing(None, met, lambda: met if len(os.listdir(folder)) == 3 else None, says=said)
     raise AssertionError(f"nothing stands in for {function.__name__}")
+
+
+def _runs(argv: tuple[str, ...]) -> Doing:
+    """What a program would do: one sleeps, one is not there, one ignores that it is to end, one copies a file twice."""
+    done = base.Ending(Outcome.SUCCEEDED, exit_code=0)
+    match argv:
+        case ("sleep", seconds):
+            return Doing(float(seconds), done)
+        case ("no such program",):
+            return Doing(0.0, base.Ending(Outcome.REFUSED, detail=f"cannot start {argv[0]!r}: there is none"))
+        case ("sh", "-c", script) if script.startswith("trap '' TERM; touch "):
+            Path(script.split("; ")[1].removeprefix("touch ")).touch()
+            return Doing(None, done)
+        case ("sh", *_):
+            return Doing(0.0, done, gives=lambda had: {"o": 2 * had["i"]})
+    raise AssertionError(f"nothing stands in for {argv}")
 
 
 def _waits(function: Callable[..., Any], path: str) -> Callable[[], base.Ending | None]:
@@ -92,6 +132,14 @@ def _waits(function: Callable[..., Any], path: str) -> Callable[[], base.Ending 
     number = next(_numbers)
     Path(f"{path}.{number}").touch()
     return lambda: _returns(number) if Path(path).exists() else None
+
+
+def _raises(function: Callable[[], object]) -> base.Ending:
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001  # whatever it raises, as a slot does
+        return base.Ending(Outcome.RAISED, pickle.dumps(error), detail=format_exc())
+    raise AssertionError(f"{function.__name__} raises nothing")
 
 
 def _returns(value: object) -> base.Ending:

@@ -434,9 +434,7 @@ async def test_a_function_that_forks_and_returns_twice_ends_once(trial: Trial) -
     assert await trial.value(trial.call(add, 1, 1)) == 2
 
 
-async def test_a_time_limit(trial: Trial, case: Any) -> None:
-    if not case.limits:
-        pytest.skip("enforces no limits")
+async def test_a_time_limit(trial: Trial) -> None:
     await trial.start()
     late = trial.call(sleep, LONG, time_limit=0.2)
     command = trial.command("sleep", str(LONG), time_limit=0.2, slots=(1,))
@@ -459,9 +457,7 @@ def _fill(megabytes: int, seconds: float = 0.0) -> int:
 FILL = "import time; held = [bytearray(b'x' * (1 << 20)) for _ in range(400)]; time.sleep(600)"
 
 
-async def test_a_memory_limit(trial: Trial, case: Any) -> None:
-    if not case.limits:
-        pytest.skip("enforces no limits")
+async def test_a_memory_limit(trial: Trial) -> None:
     await trial.start()
     limit = 200 << 20
     greedy = trial.call(_fill, 400, LONG, memory_limit=limit)
