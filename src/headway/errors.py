@@ -1,7 +1,8 @@
 """The errors that are meant for people, each with a code for programs; docs/reference/errors.md lists them.
 
 All are here, but `headway.pool.InitializerFailed`: this module is imported by each process that runs tasks, and must be
-light. Others that are below `HeadwayError` are caught within the server or a task, and only their sentences told.
+light. Others that are below `HeadwayError` are signals from one part of the server or of a task to the next, which
+catches them: only their sentences are told, so they are beside what raises them.
 """
 
 from __future__ import annotations

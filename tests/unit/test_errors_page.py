@@ -13,7 +13,9 @@ from headway.pool import InitializerFailed
 SOURCES = Path(errors.__file__).parent
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 
-# Caught within the server or a task: incidents and ends of tasks have their sentences, nobody gets their codes.
+# An error that a caller of a function, a command or the HTTP interface may get is in `headway.errors`. These are
+# signals from one part to the next: the caller catches them, and only their sentences are told, in incidents, in
+# answers that lack something, and in ends of tasks. Nobody gets their codes, so they are beside what raises them.
 CAUGHT = {
     *("CommandFailed", "NoReply", "NoThread", "NotRented", "NotSwitched", "Unsure"),
     *("NeverLaunched", "NoRoomForFiles", "NotGiven", "NotThere"),
