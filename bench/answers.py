@@ -24,7 +24,7 @@ from headway.foresight.chances import Chances
 from headway.foresight.futures import draw_futures, futures_for
 from headway.foresight.learning import RunTimesKnown
 from headway.foresight.pace import Pace, spent
-from headway.live.forecasts import OLDEST
+from headway.live.forecasts import OLDEST_SECONDS
 from headway.model.instant import SECOND
 from headway.model.job import ESTIMATE_DEFAULT
 from headway.policies.registry import find
@@ -93,7 +93,7 @@ def busy_row(policy: str, state: StateRecord) -> tuple[object, ...]:
     began = time.perf_counter()
     while time.perf_counter() - began < BUSY_SECONDS:
         asked = time.perf_counter()
-        with pace.question(awaited=bool(took) and took[-1] > OLDEST):
+        with pace.question(awaited=bool(took) and took[-1] > OLDEST_SECONDS):
             pace.one(partial(forecast, state, find))
             draw_futures(
                 *(state, find, known.at(state)),

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import measure
-from headway.model.instant import SECOND
-from headway.model.renting import HOUR, UNIT, Offer
+from headway.model.instant import HOUR, SECOND
+from headway.model.renting import UNIT, Offer
 from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
 from headway.renting.formats import read_prices
 

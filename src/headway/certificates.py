@@ -31,7 +31,7 @@ OWN_DAYS: Final = 3650
 RENEW_DAYS: Final = 30
 """So long before its end such a one is replaced at a start; of others a warning says that they end soon."""
 
-FILE_MAX: Final = 1 << 20
+CERTIFICATE_MAX: Final = 1 << 20
 """Bytes of a file with certificates or a key."""
 
 EXTRA: Final = "pip install 'headway[tls]'"
@@ -195,7 +195,7 @@ def _read(path: Path, what: str) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise CertificateRefused(f"the {what} in {path} cannot be read: it is no file")
-            text = file.read(FILE_MAX)
+            text = file.read(CERTIFICATE_MAX)
     except OSError as error:
         hint = "It must be a file in PEM that the account of the server may read."
         raise CertificateRefused(f"the {what} in {path} cannot be read: {error.strerror or error}", hint) from error

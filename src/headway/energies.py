@@ -23,7 +23,7 @@ from headway.wire import EnergyByModel, EnergyOfJob
 NICE = 5
 """Requests to the server come first."""
 
-JOBS_MAX = 1000
+JOBS_TOLD_MAX = 1000
 """So many jobs are told, those that took most."""
 
 
@@ -40,7 +40,7 @@ def energies(folder: Path, since: Instant, until: Instant) -> EnergyByModel:
     users: dict[str, float] = {}
     for user, joules in zip(schedule.user.tolist(), found.jobs.tolist(), strict=True):
         users[user] = users.get(user, 0.0) + joules
-    order = np.argsort(-found.jobs, kind="stable")[:JOBS_MAX].tolist()
+    order = np.argsort(-found.jobs, kind="stable")[:JOBS_TOLD_MAX].tolist()
     known = known_since(folder)
     return EnergyByModel(
         to_seconds(first),

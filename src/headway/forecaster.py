@@ -37,7 +37,7 @@ NICE = 5
 ARRIVALS = "--arrivals"
 """With this word behind the folder, jobs come in the futures as they did in the past."""
 
-IDLE_SECONDS = 60.0
+UNASKED_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the time of a start."""
 
 REMEMBER_EVERY = 60.0
@@ -135,7 +135,7 @@ def main() -> None:
     forecaster = Forecaster(Path(sys.argv[1]), arrivals=ARRIVALS in sys.argv[2:], hurried=partial(hurried, asked))
     os.dup2(2, 1)  # whatever a policy prints is no answer
     with suppress(BrokenPipeError):  # the server that asked was killed
-        while select.select([asked], [], [], IDLE_SECONDS)[0]:
+        while select.select([asked], [], [], UNASKED_SECONDS)[0]:
             body = read_frame(asked)
             if body is None:  # the server was killed: what is written from now on is for the process of the next one
                 break

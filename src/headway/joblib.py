@@ -24,7 +24,7 @@ __all__ = ["NAME", "HeadwayBackend"]
 NAME: Final = "headway"
 """What joblib knows the backend by."""
 
-AHEAD: Final = 256
+CALLS_AHEAD: Final = 256
 """Calls that joblib has under way at least, unless it was told how many: so that they are sent many at a time."""
 
 _DEFAULT: Final = ("2 * n_jobs", "2*n_jobs")
@@ -89,7 +89,7 @@ class HeadwayBackend(ParallelBackendBase):
             )
         found = self.effective_n_jobs(n_jobs)
         if parallel.pre_dispatch in _DEFAULT and found == self._executor._max_workers:
-            parallel.pre_dispatch = max(2 * found, AHEAD)
+            parallel.pre_dispatch = max(2 * found, CALLS_AHEAD)
         self.parallel = parallel
         return found
 

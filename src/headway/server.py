@@ -44,7 +44,17 @@ from headway.live.services import BrokerDoor
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import ALERT_SECRET, CERTIFICATE, ENGINE, PAIR, PORT, SITES, TOKEN, TOKENS, URL
+from headway.live.store.layout import (
+    ALERT_SECRET,
+    CERTIFICATE,
+    ENGINE,
+    PAIR,
+    PORT,
+    SITES_FOLDER,
+    TOKEN_FILE,
+    TOKENS_FILE,
+    URL,
+)
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.network import Network
@@ -65,13 +75,13 @@ from headway.web.serving import BoundedServer, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
-NODES_MAX = 1000
+NODES_HERE_MAX = 1000
 """Nodes of this machine: each is a process."""
 
 FIRST_PERIOD = 10 * SECOND
 """Plans follow what is learnt of run times at least this often by default."""
 
-SERVICES = "services"
+SERVICES_SOCKET = "services"
 """The socket on which instances of services connect."""
 
 READ_AHEAD = 4
@@ -176,8 +186,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         find(settings.driver.policy)
     if settings.driver.decider:
         address_of(settings.driver.decider)
-    if len(settings.nodes or ()) > NODES_MAX:
-        allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
+    if len(settings.nodes or ()) > NODES_HERE_MAX:
+        allowed = f"at most {NODES_HERE_MAX}, for each is a process of this machine; give nodes more slots"
         raise InvalidInput("count", f"{len(settings.nodes or ())} nodes in all", allowed)
     if settings.check_every:
         period(settings.check_every)
@@ -201,18 +211,18 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     secure = _secure(settings)
     listener, moved = _listener(settings)
     with listener, signals(end):
-        token_file = settings.data / TOKEN
+        token_file = settings.data / TOKEN_FILE
         token = token_of(token_file)
         specs = _sites_of(settings, journal)
         sites = SiteEngines(
             specs,
             lambda: LocalEngine(settings.data / ENGINE, settings.engine),
-            settings.data.absolute() / SITES,
+            settings.data.absolute() / SITES_FOLDER,
             settings.engine,
             patient=settings.sites is None,
         )
         lenders = _lenders(settings, journal)
-        tokens = Tokens(token, account(), settings.data / TOKENS)
+        tokens = Tokens(token, account(), settings.data / TOKENS_FILE)
         owned = settings.engine.run_as_owner
         if tokens.reports() and not settings.engine.keeps_apart:
             here = "as root" if os.geteuid() == 0 else "as this account"
@@ -446,5 +456,8 @@ def _text_of(sites: Iterable[SiteSpec]) -> str:
 def _door(engine: LocalEngine, token: str) -> BrokerDoor:
     """Where instances of services, which run on this machine, find the server."""
     return BrokerDoor(
-        engine.ground / SERVICES, hmac.digest(token.encode(), b"services", "sha256"), engine.owner, engine.has_owners
+        engine.ground / SERVICES_SOCKET,
+        hmac.digest(token.encode(), b"services", "sha256"),
+        engine.owner,
+        engine.has_owners,
     )

@@ -30,7 +30,7 @@ from headway.model.tier import Tier
 
 _SECONDS = frozenset({"release", "estimate", "due", "time_limit", "lease"})
 
-SLOTS_MAX: Final = 1_000_000
+FAKE_SLOTS_MAX: Final = 1_000_000
 """Slots that a node of `FakeEngine` may have."""
 
 _ids: Iterator[int] = count(1)
@@ -211,9 +211,9 @@ class FakeEngine:
         return self._found
 
     def check_fit(self, node: NodeSpec) -> None:
-        """Refuse nodes of more than `SLOTS_MAX` slots."""
-        if node.slots > SLOTS_MAX:
-            raise InvalidInput("slots", node.slots, f"1 to {SLOTS_MAX}")
+        """Refuse nodes of more than `FAKE_SLOTS_MAX` slots."""
+        if node.slots > FAKE_SLOTS_MAX:
+            raise InvalidInput("slots", node.slots, f"1 to {FAKE_SLOTS_MAX}")
 
     async def join(self, node: NodeSpec) -> None:
         """Have one more node."""

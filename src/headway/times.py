@@ -35,7 +35,7 @@ PAST_INSTANTS: Final = (
 EPOCH_LEAST: Final = 1e9
 """A bare number is an instant since the Unix epoch from here on (2001); below, it is a span. JSON has instants so."""
 
-LONGEST: Final = 4_611_686_018_427
+TIME_SECONDS_MAX: Final = 4_611_686_018_427
 """No time is so many seconds: about 146,000 years."""
 
 _UNITS: Final = {
@@ -49,7 +49,7 @@ _UNITS: Final = {
 }
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBER: Final = r"(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
-_PART: Final = re.compile(rf"({_NUMBER})\s*([a-zµ]*)\s*")
+_NUMBER_WITH_UNIT: Final = re.compile(rf"({_NUMBER})\s*([a-zµ]*)\s*")
 _AROUND: Final = re.compile(r"(?:late by )?(?:about |more than )?(.*?)(?: a task| of slot time| late)?")
 """What commands print around a span."""
 
@@ -134,7 +134,7 @@ def _span(text: str) -> float | None:
     text = around[1] if around else ""
     total, place, seen = 0.0, 0, set[float]()
     while place < len(text):
-        part = _PART.match(text, place)
+        part = _NUMBER_WITH_UNIT.match(text, place)
         if part is None:
             return None
         alone = part.end() == len(text) and not place
@@ -144,7 +144,7 @@ def _span(text: str) -> float | None:
         seen.add(unit)
         total += float(part[1].replace(",", "")) * unit
         place = part.end()
-    return total if text and total < LONGEST else None
+    return total if text and total < TIME_SECONDS_MAX else None
 
 
 def seconds_of(given: Span, field: str) -> float:
@@ -157,7 +157,7 @@ def seconds_of(given: Span, field: str) -> float:
         return span_of(given, field)
     try:
         seconds = given.total_seconds() if isinstance(given, timedelta) else float(given + 0.0)
-        if not math.isfinite(seconds) or abs(seconds) >= LONGEST:
+        if not math.isfinite(seconds) or abs(seconds) >= TIME_SECONDS_MAX:
             raise ValueError
         return seconds
     except (TypeError, ValueError, OverflowError) as error:
@@ -258,7 +258,7 @@ def when_of(given: When, field: str, now: float) -> float:
         if isinstance(given, bool):
             raise TypeError
         seconds = given.total_seconds() if isinstance(given, timedelta) else float(given + 0.0)
-        if not -EPOCH_LEAST <= seconds < LONGEST:
+        if not -EPOCH_LEAST <= seconds < TIME_SECONDS_MAX:
             raise ValueError
     except (TypeError, ValueError, OverflowError, OSError) as error:
         allowed = f"seconds from now on, a timedelta, a datetime, or text: {INSTANTS}"

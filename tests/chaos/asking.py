@@ -14,7 +14,7 @@ from load import connected
 
 from headway import Client, Refused, Service
 from headway.errors import HeadwayError, Unreachable
-from headway.services.queue import TRIES
+from headway.services.queue import REQUEST_TRIES
 
 cloudpickle.register_pickle_by_value(work)
 
@@ -106,4 +106,6 @@ class Asking:
             jobs = client.jobs(status="open")
             client.cancel(*(job.id for job in jobs if job.kind == "service"))
         times = Counter(self._handled.read_text().split())
-        self.doubled = [f"request {number} was handled {many} times" for number, many in times.items() if many > TRIES]
+        self.doubled = [
+            f"request {number} was handled {many} times" for number, many in times.items() if many > REQUEST_TRIES
+        ]

@@ -236,7 +236,7 @@ def test_a_look_waits_until_it_is_known_how_sure_the_forecast_in_hand_is(
             looking = Alerts(live, AlertSettings(), SECRET)
             assert await told_of(live, looking) == []
             foretold.gate.clear()
-            monkeypatch.setattr(forecasts, "PATIENCE", 0.01)
+            monkeypatch.setattr(forecasts, "EXACT_PATIENCE", 0.01)
             looks = asyncio.create_task(told_of(live, looking))
             await becomes(lambda: foretold.asked == 2)
             await asyncio.sleep(0.1)
@@ -333,7 +333,7 @@ def test_a_webhook_that_fails_or_hangs_is_tried_three_times_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[int | None, ...], posts: int, said: list[str]
 ) -> None:
     if None in answers:
-        monkeypatch.setattr(alerts, "LIMIT", SECOND // 20)
+        monkeypatch.setattr(alerts, "ALERT_LIMIT", SECOND // 20)
 
     async def scenario() -> None:
         webhook = Webhook(*answers)

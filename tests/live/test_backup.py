@@ -22,7 +22,7 @@ from headway.client.job import Job, Task
 from headway.errors import HeadwayError, OtherEpoch
 from headway.live.store.backup import back_up, restore
 from headway.live.store.journal import Journal
-from headway.live.store.mark import MARK
+from headway.live.store.mark import MARK_FILE
 from headway.live.store.verification import flaws
 from headway.model.actions import JobStatus
 from headway.wire import IncidentReport
@@ -191,7 +191,7 @@ def test_what_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, mo
     Journal(data).close()
     (data / "token").write_text("t\n")
     back_up(data, goal)
-    (data / MARK).write_bytes(b"damaged")
+    (data / MARK_FILE).write_bytes(b"damaged")
     before = {path: path.read_bytes() for path in data.rglob("*")}
 
     def full(source: object, copy: object, *_: object) -> None:

@@ -15,7 +15,15 @@ import pytest
 from headway.collectors.base import Node
 from headway.errors import InvalidInput
 from headway.live import checker, reports
-from headway.live.checker import GATHER, LIMIT, PAUSE_MAX, PERIOD, REMEMBERED, STATUSES_AGAIN, Checker
+from headway.live.checker import (
+    CAUSE_REMEMBERED,
+    COLLECTOR_LIMIT,
+    COLLECTOR_PAUSE_MAX,
+    GATHER,
+    PERIOD,
+    STATUSES_AGAIN,
+    Checker,
+)
 from headway.live.driver import Driver
 from headway.live.ledger import Ledger
 from headway.live.settings import DriverSettings
@@ -281,10 +289,10 @@ def test_a_collector_that_raises_is_told_of_once_and_asked_later_and_later(tmp_p
             assert (shown.status, shown.answered, shown.detail) == ("fails", None, detail)
             assert other.status == "works"
             bad.failure = SystemExit("enough")
-            await live.advance(PAUSE_MAX)
+            await live.advance(COLLECTOR_PAUSE_MAX)
             assert [text.partition(" (")[0] for _, text in live.incidents][1:] == ["it raised SystemExit: enough"]
             bad.failure = None
-            await live.advance(PAUSE_MAX)
+            await live.advance(COLLECTOR_PAUSE_MAX)
             assert reports.checker_report(live.checker).collectors[0].status == "works"
             assert live.metrics(metric="bad.level")
             assert len(live.incidents) == 2
@@ -300,12 +308,12 @@ def test_a_cause_is_told_again_when_it_had_been_gone_for_long(tmp_path: Path) ->
             await live.advance(GATHER)
             for _ in range(3):  # it is there and gone by turns
                 bad.failure = None
-                await live.advance(PAUSE_MAX)
+                await live.advance(COLLECTOR_PAUSE_MAX)
                 bad.failure = OSError("the disk is gone")
                 await live.advance(PERIOD)
             assert len(live.incidents) == 1
             bad.failure = None
-            await live.advance(REMEMBERED)
+            await live.advance(CAUSE_REMEMBERED)
             bad.failure = OSError("the disk is gone")
             await live.advance(PERIOD)
             assert len(live.incidents) == 2
@@ -323,7 +331,7 @@ def test_a_collector_that_hangs_keeps_nobody_waiting_and_is_asked_again_when_it_
             await live.advance(10 * PERIOD)
             assert len(good.asked) == 11
             assert len(hung.asked) == 1, "a call that has not come back is not joined by others"
-            assert live.incidents == [("hung", f"it gave no answer within {to_seconds(LIMIT):g} s")]
+            assert live.incidents == [("hung", f"it gave no answer within {to_seconds(COLLECTOR_LIMIT):g} s")]
             assert reports.checker_report(live.checker).collectors[1].status == "hangs"
             hung.go_on.set()
             await live.until(lambda: live.checker.watches["hung"].asked is None)
@@ -349,7 +357,7 @@ def test_what_a_collector_says_when_it_fails_is_one_short_line(tmp_path: Path) -
                 (Mute(), "it raised Mute: it cannot be said, ValueError ("),
             ):
                 live.collectors["bad"].failure = failure
-                await live.advance(PAUSE_MAX)
+                await live.advance(COLLECTOR_PAUSE_MAX)
                 assert live.incidents[-1][1].startswith(told)
                 assert len(live.incidents[-1][1]) < 800
 
@@ -420,7 +428,7 @@ def test_what_hangs_when_it_is_switched_off_and_on_is_still_noticed(tmp_path: Pa
         async with rig(tmp_path, hung=Hangs()) as live:
             live.checker.choose(on=False)
             live.checker.choose(on=True)
-            await live.advance(LIMIT)
+            await live.advance(COLLECTOR_LIMIT)
             assert [subject for subject, _ in live.incidents] == ["hung"]
             assert len(live.collectors["hung"].asked) == 1
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headway import Client, Job, Task, wire
-from headway.cli.demo import NODES, SLOTS, SLOTS_SIMULATED, kill_node
+from headway.cli.demo import DEMO_NODES, SLOTS, SLOTS_SIMULATED, kill_node
 from headway.cli.main import INTERRUPTED
 from headway.errors import NotTrusted, TaskFailed
 from headway.live.driver import FIRST_POLICY
@@ -368,7 +368,7 @@ def test_a_server_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
 
 def test_the_demo_kills_a_node_and_sees_it_back(tmp_path: Path) -> None:
     said: list[str] = []
-    nodes, door = [NodeSpec(name, SLOTS) for name in NODES], tmp_path / "door"
+    nodes, door = [NodeSpec(name, SLOTS) for name in DEMO_NODES], tmp_path / "door"
     task = Task.command("sh", "-c", f"until [ -e {door} ]; do sleep 0.05; done")
     with own_server(tmp_path, nodes, FIRST_POLICY) as running, Client(data=str(tmp_path)) as client:
         bag = client.submit(Job("bag", [task] * 8))

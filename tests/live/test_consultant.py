@@ -16,7 +16,7 @@ from headway.advice.language import read_question, write_question
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.live import reports
-from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX, PERIOD_LEAST, WAKE_LEAST
+from headway.live.consultant import ANSWER_TIME, PERIOD_LEAST, TRIAL_PAUSE, TRIAL_PAUSE_MAX, WAKE_LEAST
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.outside import OtherProcesses
 from headway.live.settings import DriverSettings
@@ -277,21 +277,21 @@ def test_pauses_between_questions_on_trial_have_a_limit_and_begin_again(tmp_path
             await live.settle()
             await live.say(NoAdvice("gone"))
             for _ in range(8):
-                await live.advance(to_seconds(PAUSE_MAX))
+                await live.advance(to_seconds(TRIAL_PAUSE_MAX))
                 await live.say(NoAdvice("gone"))
-            await live.advance(to_seconds(PAUSE_MAX) - 1)
+            await live.advance(to_seconds(TRIAL_PAUSE_MAX) - 1)
             assert live.decider.open == []
             await live.advance(1)
             await live.say(PlanRecord())
             await live.say(NoAdvice("answers on trial alone"))
-            await live.advance(to_seconds(PAUSE))
+            await live.advance(to_seconds(TRIAL_PAUSE))
             assert live.decider.open == [], "an answer on trial does not make it trusted"
-            await live.advance(to_seconds(PAUSE_MAX))
+            await live.advance(to_seconds(TRIAL_PAUSE_MAX))
             await live.say(PlanRecord())
             await live.say(PlanRecord())
             await live.submit(new_job())
             await live.say(NoAdvice("gone again"))
-            await live.advance(to_seconds(PAUSE))
+            await live.advance(to_seconds(TRIAL_PAUSE))
             assert len(live.decider.open) == 1
 
     run(scenario)
@@ -399,7 +399,7 @@ def test_a_decider_that_has_failed_is_tried_again_after_a_restart(tmp_path: Path
             assert reports.deciding(live.driver).decider_failed
             await live.submit(new_job())
             assert live.running == [(1, 0)]
-            await live.advance(to_seconds(PAUSE))
+            await live.advance(to_seconds(TRIAL_PAUSE))
             await live.say()
             assert not reports.deciding(live.driver).decider_failed
 

@@ -20,7 +20,7 @@ from headway.live import intake
 from headway.live.driver import BUSY_MAX, Driver
 from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
-from headway.live.performing import AGAIN, TRIES
+from headway.live.performing import ACTION_RETRY_AFTER, ACTION_TRIES
 from headway.live.room import DiskBounds
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Batch, Journal, JournalBusy
@@ -389,16 +389,16 @@ class Failing(FakeEngine):
 
 
 def test_a_launch_that_fails_is_tried_again_and_then_as_the_next_attempt(tmp_path: Path) -> None:
-    engine = Failing(launch=TRIES + 1)
+    engine = Failing(launch=ACTION_TRIES + 1)
 
     async def scenario() -> None:
         async with rig(tmp_path, engine=engine) as live:
             await live.submit(new_job(retries=1))
             assert live.running == []
-            for _ in range(TRIES - 1):
-                await live.advance(AGAIN)
+            for _ in range(ACTION_TRIES - 1):
+                await live.advance(ACTION_RETRY_AFTER)
             assert live.running == [], "the first try of the next attempt failed too"
-            await live.advance(AGAIN)
+            await live.advance(ACTION_RETRY_AFTER)
             assert live.running == [(1, 0, 2)]
             assert engine.acknowledged == [(1, 0, 1)]
             assert "engine" not in live.incidents("not_performed")[0]
@@ -411,8 +411,8 @@ def test_what_can_never_be_launched_is_given_up_and_says_why(tmp_path: Path) -> 
     async def scenario() -> None:
         async with rig(tmp_path, engine=Failing(launch=1 << 30)) as live:
             await live.submit()
-            for _ in range(TRIES):
-                await live.advance(AGAIN)
+            for _ in range(ACTION_TRIES):
+                await live.advance(ACTION_RETRY_AFTER)
             assert live.status(1) is JobStatus.FAILED
             [result] = live.results(1)
             assert (result.ending.outcome, result.attempt) == (Outcome.REFUSED, 1)
@@ -421,17 +421,17 @@ def test_what_can_never_be_launched_is_given_up_and_says_why(tmp_path: Path) -> 
     run(scenario)
 
 
-@pytest.mark.parametrize(("times", "status"), [(TRIES - 1, JobStatus.RUNNING), (TRIES, JobStatus.FAILED)])
+@pytest.mark.parametrize(("times", "status"), [(ACTION_TRIES - 1, JobStatus.RUNNING), (ACTION_TRIES, JobStatus.FAILED)])
 def test_a_launch_is_tried_so_many_times(tmp_path: Path, times: int, status: JobStatus) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, engine=Failing(launch=times)) as live:
             await live.submit()
-            await live.advance((TRIES + 2) * AGAIN)
-            for _ in range(TRIES):
-                await live.advance(AGAIN)
+            await live.advance((ACTION_TRIES + 2) * ACTION_RETRY_AFTER)
+            for _ in range(ACTION_TRIES):
+                await live.advance(ACTION_RETRY_AFTER)
             assert live.engine.raised == times
             assert (live.status(1) or JobStatus.RUNNING) is status
-            assert len(live.engine.launched) == (times < TRIES)
+            assert len(live.engine.launched) == (times < ACTION_TRIES)
 
     run(scenario)
 
@@ -442,7 +442,7 @@ def test_a_node_that_is_gone_is_given_no_size_any_more(tmp_path: Path) -> None:
             await live.driver.nodes.add(wire.NewNode("b"))
             await live.driver.nodes.resize("b", wire.NodeSize(5))
             await live.driver.nodes.remove("b")
-            await live.advance(5 * AGAIN)
+            await live.advance(5 * ACTION_RETRY_AFTER)
             assert live.engine.raised == 1
             assert [one.name for one in live.engine.nodes] == ["a"]
 
@@ -456,7 +456,7 @@ def test_what_is_cancelled_before_it_could_be_launched_never_runs(tmp_path: Path
             assert await live.driver.cancel([1]) == 1
             await live.settle()
             assert live.status(1) is JobStatus.CANCELLED
-            await live.advance(5 * AGAIN)
+            await live.advance(5 * ACTION_RETRY_AFTER)
             assert live.engine.launched == []
 
     run(scenario)
@@ -464,12 +464,12 @@ def test_what_is_cancelled_before_it_could_be_launched_never_runs(tmp_path: Path
 
 def test_a_kill_is_tried_until_it_is_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with rig(tmp_path, engine=Failing(kill=TRIES + 2, forget=1, acknowledge=1)) as live:
+        async with rig(tmp_path, engine=Failing(kill=ACTION_TRIES + 2, forget=1, acknowledge=1)) as live:
             await live.submit(new_job(), new_job())
             assert await live.driver.cancel([1]) == 1
-            for _ in range(TRIES + 2):
+            for _ in range(ACTION_TRIES + 2):
                 assert live.engine.killed == []
-                await live.advance(AGAIN)
+                await live.advance(ACTION_RETRY_AFTER)
             assert live.engine.killed == [(1, 0, 1)]
             await live.end(1, 0, 1, Outcome.KILLED)
             await live.end(2)
@@ -484,7 +484,7 @@ def test_slots_that_the_engine_did_not_give_at_once_come_later(tmp_path: Path) -
         async with rig(tmp_path, engine=Failing(resize=2)) as live:
             await live.driver.nodes.resize("a", wire.NodeSize(5))
             assert live.engine.nodes[0].slots == 2
-            await live.advance(2 * AGAIN)
+            await live.advance(2 * ACTION_RETRY_AFTER)
             assert live.engine.nodes[0].slots == 5
 
     run(scenario)
@@ -495,7 +495,7 @@ def test_a_server_that_has_ended_tries_nothing_again(tmp_path: Path) -> None:
         async with rig(tmp_path, engine=Failing(resize=1)) as live:
             await live.driver.nodes.resize("a", wire.NodeSize(5))
         live.engine.nodes = (node("a", slots=2),)
-        await live.advance(10 * AGAIN)
+        await live.advance(10 * ACTION_RETRY_AFTER)
         assert live.engine.nodes[0].slots == 2
 
     run(scenario)
@@ -721,12 +721,12 @@ def test_whatever_raises_each_task_ends_once(tmp_path: Path, seed: int, monkeypa
                 for told in await asyncio.gather(*asked, return_exceptions=True):
                     if isinstance(told, wire.Submitted):
                         accepted[told.jobs[0]] = tasks
-                await live.advance(AGAIN)
+                await live.advance(ACTION_RETRY_AFTER)
             monkeypatch.setattr(Ledger, "_handle", handle)
             for _ in range(200):
                 for key in list(live.engine.running):
                     live.engine.end(*key, Outcome.KILLED if key in live.engine.killed else Outcome.SUCCEEDED)
-                await live.advance(AGAIN)
+                await live.advance(ACTION_RETRY_AFTER)
                 if not live.driver.open and not live.engine.running:
                     break
             assert not live.driver.broken.done(), live.driver.broken.exception()

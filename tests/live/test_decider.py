@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from headway import Client, Job, Task
-from headway.advice.asking import TOKEN
+from headway.advice.asking import DECIDER_TOKEN
 from headway.advice.language import AllocationText, PlanText, PromiseText, Question, WaitingText
 from headway.cli.main import main
 from headway.core.record import AttemptRecord, JobRecord
@@ -228,7 +228,7 @@ def test_a_token_is_demanded_and_sent(tmp_path: Path, monkeypatch: pytest.Monkey
     try:
         with pytest.raises(NoAdvice, match="status 401: no token was sent"):
             run(jobs, CLUSTER, "edf", decider=process.url)
-        monkeypatch.setenv(TOKEN, (tmp_path / "token").read_text().strip())
+        monkeypatch.setenv(DECIDER_TOKEN, (tmp_path / "token").read_text().strip())
         assert (run(jobs, CLUSTER, "edf", decider=process.url).end > 0).all()
     finally:
         assert process.end() == 0

@@ -28,8 +28,8 @@ from headway.foresight.pace import LONGEST_WAIT, Pace
 from headway.live import advising, forecasts, reports
 from headway.live.driver import Driver
 from headway.live.forecasts import (
+    FORECAST_JOBS_MAX,
     HURRY,
-    JOBS_MAX,
     AdviceQuestion,
     Advise,
     Ask,
@@ -92,7 +92,7 @@ def ignored(made: ToldForecast) -> None:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks waits until the forecast is made, however busy the machine is."""
-    for name in ("PATIENCE", "PATIENCE_YOUNG", "PATIENCE_NEWS", "PATIENCE_LIST"):
+    for name in ("EXACT_PATIENCE", "PATIENCE_YOUNG", "PATIENCE_NEWS", "PATIENCE_LIST"):
         monkeypatch.setattr(forecasts, name, LIMIT)
 
 
@@ -241,7 +241,7 @@ def test_those_who_ask_at_once_share_one(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasts, "PATIENCE", 0.05)
+    monkeypatch.setattr(forecasts, "EXACT_PATIENCE", 0.05)
 
     async def scenario() -> None:
         ask = Counted(tmp_path)
@@ -262,12 +262,12 @@ def test_with_more_open_jobs_than_that_nothing_is_computed_and_the_answer_says_s
     async def scenario() -> None:
         ask = Counted(tmp_path)
         async with driver(tmp_path, ask) as live:
-            await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (JOBS_MAX + 1)))
+            await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (FORECAST_JOBS_MAX + 1)))
             assert {report.outlook for report in await listed(live)} == {"not computed"}
-            assert f"{JOBS_MAX + 1:,} jobs are open" in (await reports.explanation(live, 1)).lack
+            assert f"{FORECAST_JOBS_MAX + 1:,} jobs are open" in (await reports.explanation(live, 1)).lack
             assert {report.lack for report in await listed(live)} == {(await reports.explanation(live, 1)).lack}
             assert ask.made == 0
-            await live.cancel([JOBS_MAX])
+            await live.cancel([FORECAST_JOBS_MAX])
             assert (await reports.explanation(live, 2)).lack == ""
 
     run(scenario)
@@ -538,7 +538,7 @@ class TestProcess:
     def test_it_is_told_once_that_somebody_waits_for_the_answer_in_hand(
         self, by: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        monkeypatch.setattr(forecasts, "PROCESS_LOOK_SECONDS", 0.02)
         process = ForecastProcess((sys.executable, "-c", HURRIED))
         told: list[ToldForecast] = []
         asking = threading.Thread(target=lambda: told.append(process(QUESTION, ignored)))
@@ -565,7 +565,7 @@ class TestProcess:
             assert process.wait(LIMIT) == 0
 
     def test_one_that_hangs_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(forecasts, "LIMIT", 0.1)
+        monkeypatch.setattr(forecasts, "FORECAST_SECONDS_MAX", 0.1)
         process = ForecastProcess(HANGS)
         with pytest.raises(NoForecast, match="more than"):
             process(QUESTION, ignored)
@@ -577,7 +577,7 @@ class TestProcess:
     def test_one_that_a_signal_has_stopped_is_told_of_and_started_anew(
         self, journal: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        monkeypatch.setattr(forecasts, "PROCESS_LOOK_SECONDS", 0.02)
         process = ForecastProcess((*COMMAND, str(journal)))
         try:
             before = process(QUESTION, ignored).forecast
@@ -591,7 +591,7 @@ class TestProcess:
             process.stop()
 
     def test_one_that_was_stopped_for_a_moment_answers(self, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(forecasts, "LOOK", 0.02)
+        monkeypatch.setattr(forecasts, "PROCESS_LOOK_SECONDS", 0.02)
         monkeypatch.setattr(forecasts, "STOPPED_LOOKS", 1_000_000)
         process = ForecastProcess((*COMMAND, str(journal)))
         try:
@@ -799,7 +799,7 @@ def test_where_a_forecast_takes_long_a_young_one_is_told_and_how_old_it_is(
             told = await reports.explanation(live, 1)
             assert (told.outlook, told.expected_at, told.behind) == ("on time", 5, 0)
             ask.gate.clear()
-            for name in ("PATIENCE", "PATIENCE_YOUNG"):
+            for name in ("EXACT_PATIENCE", "PATIENCE_YOUNG"):
                 monkeypatch.setattr(forecasts, name, 0.05)
             clock.advance(14)
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
@@ -897,7 +897,7 @@ def test_what_came_while_nobody_followed_is_learnt_of_bounds_that_were_told_befo
 def test_one_that_has_taken_its_share_reads_on_a_few_events_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_module, "FEW", 3)
+    monkeypatch.setattr(follower_module, "ALWAYS_TAKEN_OVER", 3)
     now = 0.0
     pace = Pace(lambda: now, lambda: now)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.live.driver import Driver
-from headway.live.leases import LOOKS, PART, Leases
+from headway.live.leases import CANCELLED_AT_ONCE, LOOKS, Leases
 from headway.live.listeners import Listener, MessagesWanted
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
@@ -207,7 +207,7 @@ def test_without_a_lease_they_stay(tmp_path: Path) -> None:
 def test_many_jobs_go_in_parts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
-            await live.submit(jobs=2 * PART + 1)
+            await live.submit(jobs=2 * CANCELLED_AT_ONCE + 1)
             parts: list[int] = []
             write = live.driver.journal.write
 
@@ -218,14 +218,14 @@ def test_many_jobs_go_in_parts(tmp_path: Path) -> None:
 
             live.driver.journal.write = noted  # type: ignore[method-assign, assignment]
             await live.advance(2 * LEASE)
-            assert [part for part in parts if part] == [PART, PART, 1]
+            assert [part for part in parts if part] == [CANCELLED_AT_ONCE, CANCELLED_AT_ONCE, 1]
             assert len(live.open()) == 2
 
     run(scenario)
 
 
 def test_a_sign_of_life_while_calls_are_cancelled_keeps_the_rest() -> None:
-    clock, jobs, parts = ManualClock(0), dict.fromkeys(range(1, 2 * PART + 1)), list[int]()
+    clock, jobs, parts = ManualClock(0), dict.fromkeys(range(1, 2 * CANCELLED_AT_ONCE + 1)), list[int]()
 
     class Recorder:
         async def request(self, events: Callable[[int], Sequence[Event]]) -> int:
@@ -249,7 +249,7 @@ def test_a_sign_of_life_while_calls_are_cancelled_keeps_the_rest() -> None:
         leases.stop()
 
     run(scenario)
-    assert parts == [PART]
+    assert parts == [CANCELLED_AT_ONCE]
 
 
 def test_nobody_is_looked_for_while_there_are_no_calls(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from headway.client.job import Job, Task
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.leases import PART
+from headway.live.leases import CANCELLED_AT_ONCE
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
@@ -148,7 +148,7 @@ def test_three_hundred_wait_and_a_turn_for_each_part_tells_each_its_own(tmp_path
         told = [await line.messages() for line in lines]
         assert [[message.job for message in each.messages] for each in told] == [[job] for job in jobs]
         assert [each.cursor for each in told] == [each.messages[0].number for each in told] == list(range(1, 301))
-        assert rig.driver.commits == commits + 300 // PART
+        assert rig.driver.commits == commits + 300 // CANCELLED_AT_ONCE
         for number, line in enumerate(lines):
             line.wait(f"c{number}", told[number].cursor, wait=0)
         assert {(await line.messages()).messages for line in lines} == {()}

@@ -19,9 +19,9 @@ from headway.engines import base
 from headway.errors import Conflict, HeadwayError, Unavailable
 from headway.live import driver, intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
-from headway.live.leases import PART
+from headway.live.leases import CANCELLED_AT_ONCE
 from headway.live.parts import WorkInParts
-from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
+from headway.live.store.journal import FILE, ROWS_WRITTEN_AT_ONCE, Journal, JournalFull
 from headway.live.store.verification import check_whole, flaws
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
@@ -48,9 +48,9 @@ async def steps(work: Awaitable[object]) -> int:
 def test_many_jobs_are_cancelled_a_hundred_in_a_turn(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:
-            await live.submit(*[new_job()] * (2 * PART + 50))
+            await live.submit(*[new_job()] * (2 * CANCELLED_AT_ONCE + 50))
             before = live.driver.commits
-            assert await live.driver.cancel(range(1, 2 * PART + 51)) == 2 * PART + 50
+            assert await live.driver.cancel(range(1, 2 * CANCELLED_AT_ONCE + 51)) == 2 * CANCELLED_AT_ONCE + 50
             assert live.driver.commits == before + 3
             assert await live.driver.cancel((1, 2)) == 0
 
@@ -76,7 +76,7 @@ def test_jobs_that_do_not_fit_any_more_are_looked_for_part_by_part(
     async def scenario() -> None:
         async with rig(tmp_path, (node("a", slots=2), node("b", slots=2))) as live:
             await live.submit(*[new_job(kind="rigid", width=width, estimate=9) for width in (4, 3, 1, 4, 2, 3)])
-            monkeypatch.setattr(nodes, "LOOKED_AT_ONCE", 2)
+            monkeypatch.setattr(nodes, "JOBS_LOOKED_AT_ONCE", 2)
             assert (await live.driver.nodes.drain("b")).unfit == (2, 4, 6), "the first one runs"
 
     run(scenario)
@@ -310,7 +310,7 @@ def test_a_large_submission_is_accepted_part_by_part_and_durable_at_once(tmp_pat
                     assert live.journal.accepted("me", "k") is None
                     parts += 1
             assert seen == {(0, 0), (LARGE, LARGE)}
-            assert parts >= LARGE // intake.TAKEN_AT_ONCE + 2 * LARGE // WRITTEN_AT_ONCE - 3
+            assert parts >= LARGE // intake.TAKEN_AT_ONCE + 2 * LARGE // ROWS_WRITTEN_AT_ONCE - 3
             assert (await asked).jobs == tuple(range(1, LARGE + 1))
             await live.settle()
             assert live.driver.commits == before + 2, "the submission, and the round about its jobs"

@@ -166,7 +166,7 @@ async def test_an_instance_joins_as_a_worker_of_dask_does_a_job_and_is_given_bac
     moto: Moto, dask: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     """The same path as any worker takes: nothing but its name says that it is rented."""
-    monkeypatch.setattr(module, "LOOK", 0.2)
+    monkeypatch.setattr(module, "PROVIDERS_LOOK_SECONDS", 0.2)
     words = worker_words(dask.address, "{node}", 1, f"{tmp_path}/{{node}}")
     script = f"exec {sys.executable} {' '.join(words)}"
     offer = Offer("cloud", "t3.micro", 1, 36 * UNIT, minimum=15 * SECOND, start_time=20 * SECOND, limit=2)

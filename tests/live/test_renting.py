@@ -22,11 +22,11 @@ from headway.live.settings import DriverSettings
 from headway.live.store.history import history
 from headway.live.store.journal import Journal
 from headway.model.events import Incident, Rented, RentingChosen
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.job import BATCH
 from headway.model.plan import Plan
 from headway.model.policy import Policy
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.snapshot import Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed
@@ -50,8 +50,8 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked again is asked again at once."""
-    monkeypatch.setattr(module, "AGAIN", (0.001, 0.01))
-    monkeypatch.setattr(module, "LOOK", 0.02)
+    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", (0.001, 0.01))
+    monkeypatch.setattr(module, "PROVIDERS_LOOK_SECONDS", 0.02)
 
 
 class OneForAll:

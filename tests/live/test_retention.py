@@ -20,7 +20,7 @@ from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal, JournalFull
-from headway.live.sweep import PART, Keep
+from headway.live.sweep import ROWS_AT_ONCE, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom
 from headway.model.events import Incident
 from headway.model.instant import from_seconds
@@ -177,7 +177,7 @@ def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) ->
 def test_what_nobody_acknowledges_goes_if_that_is_wanted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, Keep(0, from_seconds(10 * HOUR))) as live:
-            old = [await live.job() for _ in range(2 * PART + 1)]
+            old = [await live.job() for _ in range(2 * ROWS_AT_ONCE + 1)]
             await live.advance(9 * HOUR)
             fresh = await live.job()
             assert all(live.kept(job) for job in old)

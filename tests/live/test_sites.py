@@ -133,7 +133,9 @@ async def rig(
     def build(place: EnginePlace, options: Mapping[str, Any]) -> Farm:
         return farms[place.site]
 
-    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "farm": EngineKind("farm", "", build)})
+    monkeypatch.setattr(
+        registry, "BUILT_IN_ENGINES", {**registry.BUILT_IN_ENGINES, "farm": EngineKind("farm", "", build)}
+    )
     here = FakeEngine()
     with closing(Journal(folder)) as journal:
         sites = SiteEngines(specs, lambda: here, folder / "sites", pauses=(0.0, 0.0))  # type: ignore[arg-type,return-value]

@@ -23,12 +23,12 @@ from headway.live.reports import row
 from headway.live.settings import DriverSettings
 from headway.live.store.history import history, known_since
 from headway.live.store.journal import Journal, NotNow, encode
-from headway.live.store.layout import ENGINE, OUTPUT, UPLOADS
+from headway.live.store.layout import ENGINE, OUTPUTS_FOLDER, UPLOADS_FOLDER
 from headway.live.store.verification import check_whole
-from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep, Sweep
+from headway.live.sweep import KEPT_LEAST, ROWS_AT_ONCE, Keep, Sweep
 from headway.live.uploads import Uploads
 from headway.model.events import Outcome
-from headway.model.instant import SECOND, from_seconds, to_seconds
+from headway.model.instant import DAY, SECOND, from_seconds, to_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
@@ -110,7 +110,7 @@ def test_what_is_used_again_while_others_are_deleted_stays(tmp_path: Path) -> No
 
     with closing(Journal(tmp_path)) as journal:
         clock, retained, in_use = ManualClock(0), journal.retained, InUse()
-        uploads = Uploads(tmp_path / UPLOADS, 100)
+        uploads = Uploads(tmp_path / UPLOADS_FOLDER, 100)
         bodies = {wire.blob_name(body): body for body in (b"a", b"b", b"c", b"d", b"e")}
         first, asked, needed, coming, last = sorted(bodies)
         for name in (first, asked, needed, coming, last):
@@ -126,20 +126,20 @@ def test_what_is_used_again_while_others_are_deleted_stays(tmp_path: Path) -> No
 
 
 def test_output_that_belongs_to_no_result_goes_part_by_part(tmp_path: Path) -> None:
-    old, new = tmp_path / OUTPUT / "1", tmp_path / OUTPUT / "2"
+    old, new = tmp_path / OUTPUTS_FOLDER / "1", tmp_path / OUTPUTS_FOLDER / "2"
     with closing(Journal(tmp_path)) as journal:
         for folder in (old, new):
             folder.mkdir(parents=True)
-            for task in range(2 * PART + 20):
+            for task in range(2 * ROWS_AT_ONCE + 20):
                 (folder / f"{task}.1.stdout").write_text("said")
         os.utime(old, (0, 0))
         left = set[int]()
-        uploads, engine = Uploads(tmp_path / UPLOADS, 100), LocalEngine(tmp_path / ENGINE)
+        uploads, engine = Uploads(tmp_path / UPLOADS_FOLDER, 100), LocalEngine(tmp_path / ENGINE)
         for _ in Sweep(journal, uploads, engine, ManualClock(0), Keep(), InUse()).steps():
             left.add(len(os.listdir(old)) if old.exists() else 0)
-    assert left - {0} == {2 * PART + 20, PART + 20, 20}
+    assert left - {0} == {2 * ROWS_AT_ONCE + 20, ROWS_AT_ONCE + 20, 20}
     assert not old.exists()
-    assert len(os.listdir(new)) == 2 * PART + 20
+    assert len(os.listdir(new)) == 2 * ROWS_AT_ONCE + 20
 
 
 def test_an_upload_counts_as_coming_until_it_is_recorded(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_no_more_gaps_are_remembered_than_matter(tmp_path: Path, monkeypatch: py
 def test_more_than_a_part_goes_in_one_sweep(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
-            await live.run(2 * PART + 20, acknowledged=False)
+            await live.run(2 * ROWS_AT_ONCE + 20, acknowledged=False)
             await live.advance(600 + 300)
             assert live.count("messages") == 0
             await live.advance(1200)

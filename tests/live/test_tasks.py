@@ -260,7 +260,7 @@ def test_the_tasks_of_a_large_workflow_are_listed_with_few_looks_at_the_journal(
                 ("waits", (3,)),
                 ("waits", (3, 4)),
             ]
-            assert len(looked) <= count / tasks.LOOKED_AT_ONCE + 5
+            assert len(looked) <= count / tasks.TASKS_LOOKED_AT_ONCE + 5
             await live.driver.cancel([1])
             await live.end(1, 3, 1, Outcome.KILLED)
             assert {one.state for one in (await pages(live))[4:]} == {"never ran"}

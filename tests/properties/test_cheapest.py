@@ -11,8 +11,8 @@ from statistics import fmean
 import pytest
 from tests.effort import seeds
 
-from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.renting import HOUR, Money, Offer
+from headway.model.instant import HOUR, NEVER, SECOND, Duration, Instant
+from headway.model.renting import Money, Offer
 from headway.renting.choosing import Choice, OpenTask, cheapest, cheapest_each
 from headway.renting.packing import AtHand, Packing, PackingPiece
 

@@ -19,9 +19,9 @@ from headway.errors import Damaged, HeadwayError
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
-from headway.live.store.mark import MARK
+from headway.live.store.mark import MARK_FILE
 from headway.live.store.schema import connect_to_read
-from headway.live.store.verification import NAMED, flaws
+from headway.live.store.verification import NAMED_RANGES, flaws
 from headway.live.store.vouching import GUARDED
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
@@ -115,7 +115,7 @@ def empty(path: Path, dice: random.Random) -> None:
 
 
 WAYS: tuple[Callable[[Path, random.Random], None], ...] = (flip, flip, cut, blank, delete, empty)
-WHAT = (FILE, FILE, FILE, FILE, f"{FILE}-wal", f"{FILE}-wal", f"{FILE}-shm", MARK, "token", "lock", "url")
+WHAT = (FILE, FILE, FILE, FILE, f"{FILE}-wal", f"{FILE}-wal", f"{FILE}-shm", MARK_FILE, "token", "lock", "url")
 
 
 def damage(stored: Path, data: Path, dice: random.Random) -> str:
@@ -205,7 +205,7 @@ def test_a_transaction_that_the_mark_lags_behind_is_not_lost(stored: Path, tmp_p
     """As after a loss of power: the mark may be of any earlier time."""
     data = tmp_path / "data"
     shutil.copytree(stored / "crashed", data)
-    shutil.copy(stored / "early" / MARK, data / MARK)
+    shutil.copy(stored / "early" / MARK_FILE, data / MARK_FILE)
     with closing(Journal(data)):
         pass
     assert rows(data) == rows(stored / "closed")
@@ -215,7 +215,7 @@ def test_another_journal_beside_the_mark_is_noticed(stored: Path, tmp_path: Path
     data, other = tmp_path / "data", tmp_path / "other"
     shutil.copytree(stored / "closed", data)
     Journal(other).close()
-    shutil.copy(other / MARK, data / MARK)
+    shutil.copy(other / MARK_FILE, data / MARK_FILE)
     with pytest.raises(HeadwayError, match="accepted: it belongs to another journal"):
         Journal(data)
 
@@ -322,7 +322,7 @@ def test_numbers_are_known_from_the_chain_where_the_mark_and_the_last_rows_are_l
     shutil.copytree(stored / "closed", data)
     last = max(row[0] for row in rows(data)["jobs"])
     change(data, "UPDATE jobs SET spec = x'00' WHERE id = ?", last)
-    (data / MARK).unlink()
+    (data / MARK_FILE).unlink()
     with closing(Journal(data, accept_loss=True)) as journal:
         assert journal.last()[2] == last
         assert journal.job(last) is None
@@ -351,7 +351,7 @@ def test_a_mark_of_a_future_that_a_copy_has_not_had_is_noticed(tmp_path: Path) -
     for folder in (ours, theirs):
         with closing(Journal(folder)) as journal:
             journal.note(folder.name, 1)
-    shutil.copy(theirs / MARK, ours / MARK)
+    shutil.copy(theirs / MARK_FILE, ours / MARK_FILE)
     with pytest.raises(HeadwayError, match="it belongs to another story"):
         Journal(ours)
 
@@ -370,12 +370,12 @@ def test_what_is_missing_is_counted_from_the_first_where_all_of_it_is(tmp_path: 
             await driver.stop()
 
     asyncio.run(scenario())
-    shutil.copy(data / MARK, empty / MARK)
+    shutil.copy(data / MARK_FILE, empty / MARK_FILE)
     with pytest.raises(HeadwayError, match=r", messages 1 to 2, jobs 1\."):
         Journal(empty)
 
 
-@pytest.mark.parametrize("changed", [NAMED, NAMED + 2])
+@pytest.mark.parametrize("changed", [NAMED_RANGES, NAMED_RANGES + 2])
 def test_of_many_rows_that_were_changed_some_are_named_and_the_rest_counted(
     stored: Path, tmp_path: Path, changed: int
 ) -> None:
@@ -384,7 +384,7 @@ def test_of_many_rows_that_were_changed_some_are_named_and_the_rest_counted(
     with closing(connect_to_read(data / FILE)) as db:
         numbers = [seq for (seq,) in db.execute("SELECT seq FROM events ORDER BY seq LIMIT ?", (changed,))]
     change(data, "UPDATE events SET kind = 'Woke' WHERE seq <= ?", numbers[-1])
-    named = ", ".join(map(str, numbers[:NAMED])) + (" and 2 more" if changed > NAMED else "")
+    named = ", ".join(map(str, numbers[:NAMED_RANGES])) + (" and 2 more" if changed > NAMED_RANGES else "")
     assert f"{changed} rows of events changed: seq {named}" in [flaw.what for flaw in flaws(data)]
 
 

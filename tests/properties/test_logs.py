@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import read_swf
-from headway.traces.swf import _END, _POINT, BROKEN, CPU_TIME, RUN
+from headway.traces.swf import _CPU_TIME, _END, _POINT, _RUN, BROKEN
 
 ODD = (
     *("+", "-", ".", "1-5", "--5", "-0", "-0.5", "-00.25", "-1.5", ".5", "5.", "-5.", "1.2.3", "1..2", "3.-1", "1.+5"),
@@ -76,7 +76,7 @@ def test_words_that_one_line_has_too_many_and_the_next_too_few_stay_in_their_lin
 @example(Decimal("3926.4877875414550"))
 def test_a_decimal_is_the_nearest_float(read: Callable[[str], Workload | None], written: Decimal) -> None:
     words = [*JOB]
-    words[RUN], words[CPU_TIME] = str(LONG), f"{written:f}"
+    words[_RUN], words[_CPU_TIME] = str(LONG), f"{written:f}"
     jobs = read(" ".join(words) + "\n")
     assert jobs is not None
-    assert jobs.cpu[0] == min(float(words[CPU_TIME]) / LONG, 1.0)
+    assert jobs.cpu[0] == min(float(words[_CPU_TIME]) / LONG, 1.0)

@@ -32,13 +32,13 @@ from headway.model.events import (
     TaskEnded,
     Woke,
 )
-from headway.model.instant import SECOND, Instant
+from headway.model.instant import HOUR, SECOND, Instant
 from headway.model.job import BATCH, Bag
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Plan
 from headway.model.policy import Policy
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.snapshot import Snapshot
 from headway.policies.backfill import Easy
 from headway.policies.registry import find as installed

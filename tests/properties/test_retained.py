@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headway import wire
 from headway.live.store.journal import Batch, Journal, encode
-from headway.live.store.retained import LAST
+from headway.live.store.retained import AFTER_ALL_TASKS
 from headway.model.events import Outcome
 from headway.testing import job
 
@@ -34,7 +34,7 @@ acknowledgements = st.builds(
     Acknowledged,
     st.sampled_from(JOBS),
     st.integers(0, TASKS),
-    st.one_of(st.just(LAST), st.integers(0, TASKS)),
+    st.one_of(st.just(AFTER_ALL_TASKS), st.integers(0, TASKS)),
     st.integers(0, 4 * (TASKS + 1)),
     st.integers(0, 10),
 )

@@ -39,7 +39,7 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.sim.specs import specs
-from headway.sim.tiers import UNKNOWN, Occupancy, SimulatedAttempt
+from headway.sim.tiers import RATE_UNKNOWN, Occupancy, SimulatedAttempt
 from headway.sim.world import World
 from headway.testing import FakeEngine, ManualClock
 from headway.web.decider import decide
@@ -165,7 +165,7 @@ class TimedEngine(FakeEngine):
             running.since += self._migration
         if job - 1 in self._workload.uses:
             running.uses = dict(zip(seats, self._workload.uses[job - 1], strict=True))
-        running.rate = UNKNOWN
+        running.rate = RATE_UNKNOWN
         self._timed[assignment.key] = running
         self._places.enter(running)
         self.settle()

@@ -11,12 +11,12 @@ from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
-from headway.model.instant import NEVER, SECOND
+from headway.model.instant import HOUR, NEVER, SECOND
 from headway.model.job import BATCH, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.policy import Policy
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.schedule import STATUSES, Schedule, task_runs
 from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us

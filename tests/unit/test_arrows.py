@@ -106,7 +106,7 @@ STORE = {
     "kept": {"opened"},
     "messages": {"MessageRow", "NewMessage", "Page"},
     "mark": {"sync_folder"},
-    "retained": {"LAST"},
+    "retained": {"AFTER_ALL_TASKS"},
     "salvage": {"RECONCILE"},
 }
 

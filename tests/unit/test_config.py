@@ -12,7 +12,7 @@ import pytest
 
 from headway import config
 from headway.config import (
-    FILE_MAX,
+    CLUSTER_FILE_MAX,
     parse_cluster,
     parse_network,
     parse_renting,
@@ -31,11 +31,11 @@ from headway.config import (
 from headway.engines import registry
 from headway.engines.registry import SiteSpec
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.network import NO_NETWORK, Link, LinkTerms, Network
 from headway.model.node import Capabilities, NodeSpec
 from headway.model.power import Switching
-from headway.model.renting import HOUR, MARGIN, UNIT, Offer, Renting
+from headway.model.renting import MARGIN, UNIT, Offer, Renting
 from headway.model.site import SiteTerms
 from headway.renting.registry import ProviderSpec
 
@@ -183,7 +183,7 @@ def test_absurd_values_are_refused_by_name_at_once(text: str, said: str) -> None
 
 
 def test_a_file_that_is_no_cluster_file_is_not_read_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "huge").write_bytes(b"#" * (FILE_MAX + 1))
+    (tmp_path / "huge").write_bytes(b"#" * (CLUSTER_FILE_MAX + 1))
     with pytest.raises(HeadwayError, match="too many for a cluster file"):
         read_cluster(tmp_path / "huge")
     with pytest.raises(HeadwayError, match="too many for a cluster file"):

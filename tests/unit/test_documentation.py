@@ -281,7 +281,9 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
         def load() -> Any:
             return shown.WidestFit
 
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry] if group == registry.GROUP else [])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [Entry] if group == registry.POLICIES_GROUP else []
+    )
     assert registry.find("widest_fit:most=64") == shown.WidestFit(most=64)
     assert "widest_fit" in [offer.name for offer in registry.installed()]
 

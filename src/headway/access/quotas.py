@@ -16,7 +16,7 @@ from headway.toml_places import first_line
 from headway.wire import Bound, Role
 from headway.wire.access import USER_PATTERN
 
-AGAIN_SECONDS: Final = 30.0
+ROOM_AGAIN_SECONDS: Final = 30.0
 """After this time there may be room for more jobs: some may have ended."""
 
 BURST_SECONDS: Final = 2.0
@@ -238,11 +238,11 @@ class Meters:
                 hint = "Submit less at once; the operator of the server sets this (`headway up --quotas`)."
                 raise QuotaExceeded(name, there + new, most, _whose(owner), hint)
             hint = f"There is room when some of the {there:,} that are open have ended, or are cancelled."
-            raise QuotaExceeded(name, there + new, most, _whose(owner), hint, retry_after=AGAIN_SECONDS)
+            raise QuotaExceeded(name, there + new, most, _whose(owner), hint, retry_after=ROOM_AGAIN_SECONDS)
         if quota.kept_output is not None and held[2] > quota.kept_output:
             hint = "There is room when results have been acknowledged and their time is over, or are cleared."
             limit, whose = quota.kept_output, _whose(owner)
-            raise QuotaExceeded("kept_output", held[2], limit, whose, hint, retry_after=AGAIN_SECONDS)
+            raise QuotaExceeded("kept_output", held[2], limit, whose, hint, retry_after=ROOM_AGAIN_SECONDS)
 
     def bounds(self, owner: TokenOwner) -> tuple[Bound, ...]:
         """What bounds a user, and how much of it there is."""

@@ -16,7 +16,7 @@ from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import PlanRecord
 from headway.wire import ErrorBody
 
-TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
+DECIDER_TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
 """The environment variable with the token of the operator's decider, if it demands one."""
 
 
@@ -59,7 +59,7 @@ class Asking:
 
     Args:
         own: the URL that the operator named; empty: none. Only this decider gets the token from the environment
-            variable `TOKEN`. Deciders that others choose do not get it.
+            variable `DECIDER_TOKEN`. Deciders that others choose do not get it.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -68,7 +68,7 @@ class Asking:
     async def __call__(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
         """The plan of the decider at a URL, see `ask`."""
         is_own = address_of(url).place == self._own
-        return await ask(url, snapshot, explain=explain, token=os.environ.get(TOKEN, "") if is_own else "")
+        return await ask(url, snapshot, explain=explain, token=os.environ.get(DECIDER_TOKEN, "") if is_own else "")
 
 
 async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: str = "") -> PlanRecord:

@@ -19,7 +19,7 @@ import httptools
 from headway.errors import HeadwayError, InvalidInput
 from headway.wire import JSON
 
-ANSWER_MAX: Final = 16 << 20
+DECIDER_ANSWER_MAX: Final = 16 << 20
 """The largest answer in bytes."""
 
 _READ: Final = 1 << 16
@@ -107,11 +107,11 @@ async def _exchange(place: Endpoint, request: bytes) -> PostAnswer:
         writer.write(request)
         reply = _ParsedAnswer()
         parser = httptools.HttpResponseParser(reply)
-        left = ANSWER_MAX
+        left = DECIDER_ANSWER_MAX
         while not reply.whole and (part := await reader.read(_READ)):
             left -= len(part)
             if left < 0:
-                raise NoReply(f"its answer has more than {ANSWER_MAX} bytes")
+                raise NoReply(f"its answer has more than {DECIDER_ANSWER_MAX} bytes")
             parser.feed_data(part)
         if not reply.whole and (reply.sized or not reply.begun):
             raise NoReply("its answer breaks off")

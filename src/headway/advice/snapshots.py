@@ -15,7 +15,7 @@ from headway.model.node import node_flaw
 from headway.model.power import Switching
 from headway.model.renting import offer_flaw, renting_flaw
 
-SLOTS_MAX: Final = 100_000
+SNAPSHOT_SLOTS_MAX: Final = 100_000
 """The most slots in a snapshot."""
 
 _TIME: Final = "an instant, less than 2**62 from zero"
@@ -223,10 +223,16 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
         wrong = node_flaw(node.spec)
         if wrong is not None:
             raise Contradiction(f"snapshot.{path}spec.{wrong}")
-        _must(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
+        _must(
+            node.spec.slots <= SNAPSHOT_SLOTS_MAX - len(taken),
+            path,
+            "spec.slots",
+            node.spec.slots,
+            f"{SNAPSHOT_SLOTS_MAX} in all",
+        )
         _must(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
         for slot in places:
-            _must(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
+            _must(0 <= slot < SNAPSHOT_SLOTS_MAX, path, "places", slot, f"0 to {SNAPSHOT_SLOTS_MAX - 1}")
             _must(slot not in taken, path, "places", slot, "numbers that no other slot has")
             taken.add(slot)
         if number >= gone:

@@ -18,11 +18,11 @@ from headway.cli.show import as_json, print_json, print_table
 from headway.errors import HeadwayError
 from headway.model.node import NodeSpec
 
-NODES: Final = ("left", "right")
+DEMO_NODES: Final = ("left", "right")
 SLOTS: Final = 2
 """Slots of each node."""
 
-TASKS: Final = 64
+DEMO_TASKS: Final = 64
 PRIMES_BELOW: Final = 8_000_000
 PRIMES: Final = 539_777
 TWINS_BELOW: Final = 1_600_000
@@ -34,7 +34,7 @@ TWIN_TASKS: Final = 8
 END_SECONDS: Final = 300.0
 """A demo that takes longer has failed."""
 
-JOBS: Final = 2000
+JOBS_SIMULATED: Final = 2000
 SLOTS_SIMULATED: Final = 64
 LOAD: Final = 0.8
 BAG_FACTOR: Final = 4.0
@@ -136,15 +136,15 @@ def live(tell: Narrator) -> None:
     from headway.live.driver import FIRST_POLICY
     from headway.reproduce.server import own_server
 
-    nodes = [NodeSpec(name, SLOTS) for name in NODES]
+    nodes = [NodeSpec(name, SLOTS) for name in DEMO_NODES]
     with (
         tempfile.TemporaryDirectory(prefix="headway-demo-") as folder,
         own_server(Path(folder), nodes, FIRST_POLICY) as running,
     ):
         with Client(data=folder) as client:
-            total = len(NODES) * SLOTS
+            total = len(DEMO_NODES) * SLOTS
             tell(
-                f"A server is up at {running['url']}, with {len(NODES)} nodes of {SLOTS} slots, "
+                f"A server is up at {running['url']}, with {len(DEMO_NODES)} nodes of {SLOTS} slots, "
                 "each node a process of its own."
             )
             tell(
@@ -162,10 +162,10 @@ def submit_work(tell: Narrator, client: Any, total: int) -> tuple[Any, Any]:
     from headway.client.job import Job, Task
 
     begin = time.perf_counter()
-    count_primes(PRIMES_BELOW // 2, PRIMES_BELOW // 2 + PRIMES_BELOW // TASKS)
+    count_primes(PRIMES_BELOW // 2, PRIMES_BELOW // 2 + PRIMES_BELOW // DEMO_TASKS)
     estimate = (time.perf_counter() - begin) * max(1.0, total / (os.cpu_count() or 1))
-    due = 3 * estimate * TASKS / total + 20
-    step = PRIMES_BELOW // TASKS
+    due = 3 * estimate * DEMO_TASKS / total + 20
+    step = PRIMES_BELOW // DEMO_TASKS
     bag = client.submit(
         Job(
             "primes",
@@ -176,7 +176,7 @@ def submit_work(tell: Narrator, client: Any, total: int) -> tuple[Any, Any]:
         )
     )
     tell(
-        f'Job {bag.job}, "primes": {TASKS} tasks of about {estimate:.1f} s, due in {due:.0f} s. '
+        f'Job {bag.job}, "primes": {DEMO_TASKS} tasks of about {estimate:.1f} s, due in {due:.0f} s. '
         f"It is alone, so it takes all {total} slots:"
     )
     until(lambda: bag.progress[0] >= total, "the first tasks did not end")
@@ -213,7 +213,7 @@ def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: An
     """End a node with SIGKILL while it runs tasks, and wait until it is lost and back."""
     from headway.engines.local.driver.host import agent_of
 
-    name = NODES[0]
+    name = DEMO_NODES[0]
     until(lambda: len(runs_on(client, name)) == SLOTS, f"node {name} has nothing to run")
     agent = agent_of(server_pid, name)
     lost = runs_on(client, name)
@@ -237,13 +237,13 @@ def check(tell: Narrator, client: Any, bag: Any, urgent: Any) -> None:
     if not redone:
         raise HeadwayError("no task was redone although a node was killed")
     for name, results, tasks, total, known in (
-        ("primes", found[0], TASKS, sum(found[0]), PRIMES),
+        ("primes", found[0], DEMO_TASKS, sum(found[0]), PRIMES),
         ("urgent", found[1], TWIN_TASKS, sum(found[1]), TWINS),
     ):
         if len(results) != tasks or total != known:
             raise HeadwayError(f"{name}: {len(results)} results of {tasks}, sum {total:,} instead of {known:,}")
     tell(
-        f"All {TASKS + TWIN_TASKS} results are here and right: {PRIMES:,} primes below {PRIMES_BELOW:,}, "
+        f"All {DEMO_TASKS + TWIN_TASKS} results are here and right: {PRIMES:,} primes below {PRIMES_BELOW:,}, "
         f"{TWINS:,} twins below {TWINS_BELOW:,}.\n"
         f"{in_words(redone).capitalize()} took more than one attempt; each result counted once."
     )
@@ -321,19 +321,19 @@ def synthetic_log(seed: int) -> Any:
     from headway.model.workload import workload_us
 
     chance = np.random.default_rng(seed)
-    hours = np.cumsum(chance.exponential(1.0, JOBS))
+    hours = np.cumsum(chance.exponential(1.0, JOBS_SIMULATED))
     release = hours / hours[-1] * 10 * 86_400
     release += 2.5 * 3600 * np.sin(2 * np.pi * release / 86_400)  # days are busier than nights
-    runtime = np.clip(chance.lognormal(6.6, 1.5, JOBS), 1, 12 * 3600).round()
-    width = 2 ** np.clip(chance.geometric(0.42, JOBS) - 1, 0, 5)
+    runtime = np.clip(chance.lognormal(6.6, 1.5, JOBS_SIMULATED), 1, 12 * 3600).round()
+    width = 2 ** np.clip(chance.geometric(0.42, JOBS_SIMULATED) - 1, 0, 5)
     return workload_us(
         release=(np.sort(release - release.min()).round() * SECOND).astype(np.int64),
         runtime=(runtime * SECOND).astype(np.int64),
         width=width.astype(np.int64),
-        estimate=(runtime * chance.choice([1, 1.5, 2, 4], JOBS) * SECOND).astype(np.int64),
-        user=np.minimum(chance.zipf(1.7, JOBS), 12).astype(str),
+        estimate=(runtime * chance.choice([1, 1.5, 2, 4], JOBS_SIMULATED) * SECOND).astype(np.int64),
+        user=np.minimum(chance.zipf(1.7, JOBS_SIMULATED), 12).astype(str),
         kind=1,
-        label=np.arange(1, JOBS + 1),
+        label=np.arange(1, JOBS_SIMULATED + 1),
     )
 
 

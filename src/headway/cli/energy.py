@@ -10,7 +10,7 @@ import click
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, energy_text, instant_in, print_json, print_table
 
-SHOWN: Final = 20
+JOBS_SHOWN: Final = 20
 """So many jobs are shown; with --json more."""
 
 NO_JOB: Final = "(no job)"
@@ -48,8 +48,8 @@ def energy(reach: Reach, since: str | None, until: str | None, as_json: bool) ->
     _print("site", model.sites)
     none = {NO_JOB: model.idle_joules} if model.nodes else {}
     _print("user", {**model.users, **none})
-    others = model.other_jobs + sum(job.joules for job in model.jobs[SHOWN:])
-    jobs = {f"{job.job}": job.joules for job in model.jobs[:SHOWN]}
+    others = model.other_jobs + sum(job.joules for job in model.jobs[JOBS_SHOWN:])
+    jobs = {f"{job.job}": job.joules for job in model.jobs[:JOBS_SHOWN]}
     _print("job", {**jobs, **({OTHER_JOBS: others} if others > 0 else {}), **none})
     if found.counted is not None:
         click.echo(

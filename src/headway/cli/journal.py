@@ -18,7 +18,7 @@ from headway.model.instant import SECOND
 if TYPE_CHECKING:
     from headway.live.store.redeciding import Difference
 
-SHOWN: Final = 20
+DIFFERENCES_SHOWN: Final = 20
 """How many differences are printed at most."""
 
 
@@ -72,13 +72,13 @@ def check(data: str | None, decide: bool, as_json: bool) -> None:
 def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> None:
     from headway.cli.show import clock, counted
 
-    for each in others[:SHOWN]:
+    for each in others[:DIFFERENCES_SHOWN]:
         pool = f" in pool {each.pool}" if each.pool else ""
         click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}){pool}, under {each.policy}:")
         click.echo(f"  then   {each.then}")
         click.echo(f"  today  {each.today}")
-    if len(others) > SHOWN:
-        click.echo(f"And {counted(len(others) - SHOWN, 'more round')}; --json lists them all.")
+    if len(others) > DIFFERENCES_SHOWN:
+        click.echo(f"And {counted(len(others) - DIFFERENCES_SHOWN, 'more round')}; --json lists them all.")
     would = f"{len(others)} of {counted(asked, 'round')} would be decided otherwise today."
     click.echo(would if others else f"The policies would decide the same today in {counted(asked, 'round')}.")
     if unrecorded:

@@ -33,7 +33,7 @@ from headway.model.actions import JobStatus
 from headway.model.job import JobId
 from headway.wire import AttemptReport, BoundsReport, Explanation, JobReport, NodeReport, SiteDetail, TaskState
 
-STATUSES = ["open", *(status.value for status in JobStatus)]
+STATUS_WORDS = ["open", *(status.value for status in JobStatus)]
 
 NOT_COMPUTED = "not computed"
 """What stands where no end of an open job was found, and the reason is known."""
@@ -50,13 +50,13 @@ SOON_SECONDS = 1.0
 OLD_SECONDS = 1.0
 """A forecast that is so old says so."""
 
-LAST = 50
+JOBS_LISTED = 50
 """How many jobs a table has, unless it is said how many or which."""
 
 TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
 
-SPARE = ("user", "priority", "penalty", "money", "since", "pool", "running")
+SPARE_COLUMNS = ("user", "priority", "penalty", "money", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
@@ -64,12 +64,12 @@ MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 
 
 @click.command()
-@click.option("--status", type=click.Choice(STATUSES), help="Only these; open: those that have not ended.")
+@click.option("--status", type=click.Choice(STATUS_WORDS), help="Only these; open: those that have not ended.")
 @click.option("--user", help="Only those of this user.")
 @click.option(
     "--last",
     type=click.IntRange(min=1),
-    help=f"How many: the latest.  [default: all with --status or --json, else {LAST}]",
+    help=f"How many: the latest.  [default: all with --status or --json, else {JOBS_LISTED}]",
 )
 @as_json
 @asks_server
@@ -79,7 +79,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
         found = client.jobs(status=status, user=user)
     there = len(found)
     if last is None and status is None and not as_json:
-        last = LAST
+        last = JOBS_LISTED
     found = found if last is None else found[max(0, there - last) :]
     if as_json:
         print_json(found)
@@ -121,7 +121,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, a
         "since",
     )
     right = ("job", "done", "running", "priority", "penalty", "money")
-    print_table(columns, rows, right=right, fold=TEXTS, spare=SPARE)
+    print_table(columns, rows, right=right, fold=TEXTS, spare=SPARE_COLUMNS)
     if len(found) < there:
         click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):

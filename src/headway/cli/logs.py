@@ -19,7 +19,7 @@ from headway.client.client import PATIENCE_SECONDS, Client
 from headway.errors import Refused
 from headway.wire import JobDetail, JobReport
 
-LOOK_SECONDS: Final = 0.5
+OUTPUT_LOOK_SECONDS: Final = 0.5
 """How often what runs is asked for more."""
 
 STREAMS: Final = ("stdout", "stderr")
@@ -138,7 +138,7 @@ class LogReader:
             cursor: ends of tasks that were not read have greater numbers.
         """
         while True:
-            told = self.client.messages(self.job.id, after=cursor, wait=LOOK_SECONDS)
+            told = self.client.messages(self.job.id, after=cursor, wait=OUTPUT_LOOK_SECONDS)
             cursor = told.cursor
             for message in told.messages:
                 if message.task is not None and self.task in (None, message.task):

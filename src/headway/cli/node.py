@@ -12,7 +12,7 @@ from headway.cli.show import as_json, counted, print_json, seconds_in
 from headway.client.client import Client
 from headway.wire import NodeChange
 
-LOOK_SECONDS: Final = 0.2
+DRAIN_LOOK_SECONDS: Final = 0.2
 """How often it is looked whether a node that drains has left."""
 
 one_or_more = click.IntRange(min=1)
@@ -129,7 +129,7 @@ def await_departure(client: Client, name: str, as_json: bool) -> None:
         if not said:
             click.echo(f"Node {name} drains; waiting for what runs there.", err=True)
             said = True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(DRAIN_LOOK_SECONDS)
 
 
 def tell(change: NodeChange, as_json: bool, became: str, was: str) -> None:

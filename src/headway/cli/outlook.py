@@ -15,17 +15,15 @@ from headway.client.client import Client
 from headway.client.job import Job
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
+from headway.model.forecast import SURE
 from headway.wire import Advice, ChanceReport, Explanation
 
-AUTO: Final = "auto"
+DUE_AUTO: Final = "auto"
 """As a due date: the earliest that will be kept."""
 
-SURE: Final = 0.9
-"""With which probability, unless another is asked for; below it, what would help is said."""
-
 FORECAST_SECONDS: Final = 10.0
-"""How long a command waits for the forecast of a job, as `live.forecasts.PATIENCE`. Mostly it is there in a tenth;
-where the machine is busy, two forecasts may have to be made, each after up to `foresight.pace.AWAITED_WAIT`."""
+"""How long a command waits for the forecast of a job, as `live.forecasts.EXACT_PATIENCE`. Mostly it is there in a
+tenth; where the machine is busy, two forecasts may have to be made, each after up to `foresight.pace.AWAITED_WAIT`."""
 
 GLANCE_SECONDS: Final = 2.0
 """The same where nobody asked, because the job has no due date."""

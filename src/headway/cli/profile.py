@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headway.history.factors import Factors
     from headway.history.similar import Sample
 
-SHOWN: Final = 10
+RUNS_SHOWN: Final = 10
 """Similar runs in the table; --json has all."""
 
 
@@ -94,7 +94,8 @@ def _list(programs: list[KnownProgram], *, as_json: bool) -> None:
 
 
 def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
-    from headway.history.factors import LEAST, SAME, Factors, has_learner
+    from headway.history.described import RUNS_LEAST
+    from headway.history.factors import SAME_IN_ALL, Factors, has_learner
     from headway.history.features import is_own
 
     described, took = [run.features for run in program.runs], [run.took for run in program.runs]
@@ -104,7 +105,7 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
             hint = did_you_mean(name, known) or f"Its runs have {', '.join(sorted(known))}."
             raise InvalidInput("--feature", name, "a feature of its earlier runs", hint=hint)
     is_asked = bool(planned or out)
-    factors = Factors(described, took) if is_asked or (len(took) >= LEAST and has_learner()) else None
+    factors = Factors(described, took) if is_asked or (len(took) >= RUNS_LEAST and has_learner()) else None
     last = program.runs[-1]
     named = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
     if planned:  # what is not said of it is as of the last run, but for what users themselves say of each
@@ -127,16 +128,16 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     if program.asked is not None:
         click.echo(f"Their estimates were {program.asked:.1f} times as long, in the median.")
     if factors is None:
-        if len(took) >= LEAST:
+        if len(took) >= RUNS_LEAST:
             click.echo('Which features matter is told with scikit-learn: pip install "headway[predict]".')
         return
     lacking = [
         f"Nothing can be told of {feature}: {why}."
         for feature, why in factors.left_out.items()
-        if feature in named or why != SAME
+        if feature in named or why != SAME_IN_ALL
     ]
     if not factors.influence:
-        differ = any(why != SAME for why in factors.left_out.values())
+        differ = any(why != SAME_IN_ALL for why in factors.left_out.values())
         what = "in nothing that all of them have" if differ else "in nothing that is known"
         click.echo("\n".join((f"Its {counted(len(took), 'run')} differ {what}.", *lacking)))
         return
@@ -153,7 +154,7 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
         return
     click.echo("\nThe most similar runs:")
     names = factors.names
-    shown = [(span(took[one]), *(f"{described[one][name]:g}" for name in names)) for one in similar[:SHOWN]]
+    shown = [(span(took[one]), *(f"{described[one][name]:g}" for name in names)) for one in similar[:RUNS_SHOWN]]
     print_table(("ran", *names), shown, right=("ran", *names))
     low, _, middle, _, high = _bounds(sample).values()
     click.echo(f"It is expected to run for {span(middle)}, and with 90 % for {span(low)} to {span(high)}.")

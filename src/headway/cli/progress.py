@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event, Thread
 from typing import Final
 
-LOOK_SECONDS: Final = 0.2
+DRAW_SECONDS: Final = 0.2
 """How often bars are drawn."""
 
 
@@ -32,7 +32,7 @@ def progress(totals: Mapping[str, int], look: Callable[[], Sequence[int]]) -> It
         drawn = [bars.add_task(name, total=total) for name, total in totals.items()]
 
         def draw() -> None:
-            while not over.wait(LOOK_SECONDS):
+            while not over.wait(DRAW_SECONDS):
                 for bar, completed in zip(drawn, look(), strict=True):
                     bars.update(bar, completed=completed)
 

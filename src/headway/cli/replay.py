@@ -18,7 +18,7 @@ from headway.metrics import summarise, to_json
 from headway.metrics.collect import Metrics
 from headway.model.node import NodeSpec
 
-MEASURES: Final = (
+COMPARED_MEASURES: Final = (
     *("wait_mean", "response_mean", "response_p95", "bounded_slowdown_mean", "makespan"),
     *("deadline_miss_rate", "tardiness_mean", "deadline_miss_penalty"),
 )
@@ -76,13 +76,15 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
     cluster = [NodeSpec(node.name, len(node.slots)) for node in nodes]
     simulated = summarise(run(workload, cluster, policy, period=deciding.period))
     if as_json:
-        told = {name: {key: metrics[key] for key in MEASURES} for name, metrics in both(live, simulated).items()}
+        told = {
+            name: {key: metrics[key] for key in COMPARED_MEASURES} for name, metrics in both(live, simulated).items()
+        }
         click.echo(to_json({"policy": policy, "jobs": len(workload), "scale": scale, **told}), nl=False)
     else:
         click.echo(
             f"{counted(len(workload), 'job')} ended under {policy}. Times are in seconds, as the server had them."
         )
-        print_differences(live, simulated, MEASURES)
+        print_differences(live, simulated, COMPARED_MEASURES)
         failed = live["jobs"] - live["jobs_succeeded"]
         if failed:
             click.echo(f"{failed} did not succeed; their response times are in no mean.")

@@ -17,7 +17,7 @@ from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, bytes_in, print_json, print_table, seconds_in, when
 from headway.cli.tasks import variables_in
 from headway.client.client import Client
-from headway.client.service import MOST, RETRIES, Service
+from headway.client.service import INSTANCES_MAX, RETRIES, Service
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.job import Kind, PenaltyShape
 from headway.model.policy import serves_of
@@ -27,7 +27,7 @@ from headway.wire import ServiceReport, WindowReport
 READY_SECONDS: Final = 600.0
 """How long `--wait` waits for an instance."""
 
-LOOK_SECONDS: Final = 0.1
+READY_LOOK_SECONDS: Final = 0.1
 
 
 @click.command()
@@ -48,7 +48,7 @@ LOOK_SECONDS: Final = 0.1
     help="How the penalty grows with the share that is missing; default linear.",
 )
 @click.option("--min", "least", default=1, help="Instances that it has at least; default 1.")
-@click.option("--max", "most", default=MOST, help=f"Instances that it has at most; default {MOST}.")
+@click.option("--max", "most", default=INSTANCES_MAX, help=f"Instances that it has at most; default {INSTANCES_MAX}.")
 @click.option("--window", default="20s", help="How often answers are counted and slots dealt out; default 20s.")
 @click.option("--time-limit", default="60s", help="An instance may work for so long on a request; default 60s.")
 @click.option("--wait-limit", default="60s", help="A request may wait for an instance for so long; default 60s.")
@@ -192,7 +192,7 @@ def _await_instance(client: Client, job: int, name: str) -> bool:
         if report is not None and report.trouble and (said := report.trouble.strip().splitlines()[-1]) != told:
             told = said
             click.echo(f"service {name} cannot load its handler: {said}", err=True)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(READY_LOOK_SECONDS)
     click.echo(f"no instance of service {name} was ready within {READY_SECONDS:.0f} s", err=True)
     return False
 

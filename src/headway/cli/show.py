@@ -57,7 +57,7 @@ WIDTH_UNSEEN: Final = 200
 FOLDED: Final = (20, 8)
 """Columns that text may be folded to, and those where more is needed; longer words are cut then."""
 
-GAP: Final = 2
+COLUMN_GAP: Final = 2
 """Columns between those of a table."""
 
 LAID_OUT_MAX: Final = 200
@@ -164,7 +164,7 @@ def print_table(
         for number in range(len(missed) + 1):
             stay = [place for place, name in enumerate(columns) if name not in missed[:number]]
             wide, narrow = [natural[place] for place in stay], [least[place] for place in stay]
-            widths = fitted(wide, narrow, room - GAP * len(stay))
+            widths = fitted(wide, narrow, room - COLUMN_GAP * len(stay))
             if widths is not None:
                 heads, cut = [columns[place] for place in stay], [[row[place] for place in stay] for row in rows]
                 _print_columns(heads, cut, widths, title, right)
@@ -236,7 +236,7 @@ def _print_columns(
             table.add_column(name, justify=justify, overflow="fold", width=width)
         for row in part:
             table.add_row(*map(Text, row))
-        Console(width=sum(widths) + GAP * len(columns), highlight=False).print(table, crop=False)
+        Console(width=sum(widths) + COLUMN_GAP * len(columns), highlight=False).print(table, crop=False)
 
     print_part(rows[:LAID_OUT_MAX], is_first=True)
     for fits, part in groupby(rows[LAID_OUT_MAX:], lambda row: _fits(row, widths)):
@@ -258,7 +258,7 @@ def _line(row: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -
     for text, width, is_right in zip(row, widths, to_right, strict=True):
         space = " " * (width - _cells(text))
         cells.append(space + text if is_right else text + space)
-    return (" " * GAP).join(cells)
+    return (" " * COLUMN_GAP).join(cells)
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, room: int) -> None:
@@ -271,9 +271,9 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], title:
             click.echo()
         for name, text in zip(columns, row, strict=True):
             if text:
-                lines = textwrap.wrap(text, max(FOLDED[-1], room - name_width - GAP)) or [""]
+                lines = textwrap.wrap(text, max(FOLDED[-1], room - name_width - COLUMN_GAP)) or [""]
                 for place, line in enumerate(lines):
-                    click.echo(f"{'' if place else name:{name_width}}{' ' * GAP}{line}".rstrip())
+                    click.echo(f"{'' if place else name:{name_width}}{' ' * COLUMN_GAP}{line}".rstrip())
 
 
 def amount(name: str, value: float) -> str:
@@ -361,7 +361,7 @@ def clock(instant: float | None) -> str:
     return "" if instant is None else clock_text(instant)
 
 
-SIZES: Final = {
+MEMORY_UNITS: Final = {
     **{f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")},
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
     "": 1,
@@ -388,7 +388,7 @@ def bytes_in(text: str, field: str, least: str = "1M") -> int:
 
 def _size(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
-    return float(match[1]) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
+    return float(match[1]) * MEMORY_UNITS[match[2]] if match and match[2] in MEMORY_UNITS else 0.0
 
 
 def duration_in(text: str, field: str) -> Duration:

@@ -33,7 +33,7 @@ from headway.model.schedule import NOT_YET, Schedule
 from headway.model.workload import Workload
 from headway.sim.world import CpuKnown, World
 
-COLUMNS: Final = {
+SHOWN_COLUMNS: Final = {
     "failed": "jobs_failed",
     "not ended": "jobs_unfinished",
     "wait": "wait_mean",
@@ -443,13 +443,13 @@ def print_metrics(
     hidden |= set() if any(done.services for done in schedules.values()) else {"service penalty"}
     hidden |= set() if all("energy_joules" in one for one in told) else {"energy"}
     hidden |= set() if any("money" in one for one in told) else {"money"}
-    hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
-    headings = [heading for heading in COLUMNS if heading not in hidden]
+    hidden |= {heading for heading in COUNTS if not any(one[SHOWN_COLUMNS[heading]] for one in told)}
+    headings = [heading for heading in SHOWN_COLUMNS if heading not in hidden]
 
     def cell(text: str, heading: str) -> str:
-        found = within.get(text, {}).get(COLUMNS[heading])
+        found = within.get(text, {}).get(SHOWN_COLUMNS[heading])
         if found is None:
-            return _cell(heading, metrics[text].get(COLUMNS[heading], 0.0))
+            return _cell(heading, metrics[text].get(SHOWN_COLUMNS[heading], 0.0))
         return f"{_cell(heading, found.mean)} ± {_cell(heading, found.half_width).removesuffix(' s')}"
 
     rows = [(text, *(cell(text, heading) for heading in headings)) for text in metrics]
@@ -484,7 +484,7 @@ def _remarks(done: Schedule) -> Iterator[str]:
 
 
 def _doubts(within: Mapping[str, Interval]) -> Iterator[str]:
-    alike = [heading for heading, name in COLUMNS.items() if name in within and within[name].is_correlated]
+    alike = [heading for heading, name in SHOWN_COLUMNS.items() if name in within and within[name].is_correlated]
     if alike:
         yield f"neighbouring batches are alike ({', '.join(alike)}): the intervals are too narrow; try fewer batches."
 

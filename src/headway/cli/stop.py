@@ -20,7 +20,7 @@ from headway.client.client import Client
 from headway.errors import HeadwayError, InvalidInput, Unreachable
 from headway.live.store.opening import has_been_used, holder
 
-LOOK_SECONDS: Final = 0.02
+LOCK_LOOK_SECONDS: Final = 0.02
 """How often the lock of the directory is looked at, where the process itself cannot be waited for."""
 
 
@@ -80,12 +80,12 @@ def gone(pid: int) -> Iterator[Callable[[], bool]]:
     poll = select.poll()
     poll.register(process, select.POLLIN)
     try:
-        yield lambda: bool(poll.poll(LOOK_SECONDS * 1000))
+        yield lambda: bool(poll.poll(LOCK_LOOK_SECONDS * 1000))
     finally:
         os.close(process)
 
 
 def pause() -> bool:
     """Wait a moment, if the end cannot be observed."""
-    time.sleep(LOOK_SECONDS)
+    time.sleep(LOCK_LOOK_SECONDS)
     return True

@@ -20,9 +20,8 @@ from click.core import ParameterSource
 from headway.cli import shell
 from headway.cli.main import INTERRUPTED
 from headway.cli.outlook import (
-    AUTO,
+    DUE_AUTO,
     GLANCE_SECONDS,
-    SURE,
     Wish,
     advice_lines,
     counter_offer,
@@ -43,6 +42,7 @@ from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import KEPT_SCHEME
 from headway.model.actions import JobStatus
+from headway.model.forecast import SURE
 from headway.model.job import PenaltyShape
 from headway.model.outcome import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
@@ -194,7 +194,7 @@ def submit(reach: Reach, sure: float | None, only_if: float | None, wait: bool, 
     In the program's arguments, {i} is the number of the task, from 0. The job's id is printed at once. The job
     continues, whatever happens to this command.
     """
-    is_auto = options["due"] == AUTO
+    is_auto = options["due"] == DUE_AUTO
     if sure is not None and not is_auto:
         raise HeadwayError(
             "--sure was given without --due auto",
@@ -256,7 +256,7 @@ def job_of(options: dict[str, Any]) -> Iterator[Callable[[Client], Job]]:
     ):
         text = options[name]
         option = f"--{name.replace('_', '-')}"
-        options[name] = None if text is None or (name == "due" and text == AUTO) else read(text, option)
+        options[name] = None if text is None or (name == "due" and text == DUE_AUTO) else read(text, option)
     options["features"] = numbers_in(options["features"], "--feature")
     if workflow is not None:
         with flow_of(context, Path(workflow), {**options, "env": env}, command) as made:

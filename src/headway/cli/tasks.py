@@ -17,10 +17,10 @@ from headway.client.job import Task
 from headway.errors import HeadwayError, InvalidInput
 from headway.wire import check_env
 
-PLACES: Final = re.compile(r"\{(file|stem)\}")
+FILE_PLACES: Final = re.compile(r"\{(file|stem)\}")
 """What stands for the file of a task: its path as it was typed, and its name without folder and last suffix."""
 
-TOO_WIDE: Final = re.compile(
+NEVER_SO_WIDE: Final = re.compile(
     r"job .*: (?:width is|together, with \d+ tasks, needs) (\d+)(?: slots at once)?; "
     r"allowed: at most (\d+), the slots of the (?:whole )?(.+)"
 )
@@ -111,7 +111,7 @@ class TaskProgram:
 
 def too_wide(refusal: HeadwayError, tasks: int | None, files: int, width: int | None) -> HeadwayError | None:
     """The error if a server refuses a job because no cluster of its size can run it; None for other refusals."""
-    found = TOO_WIDE.match(str(refusal.args[0]))
+    found = NEVER_SO_WIDE.match(str(refusal.args[0]))
     if found is None:
         return None
     several = f"--each with {found[1]} files" if files else f"--tasks {tasks}"
@@ -206,7 +206,7 @@ def check_named(file_words: Sequence[str], texts: Iterable[str], program: str) -
     Raises:
         InvalidInput: they do not.
     """
-    if not any(PLACES.search(text) for text in texts):
+    if not any(FILE_PLACES.search(text) for text in texts):
         allowed = "a command in which {file} or {stem} stands for the file of each task"
         raise InvalidInput("--each", file_words[0], allowed, hint=HOW)
     if os.path.isfile(program) and not os.access(program, os.X_OK) and "/" not in program:
@@ -217,7 +217,7 @@ def check_named(file_words: Sequence[str], texts: Iterable[str], program: str) -
 def replaced(file: str) -> Callable[[str], str]:
     """A function that puts a file in its places in a text, in one pass."""
     texts = {"file": file, "stem": Path(file).stem}
-    return lambda text: PLACES.sub(lambda place: texts[place[1]], text)
+    return lambda text: FILE_PLACES.sub(lambda place: texts[place[1]], text)
 
 
 def _is_text(name: str) -> bool:

@@ -33,7 +33,7 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
     return click.option(old, hidden=True, expose_value=False, callback=refuse)
 
 
-NAMED: Final = {"dask": "--dask", "slurm": "--slurm"}
+NAMED_ENGINES: Final = {"dask": "--dask", "slurm": "--slurm"}
 """The engines that an option names, each for a site of the same name."""
 
 OPTIONS: Final = {
@@ -61,8 +61,8 @@ def sites_of(told: Mapping[str, Mapping[str, object]]) -> tuple[SiteSpec, ...]:
         if not given:
             continue
         named = OPTIONS[engine]
-        if NAMED[engine] not in [named[name] for name in given]:
-            alone, needed = named[next(iter(given))], NAMED[engine]
+        if NAMED_ENGINES[engine] not in [named[name] for name in given]:
+            alone, needed = named[next(iter(given))], NAMED_ENGINES[engine]
             raise HeadwayError(f"{alone} was given without {needed}", f"It is for the site that {needed} names.")
         try:
             found.append(site(engine, engine, given))
@@ -315,7 +315,9 @@ def up(
     sites = sites_of({"dask": of_dask, "slurm": {"partition": slurm, "folder": slurm_folder}})
     if cluster is not None and (slots is not None or sites):
         other, hint = (
-            ("--slots", "how many slots each node has") if slots is not None else (NAMED[sites[0].engine], WRITE)
+            ("--slots", "how many slots each node has")
+            if slots is not None
+            else (NAMED_ENGINES[sites[0].engine], WRITE)
         )
         raise HeadwayError(f"{other} and --cluster were both given", f"A cluster file says {hint}.")
     chosen = cluster is not None or slots is not None or bool(sites)

@@ -20,19 +20,30 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.files import KEPT_SCHEME, Input, Output, scheme
 from headway.model.instant import to_seconds
 from headway.model.job import COUNT_MAX, PenaltyShape
-from headway.model.node import COUNT_MAX as CORES_MAX
+from headway.model.node import SLOT_COUNT_MAX as CORES_MAX
 from headway.times import seconds_of, when_of
-from headway.traces.graphs import TASKS_MAX, Graph
+from headway.traces.graphs import FILE_TASKS_MAX, Graph
 from headway.traces.parts import JSONFile, line_of
 from headway.traces.wfformat import read_wfformat
 from headway.wire import check_env
 
-FILE_MAX: Final = 256 << 20
+WORKFLOW_FILE_MAX: Final = 256 << 20
 """Bytes of a file that describes a workflow."""
 
 NO_ZERO: Final = "text without a zero byte"
 
-TERMS: Final = ("name", "due", "priority", "rate", "shape", "estimate", "retries", "time_limit", "memory_limit", "env")
+JOB_TERMS: Final = (
+    "name",
+    "due",
+    "priority",
+    "rate",
+    "shape",
+    "estimate",
+    "retries",
+    "time_limit",
+    "memory_limit",
+    "env",
+)
 TASK_TERMS: Final = ("command", "after", "inputs", "outputs", "slots", "estimate", "retries", "env", "cwd")
 
 Upload = Callable[[str], Input]
@@ -111,11 +122,11 @@ def read(path: Path, upload: Upload) -> FileFlow:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(FILE_MAX + 1)
+            text = file.read(WORKFLOW_FILE_MAX + 1)
     except OSError as error:
         raise HeadwayError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(text) > FILE_MAX:
-        raise InvalidInput("file", f"{len(text)} bytes or more", f"at most {FILE_MAX} bytes", source=str(path))
+    if len(text) > WORKFLOW_FILE_MAX:
+        raise InvalidInput("file", f"{len(text)} bytes or more", f"at most {WORKFLOW_FILE_MAX} bytes", source=str(path))
     if path.name.lower().endswith(".json"):
         flow, steps = _of_wfformat(text, path)
     else:
@@ -402,15 +413,15 @@ def _of_yaml(text: bytes, path: Path) -> tuple[FileFlow, list[_DescribedTask]]:
         raise InvalidInput("YAML", "something of many layers", "a workflow, which has few", source=source) from error
     if whole is None:
         raise InvalidInput("tasks", "missing", "one task or more", source=source)
-    fields = _YamlPart(whole, "", source).fields((*TERMS, "tasks"))
+    fields = _YamlPart(whole, "", source).fields((*JOB_TERMS, "tasks"))
     if "tasks" not in fields:
         raise InvalidInput("tasks", "missing", "one task or more", source=source)
     tasks = fields.pop("tasks")
     steps = [_step(name, task) for name, task in tasks.fields().items()]
     if not steps:
         raise tasks.refuse("one task or more")
-    if len(steps) > TASKS_MAX:
-        raise tasks.refuse(f"at most {TASKS_MAX:,} tasks", len(steps))
+    if len(steps) > FILE_TASKS_MAX:
+        raise tasks.refuse(f"at most {FILE_TASKS_MAX:,} tasks", len(steps))
     flow = FileFlow(**_terms(fields, path))
     flow.lines = {name: node.line for name, node in fields.items()}
     return flow, steps

@@ -26,7 +26,7 @@ from headway.workloads import measy14, statistics, with_estimates
 from headway.workloads.feitelson96 import PUBLISHED_STYLE
 from headway.workloads.generated import Extras
 from headway.workloads.jann97 import CTC, Range, fit
-from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS
+from headway.workloads.lublin99 import BATCH_STREAM, INTERACTIVE_STREAM, TYPELESS
 
 Command = Callable[..., Any]
 
@@ -211,7 +211,7 @@ def lublin99(
     parameters, extras = _given(options, LUBLIN99), _extras(options)
     if types:
         _nothing_beside("--types", **parameters)
-    streams = (INTERACTIVE, BATCH) if types else (replace(TYPELESS, **parameters),)
+    streams = (INTERACTIVE_STREAM, BATCH_STREAM) if types else (replace(TYPELESS, **parameters),)
     count, held = _size(lublin, jobs, processors)
     made = lublin(count, seed, held, streams=streams, **extras)
     constants = {"types": True} if types else asdict(streams[0])
@@ -255,7 +255,7 @@ def tsafrir(
 @click.option(
     "--kind", type=click.Choice(dn.NAMES), default=dn.MIX, show_default=True, help="What the workflows are like."
 )
-@click.option("--jobs", type=int, default=dn.JOBS, show_default=True, help="How many workflows.")
+@click.option("--jobs", type=int, default=dn.JOBS_OF_INSTANCE, show_default=True, help="How many workflows.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--sites", type=click.Choice(tuple(dn.SIZES)), default="alike", show_default=True, help="How large the sites are."

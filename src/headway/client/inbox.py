@@ -41,7 +41,7 @@ future locked for ever, and then a thread that is to fulfil it never ends."""
 INLINE_MAX: Final = 64 << 10
 """Results up to this many bytes come with their messages; larger ones are fetched."""
 
-FEW: Final = 8
+FEW_MESSAGES: Final = 8
 """Where so few messages come at once, somebody probably waits for each."""
 
 GIVE_WAY_SECONDS: Final = 1e-6
@@ -386,7 +386,7 @@ class Inbox:
 
 def _last_wanted(messages: Sequence[Message], sinks: Mapping[JobId, Sink]) -> int:
     """The number of the last of few messages for which a caller may wait; 0 if there is none, or there are many."""
-    if len(messages) > FEW:
+    if len(messages) > FEW_MESSAGES:
         return 0
     wanted = 0
     for message in messages:

@@ -252,7 +252,7 @@ def _text(value: object, field: str) -> str:
     return value
 
 
-SHARED: Final = "shared"
+SHARED_PROCESSES: Final = "shared"
 """Name of the processes of jobs that only say that they may be warm."""
 
 COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
@@ -589,7 +589,7 @@ def warm_name(warm: object) -> str:
     if warm in (False, None):
         return ""
     if warm is True:
-        return SHARED
+        return SHARED_PROCESSES
     raise InvalidInput("warm", warm, "True, False, or a name")
 
 

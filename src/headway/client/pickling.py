@@ -18,7 +18,9 @@ from headway.wire import TaskEnding, TaskResult
 End = tuple[Any, BaseException | None]
 """A task's result, or the exception for its end."""
 
-HINT = "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
+TRAVEL_HINT = (
+    "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
+)
 
 
 class RemoteTraceback(Exception):
@@ -43,7 +45,8 @@ def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
         name = getattr(function, "__qualname__", repr(function))
         blame = next(_culprits(_used_by(function)), "")
         raise NotPicklable(
-            f"{whose}: the function {name} cannot be pickled{f': it uses {blame}' if blame else ''} ({error})", HINT
+            f"{whose}: the function {name} cannot be pickled{f': it uses {blame}' if blame else ''} ({error})",
+            TRAVEL_HINT,
         ) from error
     if files:
         name = getattr(function, "__qualname__", repr(function))
@@ -73,7 +76,7 @@ def pickled_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], whose: s
         named = {f"argument {place}": value for place, value in enumerate(args)}
         named |= {f"argument {name!r}": value for name, value in kwargs.items()}
         blame = next(_culprits(named), "an argument")
-        raise NotPicklable(f"{whose}: {blame} cannot be pickled ({error})", HINT) from error
+        raise NotPicklable(f"{whose}: {blame} cannot be pickled ({error})", TRAVEL_HINT) from error
     return carried
 
 

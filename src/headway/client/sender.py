@@ -16,7 +16,7 @@ from msgspec import structs
 
 from headway.client.client import Client
 from headway.client.job import Job, calls_of, new_job
-from headway.client.pickling import HINT, End, ends, pickled_function
+from headway.client.pickling import TRAVEL_HINT, End, ends, pickled_function
 from headway.client.threads import join
 from headway.client.waiters import orphan
 from headway.errors import HeadwayError, NotPicklable
@@ -444,7 +444,7 @@ class Sender:
         except HeadwayError as error:
             return error
         except KeyboardInterrupt:  # not ctrl-c, which interrupts only the main thread: the function raised it
-            return NotPicklable("a call: the function cannot be pickled (it raised KeyboardInterrupt)", HINT)
+            return NotPicklable("a call: the function cannot be pickled (it raised KeyboardInterrupt)", TRAVEL_HINT)
         name = blob_name(blob)
         blobs.setdefault(name, blob)
         return list(blobs).index(name)

@@ -42,16 +42,16 @@ from headway.wire import (
     check_work,
 )
 
-MOST: Final = 1000
+INSTANCES_MAX: Final = 1000
 """How many instances a service may have unless it is said."""
 
 RETRIES: Final = 10
 """How many instances may fail within one window unless it is said."""
 
-AT_ONCE: Final = 64
+REQUESTS_AT_ONCE: Final = 64
 """Requests of `Client.ask_async` that are under way at the same time; more wait for their turn."""
 
-ANSWER_SECONDS: Final = 7200.0
+SERVICE_SECONDS: Final = 7200.0
 """A server that says nothing for so long is given up: it ends a request after its own limits."""
 
 
@@ -97,7 +97,7 @@ class Service:
         rate: float = 1.0,
         shape: PenaltyShape | Literal["linear", "sqrt", "square"] = PenaltyShape.LINEAR,
         least: int = 1,
-        most: int = MOST,
+        most: int = INSTANCES_MAX,
         window: Span = 20.0,
         retries: int = RETRIES,
         time_limit: Span | None = None,
@@ -217,7 +217,7 @@ class Asker:
                     address.url + REQUEST.path.format(service=quote(name, safe="")),
                     body=body,
                     headers={"Authorization": f"Bearer {address.token}", "Content-Type": kind, "Accept": JSON},
-                    timeout=ANSWER_SECONDS if timeout is None else timeout,
+                    timeout=SERVICE_SECONDS if timeout is None else timeout,
                 )
                 return _answer(response)
             except (Unreachable, NewConnectionError) as error:  # nothing was sent
@@ -235,7 +235,7 @@ class Asker:
     async def ask_async(self, *args: Any) -> Any:
         """The same from an event loop, in a thread."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headway-ask")
+            self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="headway-ask")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self.ask, *args))
 
     def _to(self, address: Address) -> urllib3.PoolManager:
@@ -245,7 +245,7 @@ class Asker:
             terms: dict[str, Any] = {}
             if (context := context_of(address)) is not None:
                 terms = {"ssl_context": context, **({"assert_hostname": False} if address.pinned else {})}
-            found = urllib3.PoolManager(maxsize=AT_ONCE, retries=False, **terms)
+            found = urllib3.PoolManager(maxsize=REQUESTS_AT_ONCE, retries=False, **terms)
             self._connections = {address: found}
         return found
 

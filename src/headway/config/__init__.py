@@ -132,5 +132,5 @@ from headway.config.reading import (
     read_terms,
     with_line,
 )
-from headway.config.tables import FILE_MAX
+from headway.config.tables import CLUSTER_FILE_MAX
 from headway.config.writing import write_cluster

@@ -12,7 +12,7 @@ from headway.times import seconds_of, span_of
 MOST: Final = 1_000_000
 """Of anything that is counted: more is a slip of the finger."""
 
-NAME: Final = "a name, in quotes"
+A_NAME: Final = "a name, in quotes"
 COUNT: Final = f"a whole number from 1 to {MOST}"
 WATTS: Final = f"watts, a number from 0 to {WATTS_MAX:g}"
 SPEED: Final = "a number from {:g} to {:g}".format(*SPEED_RANGE)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.config.fields import (
+    A_NAME,
     COUNT,
-    NAME,
     SPEED,
     WATTS,
     Fields,
@@ -46,12 +46,12 @@ def _is_repeat(value: object) -> bool:
 
 
 _FIELDS: Final[Fields] = {
-    "name": (is_name, NAME),
+    "name": (is_name, A_NAME),
     "slots": (is_count, COUNT),
     "speed": (is_speed, SPEED),
     "cores": (is_count, COUNT),
-    "site": (is_name, NAME),
-    "kind": (is_name, NAME),
+    "site": (is_name, A_NAME),
+    "kind": (is_name, A_NAME),
     "lease": (is_span_above_0, 'seconds, more than 0, or a duration in quotes such as "1m"'),
     "idle_watts": (is_watts, WATTS),
     "peak_watts": (is_watts, WATTS),
@@ -101,7 +101,7 @@ def nodes_of(file: ClusterFile, sites: Mapping[str, SiteSpec], finding: Mapping[
 def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
     check_fields(table, _FIELDS)
     if "name" not in table:
-        raise InvalidInput("name", None, NAME)
+        raise InvalidInput("name", None, A_NAME)
     terms = {field: value for field, value in table.items() if field not in ("name", "count")}
     terms["speed"] = float(terms.get("speed", 1))
     if lacking := terms.pop("cannot", ()):

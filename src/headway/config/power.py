@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from headway.config.fields import (
-    NAME,
+    A_NAME,
     SPAN,
     SPAN_ABOVE_0,
     WATTS,
@@ -25,7 +25,7 @@ from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration, from_seconds
 from headway.model.node import NodeSpec
-from headway.model.power import LIMIT, Switching
+from headway.model.power import SWITCH_LIMIT, Switching
 from headway.times import seconds_of
 
 JOULES_MAX: Final = 1e12
@@ -46,7 +46,7 @@ def _is_command(value: object) -> bool:
 
 _COMMAND: Final = "a list of words in quotes: a program and its arguments"
 _SWITCHING: Final[Fields] = {
-    "site": (is_name, NAME),
+    "site": (is_name, A_NAME),
     "off_after": (is_span, SPAN),
     "off_seconds": (is_span, SPAN),
     "on_seconds": (is_span, SPAN),
@@ -118,5 +118,5 @@ def _switching_of(table: Mapping[str, Any]) -> Switching:
         table.get("min_on", 0),
         tuple(table.get("off_command", ())),
         tuple(table.get("on_command", ())),
-        span("limit") or LIMIT,
+        span("limit") or SWITCH_LIMIT,
     )

@@ -9,9 +9,9 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.config.fields import (
+    A_NAME,
     COUNT,
     MOST,
-    NAME,
     SPAN_ABOVE_0,
     SPEED,
     Fields,
@@ -26,11 +26,10 @@ from headway.config.fields import (
 )
 from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.instant import SECOND, Duration, from_seconds
+from headway.model.instant import DAY, SECOND, Duration, from_seconds
 from headway.model.node import NodeSpec
 from headway.model.renting import (
-    DAY,
-    LIMIT,
+    JOIN_LIMIT,
     MACHINES_MAX,
     MARGIN,
     MINIMUM,
@@ -85,13 +84,13 @@ def _is_bool(value: object) -> bool:
 
 
 _OFFER: Final[Fields] = {
-    "site": (is_name, NAME),
-    "type": (is_name, NAME),
+    "site": (is_name, A_NAME),
+    "type": (is_name, A_NAME),
     "slots": (is_count, COUNT),
     "price": (_is_price, f"of an hour: {_PRICE}"),
     "speed": (is_speed, SPEED),
     "cores": (is_count, COUNT),
-    "kind": (is_name, NAME),
+    "kind": (is_name, A_NAME),
     "billed": (_is_period, f"{_DAY}, and at least a second"),
     "minimum": (_is_within_a_day, _DAY),
     "start": (_is_within_a_day, _DAY),
@@ -99,12 +98,12 @@ _OFFER: Final[Fields] = {
     "spot": (_is_bool, "true or false"),
 }
 _PRICES: Final[Fields] = {
-    "site": (is_name, NAME),
+    "site": (is_name, A_NAME),
     "file": (_is_path, "the path of a price list, in quotes"),
-    "region": (is_name, NAME),
+    "region": (is_name, A_NAME),
     "types": (_is_names, "a list of names of types, in quotes"),
     "spot": (_is_bool, "true or false"),
-    "reference": (is_name, NAME),
+    "reference": (is_name, A_NAME),
     "start": (_is_within_a_day, _DAY),
     "limit": _OFFER["limit"],
 }
@@ -152,7 +151,7 @@ def renting_of(file: ClusterFile, nodes: Sequence[NodeSpec]) -> Renting | None:
         tuple(offers.values()),
         money("budget_day"),
         money("budget_job"),
-        span("limit", LIMIT),
+        span("limit", JOIN_LIMIT),
         span("margin", MARGIN),
     )
 
@@ -186,7 +185,7 @@ def providers_of(file: ClusterFile, renting: Renting | None) -> tuple[ProviderSp
                     if one.site == site and one.spot != type_of(one.type)[1]:
                         allowed = "of offers of AWS, a type that ends in /spot if spot = true, and only then"
                         raise InvalidInput("type", one.type, allowed)
-            for field in registry.FOLDERS:
+            for field in registry.FOLDER_OPTIONS:
                 if field in options:
                     options[field] = str(file.base.absolute() / options[field])
             found[site] = registry.ProviderSpec(site, str(kind), options)

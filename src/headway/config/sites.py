@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headway.config.fields import NAME, SPAN, is_name, is_span
+from headway.config.fields import A_NAME, SPAN, is_name, is_span
 from headway.config.tables import ClusterFile
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import Duration, from_seconds
@@ -60,7 +60,7 @@ def _site(table: Mapping[str, Any], base: Path, others: Mapping[str, SiteSpec]) 
 
     name, engine = table.get("name"), table.get("engine", registry.LOCAL)
     if not isinstance(name, str) or not is_name(name):
-        raise InvalidInput("name", name, NAME)
+        raise InvalidInput("name", name, A_NAME)
     if not isinstance(engine, str):
         raise InvalidInput("engine", engine, f"one of {', '.join(registry.names())}, in quotes")
     options = {field: value for field, value in table.items() if field not in ("name", "engine", "startup")}

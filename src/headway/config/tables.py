@@ -12,7 +12,7 @@ from typing import Any, Final
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.toml_places import first_line
 
-FILE_MAX: Final = 1 << 20
+CLUSTER_FILE_MAX: Final = 1 << 20
 """Bytes of a cluster file."""
 
 LINE_MAX: Final = 2000
@@ -151,9 +151,9 @@ def _text(path: str | Path) -> str:
     """What a cluster file says."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(FILE_MAX + 1)
-        if len(content) > FILE_MAX:
-            raise HeadwayError(f"{path} has more than {FILE_MAX} bytes, too many for a cluster file")
+            content = file.read(CLUSTER_FILE_MAX + 1)
+        if len(content) > CLUSTER_FILE_MAX:
+            raise HeadwayError(f"{path} has more than {CLUSTER_FILE_MAX} bytes, too many for a cluster file")
         return content.decode("utf-8")
     except OSError as error:
         raise HeadwayError(f"cannot read {path}: {error.strerror or error}") from error

@@ -153,7 +153,7 @@ STRIKES_MAX: Final = 3
 """So many attempts at a task may be struck (`TaskStruck`) before this counts as its own failure."""
 
 
-SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
+JOB_SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
 
 SHORTER_MAX: Final = 8
 """At most so many tasks are launched ahead instead of one that is just short (`NodeSpec.short`)."""
@@ -213,7 +213,7 @@ def final_status(job: JobView) -> JobStatus | None:
     if job.unfinished == 0 or (job.cancelled and not job.attempts) or stuck:
         if job.failed and not job.cancelled:
             return JobStatus.FAILED
-        return JobStatus.CANCELLED if job.cancelled or job.dropped else SUCCEEDED
+        return JobStatus.CANCELLED if job.cancelled or job.dropped else JOB_SUCCEEDED
     return None
 
 

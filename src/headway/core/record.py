@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from headway.core import nodes
 from headway.core.pool import Pool
-from headway.core.state import UNKNOWN, State
+from headway.core.state import IDLE_UNKNOWN, State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
@@ -312,7 +312,7 @@ def pool_record(pool: Pool) -> PoolRecord:
 
 def taken_record(state: State) -> tuple[int, ...] | None:
     """The slots that were busy or allocated when that was noted last; None: it is to be looked at again."""
-    return None if state.was_taken == UNKNOWN else tuple(numbers(state.was_taken))
+    return None if state.was_taken == IDLE_UNKNOWN else tuple(numbers(state.was_taken))
 
 
 def leaving_record(pool: Pool) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -465,7 +465,7 @@ def restore_state(record: StateRecord) -> State:
     for node in sorted(state.nodes.values(), key=attrgetter("idle_since")):
         if node.idle_since < NEVER:
             state.idle.setdefault(node.spec.site, {})[node.spec.name] = node
-    state.was_taken = UNKNOWN if record.was_taken is None else of_numbers(record.was_taken)
+    state.was_taken = IDLE_UNKNOWN if record.was_taken is None else of_numbers(record.was_taken)
     state.rations = {kept.user: Ration(kept.user, kept.most) for kept in record.rations}
     homes: dict[JobId, Pool] = {}
     for part in record.pools:

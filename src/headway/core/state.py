@@ -20,7 +20,7 @@ from headway.model.renting import Market, Rental, RentalStage
 from headway.model.seen import AttemptView, JobView, NodeView
 from headway.model.slots import NO_SLOTS, Slots
 
-UNKNOWN: Final[Slots] = -1
+IDLE_UNKNOWN: Final[Slots] = -1
 """No set of slots: which nodes are idle is to be looked at again."""
 
 
@@ -106,7 +106,7 @@ class State(Pool):
         alike: the first of those that will be on alike, and the slots of all of these; None: to be found again.
         idle: by site the idle nodes, by name, longest idle first, if nodes are switched off; see
             `headway.core.switching`.
-        was_taken: the slots that were busy or allocated when that was noted last; `UNKNOWN` if nodes have changed.
+        was_taken: the slots that were busy or allocated when that was noted last; `IDLE_UNKNOWN` if nodes have changed.
         expected: what the job of the next event will be, if that was made before.
         rations: the users with a bound on their slots, by name.
         stale: those of them of whose jobs policies may have to see more, or fewer, ready tasks.
@@ -180,7 +180,7 @@ class State(Pool):
         self.services: dict[JobId, JobView] = {}
         self.flows: dict[JobId, JobView] = {}
         self.heads: dict[JobId, JobView] = {}
-        self.was_taken: Slots = UNKNOWN
+        self.was_taken: Slots = IDLE_UNKNOWN
         self.expected: JobView | None = None
         self.predictions: list[tuple[Instant, JobId, int, int]] = []
         self.rations: dict[str, Ration] = {}
@@ -579,7 +579,7 @@ class State(Pool):
 
     def _let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
-        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
+        self.was_taken, self.alike, self.of_slots = IDLE_UNKNOWN, None, None
         if self.others:
             self.measured = True
             self.look_at_everything()
@@ -597,12 +597,12 @@ class State(Pool):
 
     def gain(self, slots: Slots) -> None:
         """There are new slots; they are of the first pool."""
-        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
+        self.was_taken, self.alike, self.of_slots = IDLE_UNKNOWN, None, None
         self.slots |= slots
 
     def shed(self, slots: Slots) -> None:
         """Slots do not exist any more; nothing runs there and they are not allocated."""
-        self.was_taken, self.alike, self.of_slots = UNKNOWN, None, None
+        self.was_taken, self.alike, self.of_slots = IDLE_UNKNOWN, None, None
         for pool, part in self.parts(slots):
             pool.slots &= ~part
             pool.leaving = {name: slots & ~part for name, slots in pool.leaving.items() if slots & ~part}

@@ -32,13 +32,13 @@ ALONE_MOST: Final[Duration] = 60 * SECOND
 So a task that runs for hours does not block a node for hours, and one that kills nodes after hours is found.
 """
 
-PATIENCE: Final[Duration] = 30 * SECOND
+SUSPECT_PATIENCE: Final[Duration] = 30 * SECOND
 """How long a suspected task waits for an empty node before one is emptied for it."""
 
 PATIENCE_MOST: Final[Duration] = 300 * SECOND
 """How long it waits in all. Then it runs among others, until a node is lost there again."""
 
-SHARE: Final = 4
+ONE_NODE_IN: Final = 4
 """At most one in so many nodes is set apart at a time, but always at least one."""
 
 
@@ -141,7 +141,7 @@ def _advance(state: State, pool: Pool) -> None:
             _end(state, pending)
         elif pending is not None:
             continue
-        elif not nodes and state.now >= suspicion.waits + PATIENCE:
+        elif not nodes and state.now >= suspicion.waits + SUSPECT_PATIENCE:
             if loaded is None:
                 loaded = _ranked(state, pool, idle_only=False)
             nodes = _enough(job, task, loaded)
@@ -176,7 +176,7 @@ def next_look(state: State) -> Instant:
     for pool in state.each():
         for suspicion in _waiting(state, pool) if _usable(pool) else ():
             since = suspicion.waits
-            at = min(at, since + (PATIENCE if since + PATIENCE > state.now else PATIENCE_MOST))
+            at = min(at, since + (SUSPECT_PATIENCE if since + SUSPECT_PATIENCE > state.now else PATIENCE_MOST))
     return at
 
 
@@ -249,7 +249,7 @@ def _is_idle(state: State, nodes: list[NodeView]) -> bool:
 def _is_fair(pool: Pool, more: int) -> bool:
     """Whether this many more nodes may be set apart now."""
     apart = sum(1 for node in _nodes(pool) if node.apart)
-    return not apart or apart + more <= _usable(pool) // SHARE
+    return not apart or apart + more <= _usable(pool) // ONE_NODE_IN
 
 
 def _ranked(state: State, pool: Pool, *, idle_only: bool) -> list[NodeView]:

@@ -30,7 +30,7 @@ from typing import Final
 
 from headway.core import leases
 from headway.core.pool import Pool, pool_of
-from headway.core.state import UNKNOWN, State
+from headway.core.state import IDLE_UNKNOWN, State
 from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
@@ -59,7 +59,7 @@ def choose(state: State, settings: dict[str, Switching]) -> None:
     for pool in state.others:
         pool.switching = settings
     state.switches = True
-    state.was_taken = UNKNOWN
+    state.was_taken = IDLE_UNKNOWN
     state.idle.clear()
     for node in state.nodes.values():
         node.idle_since = NEVER
@@ -293,7 +293,7 @@ def _open(state: State, node: NodeView) -> None:
     if node.is_open:
         for pool, part in state.parts(node.slots & ~node.closing):
             pool.light(part)
-    state.was_taken = UNKNOWN
+    state.was_taken = IDLE_UNKNOWN
 
 
 def settings_for(state: State, node: NodeView) -> Switching:
@@ -349,7 +349,7 @@ def note_idle(state: State) -> None:
     """Note which nodes have become idle or busy since the last time."""
     taken = _taken(state)
     some: Iterable[NodeView] = ()
-    if state.was_taken == UNKNOWN:
+    if state.was_taken == IDLE_UNKNOWN:
         some = state.nodes.values()
     elif taken != state.was_taken:
         changed = (state.slot_nodes[slot] for slot in numbers(taken ^ state.was_taken))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headway.engines.base import Engine
     from headway.engines.local.driver.settings import LocalSettings
 
-GROUP: Final = "headway.engines"
+ENGINES_GROUP: Final = "headway.engines"
 """Entry point under which a package offers engines: name = an `EngineKind`."""
 
 LOCAL: Final = "local"
@@ -246,24 +246,24 @@ def kind(name: str) -> EngineKind:
         InvalidInput: there is none; its field is `engine`.
         HeadwayError: the package that offers it cannot be loaded.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    if name in BUILT_IN_ENGINES:
+        return BUILT_IN_ENGINES[name]
     known = _offered()  # reads what every installed package offers: only where no built-in kind has the name
     if name not in known:
-        names = sorted({*BUILT_IN, *known})
+        names = sorted({*BUILT_IN_ENGINES, *known})
         raise InvalidInput("engine", name, ", ".join(names), hint=did_you_mean(name, names))
     return known[name]()
 
 
 def names() -> list[str]:
     """The names of all kinds, installed or not: Headway's own first."""
-    return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
+    return [*BUILT_IN_ENGINES, *sorted(_offered().keys() - BUILT_IN_ENGINES.keys())]
 
 
 def _offered() -> dict[str, Callable[[], EngineKind]]:
     from importlib.metadata import entry_points  # seldom wanted, and slow to load
 
-    return {entry.name: partial(_load, entry) for entry in entry_points(group=GROUP)}
+    return {entry.name: partial(_load, entry) for entry in entry_points(group=ENGINES_GROUP)}
 
 
 def _load(entry: EntryPoint) -> EngineKind:
@@ -412,7 +412,7 @@ _SCHEDULER: Final = "tcp://HOST:PORT or tls://HOST:PORT, where the scheduler lis
 _SHARED: Final = "a folder that the server and all nodes of the site share, in quotes"
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
-BUILT_IN: Final = {
+BUILT_IN_ENGINES: Final = {
     LOCAL: EngineKind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True),
     "dask": EngineKind(
         "dask",

@@ -51,7 +51,7 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-PAUSES: Final = (0.5, 30.0)
+ENGINE_PAUSES: Final = (0.5, 30.0)
 """The least and the greatest pause, in seconds, before an engine that is gone is started again."""
 
 
@@ -117,7 +117,7 @@ class Router:
         plain: the engine whose names of outputs stay as they are; empty: none.
         patient: whether it starts also if no engine does, and takes an engine for gone that refuses what it was told:
             what it refuses now, it once took.
-        pauses: see `PAUSES`.
+        pauses: see `ENGINE_PAUSES`.
 
     Attributes:
         engines: as they were given.
@@ -130,7 +130,7 @@ class Router:
         *,
         plain: str = "",
         patient: bool = False,
-        pauses: tuple[float, float] = PAUSES,
+        pauses: tuple[float, float] = ENGINE_PAUSES,
     ) -> None:
         self._parts = {name: _EnginePart(name, engine) for name, engine in engines.items()}
         self.engines = engines

@@ -18,7 +18,7 @@ from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.registry import LOCAL, SiteSpec, check_owners, kind, make
-from headway.engines.router import PAUSES, Router
+from headway.engines.router import ENGINE_PAUSES, Router
 from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec
 
@@ -59,7 +59,7 @@ class SiteEngines:
         tasks: LocalSettings | None = None,
         *,
         patient: bool = False,
-        pauses: tuple[float, float] = PAUSES,
+        pauses: tuple[float, float] = ENGINE_PAUSES,
     ) -> None:
         self.engines: Mapping[str, str] = {spec.name: spec.engine for spec in specs}
         self._finding = frozenset(spec.name for spec in specs if kind(spec.engine).finds)

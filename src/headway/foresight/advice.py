@@ -19,7 +19,7 @@ from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
 from headway.model.policy import PolicySource
 
-UNKNOWN: Final = (
+RUN_TIME_UNKNOWN: Final = (
     "neither an estimate nor earlier jobs of its user and name tell how long its tasks run, or those of a job before it"
 )
 TOO_FAR: Final = "it ends later than is looked ahead, or no known event gives it the slots that it needs"
@@ -128,7 +128,7 @@ class Adviser:
             spec, due = record.spec, record.spec.due if record.due is None else record.due
         wanted = NEVER if due is None else due
         if not self._known(state, spec):
-            return Advice(sure, lack=UNKNOWN)
+            return Advice(sure, lack=RUN_TIME_UNKNOWN)
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
         sure = min(sure, tellable(len(ends)))

@@ -15,14 +15,14 @@ from headway.model.forecast import Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
 
-EVERY: Final = 30 * SECOND
+HELD_EVERY: Final = 30 * SECOND
 """Bounds that are given sooner after others are not held against what comes: they would tell the same."""
 
 SPREAD: Final = 0.1
 """Nor those that are given within this share of the time in which half of the jobs will be through: or else the same
 jobs would count again and again, the more often somebody asks."""
 
-REMEMBERED: Final = 200
+REMEMBERED_FORECASTS: Final = 200
 """So many forecasts wait at most for what comes of them."""
 
 KEPT: Final = 20_000
@@ -174,11 +174,11 @@ class TrackRecord:
     ) -> None:
         if self._next is not None and at < self._next:
             return
-        self._next = at + max(EVERY, round(SPREAD * float(np.median(bounds[:, 2])) * SECOND))
+        self._next = at + max(HELD_EVERY, round(SPREAD * float(np.median(bounds[:, 2])) * SECOND))
         self._told.append(_Told(at, jobs, bounds, corrected, np.full(len(jobs), np.nan), np.full(len(jobs), rehearsed)))
         if not rehearsed:
             self._calibration.tell(len(jobs))
-        del self._told[:-REMEMBERED]
+        del self._told[:-REMEMBERED_FORECASTS]
 
     def learn(self, came: Mapping[JobId, Instant], void: Collection[JobId], now: Instant) -> None:
         """What has come until now of earlier bounds.

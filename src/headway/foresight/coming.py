@@ -14,7 +14,7 @@ from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import SHAPES
 from headway.model.workload import Workload
 
-SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
+PAST_SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
 """Jobs that come later are like those of so much of the recent past."""
 
 COUNTED: Final = 500
@@ -37,7 +37,7 @@ def coming(at: Instant, past: Workload, load: float = 1.0) -> DrawnArrivals | No
         load: more than 0; 1: as often as they came.
 
     Returns:
-        None: fewer than two came in the last `SPAN`, but for those that came after others.
+        None: fewer than two came in the last `PAST_SPAN`, but for those that came after others.
     """
     rows = _recent(at, past)
     if len(rows) < 2:
@@ -59,7 +59,7 @@ def coming(at: Instant, past: Workload, load: float = 1.0) -> DrawnArrivals | No
 
 
 def _recent(at: Instant, past: Workload) -> NDArray[np.int64]:
-    rows = np.flatnonzero((past.release > at - SPAN) & (past.release <= at))
+    rows = np.flatnonzero((past.release > at - PAST_SPAN) & (past.release <= at))
     return np.array([row for row in rows.tolist() if not past.after.get(row)], dtype=np.int64)
 
 

@@ -13,14 +13,14 @@ from typing import Final, Protocol, TypeVar, cast
 
 from headway.errors import HeadwayError
 
-NICEST: Final = 19
+COPY_NICE: Final = 19
 
-TRIES: Final = 20
+COPY_TRIES: Final = 20
 
-LOOK: Final = 0.25
+COPY_LOOK_SECONDS: Final = 0.25
 """Every so many seconds a wait is looked at again: it may have become shorter."""
 
-PAUSE: Final = 0.1
+WEIGHT_PAUSE: Final = 0.1
 """So long the system refuses to lower the weight of another session."""
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def begun_in_copies(
         missing = set(copies)
         while missing:
             seconds = None if left is None else left()
-            ready = wait(missing, None if seconds is None else max(0.0, min(LOOK, seconds)))
+            ready = wait(missing, None if seconds is None else max(0.0, min(COPY_LOOK_SECONDS, seconds)))
             if not ready and seconds is not None and seconds <= 0:
                 break
             for pipe in cast("list[Connection]", ready):
@@ -118,13 +118,13 @@ def give_way() -> None:
     """
     with contextlib.suppress(PermissionError, FileNotFoundError):  # it leads a session; there are no such groups
         os.setsid()
-        for _ in range(TRIES):
+        for _ in range(COPY_TRIES):
             with contextlib.suppress(BlockingIOError):  # without privileges, one session in a tenth of a second
                 with open("/proc/self/autogroup", "w") as file:
-                    file.write(str(NICEST))
+                    file.write(str(COPY_NICE))
                 break
-            time.sleep(PAUSE)
+            time.sleep(WEIGHT_PAUSE)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):  # there is no such policy here, or a filter of system calls forbids it
-        os.setpriority(os.PRIO_PROCESS, 0, NICEST)
+        os.setpriority(os.PRIO_PROCESS, 0, COPY_NICE)

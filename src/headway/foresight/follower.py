@@ -50,7 +50,7 @@ SEED: Final = 0
 LEAP: Final = 2_000
 """To take over so many events takes longer than to load a stored state."""
 
-FEW: Final = 200
+ALWAYS_TAKEN_OVER: Final = 200
 """So many events are always taken over: that takes a few milliseconds."""
 
 LEARNT_MAX: Final = 200
@@ -153,7 +153,7 @@ class Follower:
             HeadwayError: the journal cannot be read.
         """
         until = time.monotonic() + PATIENCE
-        most = None if self._pace.is_paid else FEW
+        most = None if self._pace.is_paid else ALWAYS_TAKEN_OVER
         while True:
             try:
                 self._leap(LEAP)

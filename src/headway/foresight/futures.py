@@ -45,14 +45,14 @@ TASKS_DRAWN: Final = 30_000
 """So many tasks are simulated in all futures together, unless that would be fewer futures than `FEWEST`. The more jobs
 are open, the more a task counts: rounds look at all that wait."""
 
-MANY: Final = 1000
+MANY_OPEN: Final = 1000
 """With so many open jobs a task counts twice."""
 
-SHARED: Final = 0.5
+SHARED_FATE: Final = 0.5
 """In so large a share of the futures all jobs of a user run long, or short, together: what one user submits fails, or
 runs to its limit, together."""
 
-WORK_MAX: Final = 100_000
+FUTURE_WORK_MAX: Final = 100_000
 """A future ends after so many events; what has not happened by then is not known."""
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ Part = tuple[Floats, Floats, Floats, Floats]
 def futures_for(state: StateRecord) -> int:
     """How many futures of a state are drawn where somebody waits for the answer."""
     tasks = sum(job.spec.tasks if job.unfinished is None else job.unfinished for job in state.jobs)
-    return max(FEWEST, min(FUTURES, TASKS_DRAWN * MANY // max(1, tasks * (MANY + len(state.jobs)))))
+    return max(FEWEST, min(FUTURES, TASKS_DRAWN * MANY_OPEN // max(1, tasks * (MANY_OPEN + len(state.jobs)))))
 
 
 class RunTime(Protocol):
@@ -131,7 +131,7 @@ def draw_futures(
     seed: int = 0,
     arrivals: Callable[[np.random.Generator], Workload | None] | None = None,
     within: Duration = 0,
-    work_max: int = WORK_MAX,
+    work_max: int = FUTURE_WORK_MAX,
     processes: int = 1,
     copies: Copies | None = None,
 ) -> Futures:
@@ -148,7 +148,7 @@ def draw_futures(
         seed: fixes all draws.
         arrivals: draws jobs that come later, with releases from `state.now` on; None: nobody submits anything.
         within: jobs that come within this time count for `Futures.later`, and are simulated to their ends.
-        work_max: see `WORK_MAX`.
+        work_max: see `FUTURE_WORK_MAX`.
         processes: so many copies of this one share the work; it must have one thread only.
         copies: do their parts; None: if there are several, all at once, see `in_copies`.
 
@@ -242,15 +242,15 @@ def shared(draw: Callable[[range], Part], count: int, processes: int, copies: Co
 def _levels(count: int, users: Mapping[JobId, str], seed: int) -> Floats:
     """For each job, levels that are spread evenly over the futures: a row for each future.
 
-    Jobs of one user share their fate: in `SHARED` of the futures the levels of all of them are that of their user. They
-    depend on no other job, so a state with one job more has the same.
+    Jobs of one user share their fate: in `SHARED_FATE` of the futures the levels of all of them are that of their user.
+    They depend on no other job, so a state with one job more has the same.
     """
     drawn: Floats = np.empty((count, len(users)))
     of_users: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
     for column, (job, user) in enumerate(users.items()):
         if user not in of_users:
             rng = np.random.default_rng((seed, crc32(user.encode()), 1))
-            together = rng.permutation(count) < SHARED * count
+            together = rng.permutation(count) < SHARED_FATE * count
             of_users[user] = together, _spread(rng, int(together.sum()))
         together, level = of_users[user]
         drawn[together, column] = level

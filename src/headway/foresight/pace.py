@@ -1,7 +1,7 @@
 """How much of a busy machine forecasts may take: what is idle, and where nothing is, a bounded share.
 
 A question is answered with the priority of the forecasting process, and the time of processor that this takes must be
-earned, `SHARE` for each second that passes, before the next one is. That takes `LONGEST_WAIT` at most, or
+earned, `PACE_SHARE` for each second that passes, before the next one is. That takes `LONGEST_WAIT` at most, or
 `AWAITED_WAIT` where somebody waits for the answer, also if that begins only while the question waits. Until then a
 question is answered at once if a processor is idle, by copies that run only while nothing else wants one (`copies`).
 
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from headway.foresight.copies import LOOK, begun_in_copies
+from headway.foresight.copies import COPY_LOOK_SECONDS, begun_in_copies
 
-SHARE: Final = 0.03
+PACE_SHARE: Final = 0.03
 """Of one processor that forecasts may take from others."""
 
 LONGEST_WAIT: Final = 6.0
@@ -38,7 +38,7 @@ TRIAL: Final = 0.05
 IDLE: Final = 0.85
 """The share of them that it must get."""
 
-PATIENCE: Final = 0.25
+TRIAL_PATIENCE: Final = 0.25
 """Seconds after which a trial has failed, if it has not begun or ended."""
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def spent() -> float:
 
 def is_idle() -> bool:
     """Whether a processor is idle now, for longer than a moment."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TRIAL_PATIENCE
     return begun_in_copies((_got_most,), gives_way=True, left=lambda: until - time.monotonic()).get(0, False)
 
 
@@ -129,7 +129,7 @@ class Pace:
             yield
         finally:
             took, now = self._spent() - before - self._free, self._clock()
-            self._earned = self._due = min(max(self._earned, now) + took / SHARE, now + LONGEST_WAIT)
+            self._earned = self._due = min(max(self._earned, now) + took / PACE_SHARE, now + LONGEST_WAIT)
             self._ended = now
 
     def _hurry(self) -> None:
@@ -150,7 +150,7 @@ class Pace:
             if self._idle():
                 found = self._copies(works, gives_way=True, left=self._left)
             while len(found) < len(works) and (left := self._left()) > 0:
-                self._sleep(min(left, LOOK))
+                self._sleep(min(left, COPY_LOOK_SECONDS))
             self._free += self._spent() - before
         missing = [place for place in range(len(works)) if place not in found]
         if missing:

@@ -2,7 +2,8 @@
 
 The file is `DATA/track-record`: a line with its format and the SHA-256 of what follows, which is MessagePack. It
 belongs to one history of the journal, because it names jobs by their ids. Nothing that was promised depends on it. So
-what cannot be used is set aside, and learnt from the beginning. One process writes it: that which makes forecasts for the server.
+what cannot be used is set aside, and learnt from the beginning. One process writes it: that which makes forecasts for
+the server.
 """
 
 from __future__ import annotations

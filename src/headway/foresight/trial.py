@@ -20,8 +20,9 @@ from headway.errors import InvalidInput
 from headway.foresight.advice import date_kept, tellable
 from headway.foresight.calibration import AHEAD, LEVELS, SAME, horizon_of
 from headway.foresight.chances import TrackRecord, reached
-from headway.foresight.coming import SPAN, coming
+from headway.foresight.coming import PAST_SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
+from headway.model.forecast import SURE
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -31,11 +32,8 @@ from headway.sim.kernel import Simulation
 REHEARSALS: Final = 200
 """Forecasts beside those that are asked for; the bounds of later ones learn from what came of them."""
 
-FEW: Final = 10
+FEW_INSTANTS: Final = 10
 """Of fewer instants the error of a share is not told: they may all have ended alike by chance."""
-
-SURE: Final = 0.9
-"""The probability of the due dates that are held against what came: the one of which advice is given by default."""
 
 WAITS: Final = 1000
 """Past waits that tell how long jobs will wait, as QBETS does."""
@@ -64,7 +62,7 @@ class Held:
         at_instants: at how many instants of the trial they were asked for.
         coverage_50, coverage_90: the share of outcomes within the bounds; nan if nothing was asked.
         error_90: the standard error of `coverage_90`, as jobs of one instant share their fate; nan for fewer than
-            `FEW` instants.
+            `FEW_INSTANTS` instants.
         width_90_median: seconds between the bounds that are to hold 90 %.
     """
 
@@ -266,7 +264,7 @@ def _made(
 
 def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Workload:
     """The jobs of the recent past whose run times are known at an instant."""
-    first, last = np.searchsorted(workload.release, [at - SPAN, at], side="right").tolist()
+    first, last = np.searchsorted(workload.release, [at - PAST_SPAN, at], side="right").tolist()
     return workload.take(np.array([row for row in range(first, last) if row in ended], dtype=np.int64))
 
 
@@ -416,12 +414,12 @@ def error_by_instant(held: NDArray[np.bool_], at: Floats) -> tuple[int, float]:
     """How many instants there are, and how far the share of what held is from that of many more instants.
 
     Jobs of one instant share their fate, so the standard error is that of a ratio of sums over instants (Cochran,
-    Sampling Techniques, 1977, section 6.3), not that of so many jobs; nan for fewer than `FEW`.
+    Sampling Techniques, 1977, section 6.3), not that of so many jobs; nan for fewer than `FEW_INSTANTS`.
     """
     _, where = np.unique(at, return_inverse=True)
     sizes = np.bincount(where)
     count = len(sizes)
-    if count < FEW:
+    if count < FEW_INSTANTS:
         return count, np.nan
     rest = np.bincount(where, weights=held) - held.mean() * sizes
     return count, float(np.sqrt(count / (count - 1) * (rest @ rest)) / len(held))

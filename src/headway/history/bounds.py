@@ -23,7 +23,7 @@ from headway.model.job import JobId, JobSpec
 LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth."""
 
-GAIN: Final = 0.01
+LEVEL_GAIN: Final = 0.01
 """How far a level is moved by one job, at most."""
 
 REACH: Final = 0.3
@@ -67,7 +67,7 @@ class MovingBound:
     def learn(self, bound: float, took: float) -> None:
         """What came of a bound that was told."""
         is_below = took < bound if self._wanted < 0.5 else took <= bound  # what is at a bound is within
-        moved = self._level + GAIN * (self._wanted - is_below)
+        moved = self._level + LEVEL_GAIN * (self._wanted - is_below)
         self._level = min(self._most, max(-REACH, moved))
 
 

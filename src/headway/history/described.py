@@ -26,11 +26,12 @@ from headway.history.features import ESTIMATE, WIDTH, is_own
 RUNS_KEPT: Final = 60
 """So many last runs of a program are remembered."""
 
-LEAST: Final = 5
+RUNS_LEAST: Final = 5
 """From fewer runs nothing can be told."""
 
-SHARED: Final = 0.5
-"""A feature that was found counts if at least this share of the runs have it; for one that a user named, `LEAST` do."""
+SHARE_LEAST: Final = 0.5
+"""A feature that was found counts if at least this share of the runs have it; one that a user named, if `RUNS_LEAST`
+have it."""
 
 TELLING: Final = 8
 """So many features count at most, those that tell most."""
@@ -38,7 +39,7 @@ TELLING: Final = 8
 WEIGHED: Final = 8
 """How much each feature counts is told again after so many runs, and after each one until there are twice as many."""
 
-SHAPES: Final = 8
+FEATURE_SETS: Final = 8
 """For jobs with so many different sets of features it is kept how much each feature counts."""
 
 OF_ALL: Final = (ESTIMATE, WIDTH)
@@ -78,7 +79,7 @@ class Described:
         asked = tuple(features)
         influence = self._influence.get(asked)
         if influence is None:
-            if len(self._influence) == SHAPES:
+            if len(self._influence) == FEATURE_SETS:
                 self._influence, self._compared = {}, {}
             influence = self._influence[asked] = influence_of(asked, self._weighed)
         if not influence:
@@ -100,7 +101,7 @@ class ComparedRuns:
     def __init__(self, influence: Mapping[str, float], runs: Sequence[Run]) -> None:
         self._seconds = [seconds for *_, seconds in runs]
         self._columns = []
-        if len(runs) >= LEAST:
+        if len(runs) >= RUNS_LEAST:
             for (name, its_influence), column in zip(influence.items(), _columns(influence, runs), strict=True):
                 ordered = sorted(column)
                 self._columns.append((name, its_influence, ordered, doubled_places(column, ordered)))
@@ -121,7 +122,7 @@ class ComparedRuns:
 def influence_of(asked: Names, runs: list[Run]) -> dict[str, float]:
     """How much each feature of a job tells, by name, as far as past runs have it; empty: nothing is told."""
     names, runs = _shared(asked, runs)
-    if len(runs) < LEAST:
+    if len(runs) < RUNS_LEAST:
         return {}
     seconds = [seconds for *_, seconds in runs]
     times = doubled_places(seconds, sorted(seconds))
@@ -145,7 +146,7 @@ def _shared(asked: Names, runs: list[Run]) -> tuple[Names, list[Run]]:
     having = Counter(name for names, *_ in runs for name in names)
     shared = []
     for name in sorted(asked, key=lambda name: (-having[name], name)):
-        least = max(LEAST, SHARED * len(runs)) if is_own(name) else LEAST
+        least = max(RUNS_LEAST, SHARE_LEAST * len(runs)) if is_own(name) else RUNS_LEAST
         left = [run for run in runs if name in run[0]]
         if len(left) >= least:
             runs = left

@@ -22,14 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import HeadwayError
-from headway.history.similar import FADES, LAST, Sample, sample_of
+from headway.history.described import RUNS_LEAST
+from headway.history.similar import FADES, LAST_RUNS, Sample, sample_of
 
 Floats = NDArray[np.float64]
 
-LEAST: Final = 5
-"""From fewer runs nothing can be told."""
-
-SAME: Final = "it is the same in all runs"
+SAME_IN_ALL: Final = "it is the same in all runs"
 
 EXPLAINED: Final = 0.9
 """The first components count, until they explain this share of all variance."""
@@ -79,14 +77,14 @@ class Factors:
         influence: of each parameter, by name, the strongest first; in all they are 1, or 0 if none matters.
 
     Raises:
-        HeadwayError: there are fewer than `LEAST` runs, or scikit-learn is not installed.
+        HeadwayError: there are fewer than `RUNS_LEAST` runs, or scikit-learn is not installed.
     """
 
     def __init__(self, runs: Sequence[Mapping[str, float]], took: Sequence[float]) -> None:
         check_learner()
-        if len(runs) < LEAST:
+        if len(runs) < RUNS_LEAST:
             there = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
-            raise HeadwayError(f"there {there}; at least {LEAST} are needed to tell what matters")
+            raise HeadwayError(f"there {there}; at least {RUNS_LEAST} are needed to tell what matters")
         self.left_out: dict[str, str] = {}
         self._values: dict[str, Floats] = {}
         for name in dict.fromkeys(name for run in runs for name in run):
@@ -98,7 +96,7 @@ class Factors:
             if not np.isfinite(values).all():
                 self.left_out[name] = "it is not a number in all runs"
             elif (values == values[0]).all():
-                self.left_out[name] = SAME
+                self.left_out[name] = SAME_IN_ALL
             else:
                 self._values[name] = values
         self.names = tuple(self._values)
@@ -143,7 +141,7 @@ class Factors:
         ordered = sorted(strength.items(), key=lambda item: (-item[1], item[0]))
         return {name: value / total if total else 0.0 for name, value in ordered}
 
-    def similar(self, run: Mapping[str, float], count: int = LAST) -> list[int]:
+    def similar(self, run: Mapping[str, float], count: int = LAST_RUNS) -> list[int]:
         """The numbers of the past runs whose parameters are nearest, the nearest first; of equally near ones the last.
 
         Raises:

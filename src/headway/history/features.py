@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.job import FEATURES_MAX, NAME_MAX, SIZE_RANGE, JobSpec
-
-HOUR: Final = 3600 * SECOND
 
 WEEK_HOURS: Final = 7 * 24
 
@@ -27,7 +25,7 @@ COMMAND: Final = "command "
 """How features begin that a server adds to the terms of a job: the numbers of its command. Features that users name may
 have the names of these numbers."""
 
-TASKS: Final = "tasks"
+TASK_COUNT: Final = "tasks"
 
 WIDTH: Final = "width"
 
@@ -35,12 +33,12 @@ ESTIMATE: Final = "estimate"
 
 HOUR_OF_WEEK: Final = "hour of the week"
 
-OWN: Final = (TASKS, WIDTH, ESTIMATE, HOUR_OF_WEEK, INPUTS)
+OWN_FEATURES: Final = (TASK_COUNT, WIDTH, ESTIMATE, HOUR_OF_WEEK, INPUTS)
 """Features that are found of a job."""
 
 _PATTERNS: Final = f"{ON_CLASS}CLASS, {COMMAND}NAME and {WORD}NUMBER"
 
-NOT_OWN: Final = f"a name that Headway does not use itself, as it does {', '.join(OWN)}, {_PATTERNS}"
+NOT_OWN: Final = f"a name that Headway does not use itself, as it does {', '.join(OWN_FEATURES)}, {_PATTERNS}"
 
 NUMBERS_MAX: Final = 8
 """So many numbers of a command are among a job's terms, the first ones: each costs time with each prediction."""
@@ -61,7 +59,7 @@ def is_own(name: str) -> bool:
     >>> [is_own(name) for name in ("width", "on speed=2", "command mesh", "word 3", "words", "mesh")]
     [True, True, True, True, False, False]
     """
-    if name in OWN or name.startswith((ON_CLASS, COMMAND)):
+    if name in OWN_FEATURES or name.startswith((ON_CLASS, COMMAND)):
         return True
     return name.startswith(WORD) and name[len(WORD) :].isdecimal()
 
@@ -75,7 +73,7 @@ def features_of(job: JobSpec, others: Mapping[str, float]) -> dict[str, float]:
         others: what is known beyond its terms, such as `numbers_of` its command, which count before those among its
             terms.
     """
-    found = {TASKS: float(job.tasks), WIDTH: float(job.width), HOUR_OF_WEEK: job.release // HOUR % WEEK_HOURS}
+    found = {TASK_COUNT: float(job.tasks), WIDTH: float(job.width), HOUR_OF_WEEK: job.release // HOUR % WEEK_HOURS}
     if job.estimate is not None:
         found[ESTIMATE] = job.estimate / SECOND
     numbers = {name.removeprefix(COMMAND): value for name, value in job.features if name.startswith(COMMAND)}

@@ -30,7 +30,7 @@ from headway.history.features import compared_of
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
 
-LAST: Final = 20
+LAST_RUNS: Final = 20
 """So many last jobs of each likeness are remembered, and so many are enough."""
 
 LIKES_MAX: Final = 50_000
@@ -45,7 +45,7 @@ FADES: Final = 0.85
 WIDER: Final = 0.5
 """How much less jobs of a wider likeness count."""
 
-LEAST: Final = 3
+ALIKE_LEAST: Final = 3
 """So many jobs without an estimate say how long others like them run."""
 
 PRIOR: Final = (0.4, 0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6, 2.2)
@@ -54,16 +54,16 @@ PRIOR: Final = (0.4, 0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6, 2.2)
 PRIOR_WEIGHT: Final = 0.5
 """How much all of these count together, beside all jobs."""
 
-FEW: Final = 8
+FEW_OF_NAME: Final = 8
 """They count if fewer jobs of the same name are known: other programs may be estimated in other ways."""
 
-RUNNING: Final = 40
+RUNNING_JOBS: Final = 40
 """So many of the last jobs of each likeness that still run count."""
 
-ON: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+STILL_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels at which it is said how much longer than all others a job may run that still does."""
 
-AGAIN: Final = 20.0
+TIMES_RUN_MAX: Final = 20.0
 """Nothing is taken to run longer than so many times what it has run, unless its estimate says so."""
 
 Like = tuple[object, ...]
@@ -77,7 +77,10 @@ def runs_on(ran: float, level: float, most: float | None) -> float:
 
     For as long again in the median, at most for its estimate; if that has passed, for as long again at most.
     """
-    return min(ran / (1 - level) if level < 1 else AGAIN * ran, AGAIN * ran if most is None else max(most, 2 * ran))
+    return min(
+        ran / (1 - level) if level < 1 else TIMES_RUN_MAX * ran,
+        TIMES_RUN_MAX * ran if most is None else max(most, 2 * ran),
+    )
 
 
 def running_of(jobs: Iterable[tuple[JobSpec, Duration]]) -> Running:
@@ -85,7 +88,7 @@ def running_of(jobs: Iterable[tuple[JobSpec, Duration]]) -> Running:
     found: dict[Like, deque[tuple[JobId, float]]] = {}
     for job, ran in sorted(jobs, key=lambda one: one[0].id):
         for like, unit in _likes(job):
-            found.setdefault(like, deque(maxlen=RUNNING)).append((job.id, ran / SECOND / unit))
+            found.setdefault(like, deque(maxlen=RUNNING_JOBS)).append((job.id, ran / SECOND / unit))
     return {like: tuple(last) for like, last in found.items()}
 
 
@@ -132,7 +135,7 @@ class Similar:
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
         for like, unit in _likes(job):
-            last = self._last.pop(like, None) or deque(maxlen=LAST)
+            last = self._last.pop(like, None) or deque(maxlen=LAST_RUNS)
             last.append((job.id, took / SECOND / unit))
             self._last[like] = last
         while len(self._last) > LIKES_MAX:
@@ -153,19 +156,19 @@ class Similar:
             running: what runs now.
         """
         described = self._described.get((job.user, job.name)) if job.features else None
-        nearest = [] if described is None else described.nearest(compared_of(job), LAST)
+        nearest = [] if described is None else described.nearest(compared_of(job), LAST_RUNS)
         if nearest:
             return sample_of([(took, FADES**rank) for rank, took in enumerate(nearest)])
         found: list[tuple[float, float]] = []
         still: list[tuple[float, float]] = []
         weight, of_name = 1.0, 0
         for like, unit in _likes(job):
-            if len(found) >= LAST:
+            if len(found) >= LAST_RUNS:
                 break
             last = self._last.get(like, ())
             for number, ran in running.get(like, ()):
                 newer = sum(other > number for other, _ in last)
-                if newer < LAST:
+                if newer < LAST_RUNS:
                     still.append((ran * unit, weight * FADES**newer))
             if last:
                 each = weight
@@ -175,7 +178,7 @@ class Similar:
                 weight *= WIDER
             if like[0] is SAME_NAME:
                 of_name = len(found)
-        if guess and job.estimate and of_name < FEW:
+        if guess and job.estimate and of_name < FEW_OF_NAME:
             share = PRIOR_WEIGHT * max(1.0, sum(counts for _, counts in found)) / len(PRIOR)
             found += [(job.estimate / SECOND * part, share) for part in PRIOR]
         if found and still:
@@ -189,7 +192,7 @@ class Similar:
 
     def knows(self, job: JobSpec) -> bool:
         """Whether anything is known of the run times of a job: an estimate, or the past."""
-        return bool(job.estimate) or any(len(self._last.get(like, ())) >= LEAST for like, _ in _likes(job))
+        return bool(job.estimate) or any(len(self._last.get(like, ())) >= ALIKE_LEAST for like, _ in _likes(job))
 
 
 SAME_NAME: Final = "name"
@@ -231,8 +234,8 @@ def with_running(
         at_risk -= weight
     whole = sum(weight for _, weight in longer)
     for ran, weight in longer:
-        share = left * weight / whole / len(ON)
-        found += [(runs_on(ran, level, most), share) for level in ON]
+        share = left * weight / whole / len(STILL_LEVELS)
+        found += [(runs_on(ran, level, most), share) for level in STILL_LEVELS]
     return found
 
 

@@ -16,7 +16,7 @@ from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec
 
 Floats = NDArray[np.float64]
 
-MEDIAN: Final = LEVELS.index(0.5)
+MEDIAN_PLACE: Final = LEVELS.index(0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def quality(bounds: Sequence[Sequence[float]], took: Sequence[float]) -> Quality
         within(0, -1),
         within(1, -2),
         float(loss.mean()),
-        float(np.abs(came - each[:, MEDIAN]).mean()),
+        float(np.abs(came - each[:, MEDIAN_PLACE]).mean()),
         float(np.median(told[:, -1] - told[:, 0])) if is_interval else None,
     )
 

@@ -14,7 +14,7 @@ from headway.model.instant import SECOND
 
 Floats = NDArray[np.float64]
 
-DAY = 24 * 3600
+DAY_SECONDS = 24 * 3600
 
 
 def boosted(asked: Sequence[PredictedJob], since: int) -> list[tuple[float, ...]]:
@@ -38,8 +38,8 @@ def boosted(asked: Sequence[PredictedJob], since: int) -> list[tuple[float, ...]
                 users[one.job.user] % 255,  # as a category there may be so many
                 np.log1p(one.user),
                 one.job.width,
-                one.job.release / SECOND % DAY // 3600,
-                one.job.release / SECOND // DAY % 7,
+                one.job.release / SECOND % DAY_SECONDS // 3600,
+                one.job.release / SECOND // DAY_SECONDS % 7,
                 np.log1p(one.last_two),
             )
             for one in asked

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from headway import wire
 from headway.errors import InvalidInput
 from headway.live import intake, reports
@@ -11,9 +9,6 @@ from headway.live.driver import Driver
 from headway.live.prospects import chance_report, seconds
 from headway.model.forecast import Advice
 from headway.model.job import JobId
-
-SURE: Final = 0.9
-"""The probability with which a due date is to be kept, unless another is asked for."""
 
 
 def check_sure(field: str, sure: float) -> None:

@@ -1,8 +1,8 @@
 """Tells before a job is late, once a job: what would help, to a webhook, to a command, and as an incident.
 
-Every `EVERY` seconds, if jobs with due dates are open, forecasts say with which probability each is on time. Of one for
-which that falls below a bound, the operator is told, and whoever holds the webhook. One that does not answer delays
-nobody else: each alert is sent by itself.
+Every `LOOK_AT_JOBS_SECONDS` seconds, if jobs with due dates are open, forecasts say with which probability each is on
+time. Of one for which that falls below a bound, the operator is told, and whoever holds the webhook. One that does not
+answer delays nobody else: each alert is sent by itself.
 
 It is told once, so it must be right. As long as it is not known yet how sure a forecast is, that is waited for. What
 the estimates say counts for jobs of which nothing else will ever be known, or after `UNSURE_FOR`.
@@ -22,14 +22,12 @@ import msgspec
 
 from headway.advice.posting import Endpoint, NoReply, place_in, post
 from headway.errors import HeadwayError, InvalidInput
-from headway.live.advising import SURE
 from headway.live.commands import CommandFailed, run_command
 from headway.live.driver import Driver
-from headway.live.forecasts import LIMIT as LIMIT_OF_FORECAST
-from headway.live.forecasts import Outlook
+from headway.live.forecasts import FORECAST_SECONDS_MAX, Outlook
 from headway.live.prospects import of_open, seconds
 from headway.live.troubles import said
-from headway.model.forecast import Advice
+from headway.model.forecast import SURE, Advice
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.seen import JobView
@@ -37,7 +35,7 @@ from headway.times import clock_text, span_text
 
 log = logging.getLogger(__name__)
 
-EVERY: Final = 30.0
+LOOK_AT_JOBS_SECONDS: Final = 30.0
 """Seconds between two looks at the open jobs."""
 
 BELOW: Final = 0.5
@@ -49,20 +47,20 @@ LIKELY_LATE: Final = "likely_late"
 SIGNATURE: Final = "X-Headway-Signature"
 """The header with the HMAC-SHA256 of the body under the secret, as `sha256=HEX`."""
 
-LIMIT: Final[Duration] = 10 * SECOND
+ALERT_LIMIT: Final[Duration] = 10 * SECOND
 """A webhook, or a command, has failed after so long."""
 
-PAUSES: Final = (2.0, 10.0)
+WEBHOOK_PAUSES: Final = (2.0, 10.0)
 """Seconds after which a webhook that failed is tried again."""
 
-REMEMBERED: Final = 10_000
+REMEMBERED_INCIDENTS: Final = 10_000
 """So many of the last incidents say at a start of which jobs it was told."""
 
-UNSURE_FOR: Final[Duration] = round(2 * LIMIT_OF_FORECAST * SECOND)
+UNSURE_FOR: Final[Duration] = round(2 * FORECAST_SECONDS_MAX * SECOND)
 """Of a job that is late by its estimates it is told if it has not been known for so long how sure that is. In this time
 a forecast that hangs is given up, and the next one, too."""
 
-AT_ONCE: Final = 20
+TOLD_AT_ONCE: Final = 20
 """Of so many jobs it is told in one look; of the others in later ones."""
 
 
@@ -117,10 +115,12 @@ class Alerts:
 
     Args:
         secret: with which what is posted is signed.
-        pauses: as `PAUSES`.
+        pauses: as `WEBHOOK_PAUSES`.
     """
 
-    def __init__(self, driver: Driver, settings: AlertSettings, secret: str, pauses: Sequence[float] = PAUSES) -> None:
+    def __init__(
+        self, driver: Driver, settings: AlertSettings, secret: str, pauses: Sequence[float] = WEBHOOK_PAUSES
+    ) -> None:
         self._driver = driver
         self._settings = settings
         self._secret = secret
@@ -132,7 +132,7 @@ class Alerts:
 
     def start(self) -> None:
         """Look from now on, in the running event loop."""
-        for _, incident in self._driver.journal.incidents(REMEMBERED):
+        for _, incident in self._driver.journal.incidents(REMEMBERED_INCIDENTS):
             word, _, number = incident.subject.partition(" ")
             if incident.kind == LIKELY_LATE and word == "job" and number.isdecimal():
                 self._told.add(int(number))
@@ -146,7 +146,7 @@ class Alerts:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(LOOK_AT_JOBS_SECONDS)
             try:
                 await self.look()
             except Exception as error:  # whatever it is, jobs and later looks do not depend on it
@@ -170,7 +170,7 @@ class Alerts:
             found = self._found(view, outlook, now, unsure.get(view.id, now))
             if found is not None:
                 late.append((view.id, found))
-        for job, found in late[:AT_ONCE]:
+        for job, found in late[:TOLD_AT_ONCE]:
             await self._alert(job, found, outlook)
 
     def _found(self, view: JobView, outlook: Outlook, now: Instant, since: Instant) -> Finding | None:
@@ -248,7 +248,7 @@ class Alerts:
         """Give an alert to the command; why that failed, empty: it did not."""
         if self._settings.command:
             try:
-                await run_command(self._settings.command, f"job {job}", LIMIT, body)
+                await run_command(self._settings.command, f"job {job}", ALERT_LIMIT, body)
             except CommandFailed as error:
                 return str(error.args[0])
         return ""
@@ -263,7 +263,7 @@ class Alerts:
         signature = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
         for pause in (*self._pauses, None):
             try:
-                async with asyncio.timeout(to_seconds(LIMIT)):
+                async with asyncio.timeout(to_seconds(ALERT_LIMIT)):
                     answer = await post(place, body, {SIGNATURE: f"sha256={signature}"})
                 if answer.status < 300:
                     return
@@ -271,7 +271,7 @@ class Alerts:
             except NoReply as none:
                 error = none
             except TimeoutError:
-                error = NoReply(f"it has not answered within {to_seconds(LIMIT):g} s")
+                error = NoReply(f"it has not answered within {to_seconds(ALERT_LIMIT):g} s")
             if pause is None:
                 raise error
             await asyncio.sleep(pause)

@@ -38,16 +38,16 @@ PERIOD: Final[Duration] = 5 * SECOND
 PERIOD_RANGE: Final = (0.1, 86_400.0)
 """The range of a period, in seconds."""
 
-LIMIT: Final[Duration] = 10 * SECOND
+COLLECTOR_LIMIT: Final[Duration] = 10 * SECOND
 """How long a collector may take."""
 
 GATHER: Final[Duration] = SECOND // 20
 """Measurements within this time are written together."""
 
-PAUSE_MAX: Final[Duration] = 300 * SECOND
+COLLECTOR_PAUSE_MAX: Final[Duration] = 300 * SECOND
 """A collector that fails is called again after two periods, four, eight, at most this."""
 
-REMEMBERED: Final[Duration] = 3600 * SECOND
+CAUSE_REMEMBERED: Final[Duration] = 3600 * SECOND
 """A cause that has not occurred for this long is reported again."""
 
 NO_THREAD: Final = "no thread"
@@ -130,7 +130,7 @@ class Checker:
         collectors: Mapping[str, Callable[[], Collector]],
         pids: Callable[[], Mapping[str, int]],
         *,
-        limit: Duration = LIMIT,
+        limit: Duration = COLLECTOR_LIMIT,
     ) -> None:
         kept = driver.journal.noted
         self.every: Duration = kept("check_every") or PERIOD
@@ -252,13 +252,13 @@ class Checker:
         """Call it again after a growing pause."""
         watch.failures += 1
         watch.detail = detail
-        watch.again = self._clock.now() + min(self.every << min(watch.failures, 30), PAUSE_MAX)
+        watch.again = self._clock.now() + min(self.every << min(watch.failures, 30), COLLECTOR_PAUSE_MAX)
         self._tell(watch, cause)
 
     def _tell(self, watch: WatchedCollector, cause: str) -> None:
         """Make an incident of its failure, unless this cause was reported already."""
         now = self._clock.now()
-        watch.causes = {other: seen for other, seen in watch.causes.items() if now - seen < REMEMBERED}
+        watch.causes = {other: seen for other, seen in watch.causes.items() if now - seen < CAUSE_REMEMBERED}
         if cause not in watch.causes:
             self._driver.incident("collector_failed", watch.name, watch.detail)
         watch.causes[cause] = now

@@ -12,10 +12,10 @@ from headway.model.instant import SECOND, Duration, Instant, to_seconds
 
 _FAR: Final[Duration] = 3600 * SECOND
 
-STEP_LEAST: Final[Duration] = SECOND // 2
+CLOCK_STEP_LEAST: Final[Duration] = SECOND // 2
 """How far the machine's clock must be off before it counts as set."""
 
-LOOK_SECONDS: Final = 2.0
+CLOCK_LOOK_SECONDS: Final = 2.0
 """How often the clock is compared."""
 
 CATCH_UP: Final = 1000
@@ -97,26 +97,26 @@ class SystemClock(Clock):
         """Whether the machine's clock was set since the last comparison; if so, time agrees with it where possible."""
         ahead = self.now() - time.time_ns() // 1000
         off = ahead - (self._ahead - min(self._ahead, (time.monotonic_ns() // 1000 - self._ran) // CATCH_UP))
-        if abs(off) < STEP_LEAST:
+        if abs(off) < CLOCK_STEP_LEAST:
             return None
         slept = _slept() - self._slept
         was = self.now()
         self._anchor(max(0, ahead))
-        said = f"the machine slept for {to_seconds(slept):.1f} s" if slept >= STEP_LEAST else "the clock was set"
+        said = f"the machine slept for {to_seconds(slept):.1f} s" if slept >= CLOCK_STEP_LEAST else "the clock was set"
         how = f"{said} {'back' if off > 0 else 'forward'} by {to_seconds(abs(off)):.1f} s"
-        if slept >= STEP_LEAST and off < 0:
+        if slept >= CLOCK_STEP_LEAST and off < 0:
             how = said
         if ahead <= 0:
             return Step(max(0, self.now() - was), f"{how}: time has jumped to it")
         return Step(0, f"{how}: time goes on, and is {to_seconds(ahead):.1f} s ahead of it")
 
     def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
-        """Compare every `LOOK_SECONDS`."""
+        """Compare every `CLOCK_LOOK_SECONDS`."""
         loop = asyncio.get_running_loop()
-        timer = [loop.call_later(LOOK_SECONDS, lambda: look())]
+        timer = [loop.call_later(CLOCK_LOOK_SECONDS, lambda: look())]
 
         def look() -> None:
-            timer[0] = loop.call_later(LOOK_SECONDS, look)
+            timer[0] = loop.call_later(CLOCK_LOOK_SECONDS, look)
             step = self.look()
             if step is not None:
                 stepped(step)

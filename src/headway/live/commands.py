@@ -21,7 +21,7 @@ PRINTED_MAX: Final = 64 << 10
 PRINTED_LINES: Final = 20
 """So many of its last lines are logged."""
 
-LINE_MAX: Final = 300
+LAST_LINE_MAX: Final = 300
 """Characters of its last line in an error."""
 
 
@@ -74,7 +74,7 @@ async def run_command(command: Sequence[str], subject: str, limit: Duration, giv
     told = lines if code == 0 else lines[:-1]  # else the last one is told with what is wrong
     for line in told[-PRINTED_LINES:]:
         log.info("%s %s: %s", command[0], subject, line)
-    last = f": {lines[-1][-LINE_MAX:]}" if lines else ""
+    last = f": {lines[-1][-LAST_LINE_MAX:]}" if lines else ""
     if code is None:
         raise CommandFailed(f"{command[0]} has not ended within {to_seconds(limit):g} s{last}")
     if code:

@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 ANSWER_TIME: Final[Duration] = 2 * SECOND
 """A decider that has not answered after this time has failed."""
 
-PAUSE: Final[Duration] = SECOND
+TRIAL_PAUSE: Final[Duration] = SECOND
 """Time between its failure and the first trial question."""
 
-PAUSE_MAX: Final[Duration] = 60 * SECOND
+TRIAL_PAUSE_MAX: Final[Duration] = 60 * SECOND
 """Pauses double from one trial question to the next, up to this."""
 
 
@@ -148,7 +148,7 @@ class Consultant:
         self._answer_time = answer_time
         self._asking = asking
         self._url = ""
-        self._pause = PAUSE
+        self._pause = TRIAL_PAUSE
         self._matter: tuple[str, int | None] | None = None
         self._refused = Counter[str]()
         self._is_known = False
@@ -158,7 +158,7 @@ class Consultant:
         """Do from now on what the state requires; the snapshot of a question is taken now."""
         core = self._core()
         if core.decider != self._url:
-            self._url, self._pause = core.decider, PAUSE
+            self._url, self._pause = core.decider, TRIAL_PAUSE
         called = bool(core.decider) and (core.question is not None or core.decider_failed)
         matter = (core.decider, core.question) if called else None
         if matter == self._matter:
@@ -225,7 +225,7 @@ class Consultant:
             log.warning("the decider at %s failed, the policy decides: %s", url, detail)
             await self._told(partial(failed, url, question, detail))
         else:
-            self._pause = PAUSE
+            self._pause = TRIAL_PAUSE
             if plan.wake is not None:
                 plan = replace(plan, wake=max(plan.wake, snapshot.now + WAKE_LEAST))
             refused = await self._told(lambda now: [Advised(now, question, plan)])
@@ -236,7 +236,7 @@ class Consultant:
         """Ask trial questions until there is a usable answer; then the decider is back."""
         while True:
             await sleep(self._clock, self._pause)
-            self._pause = min(2 * self._pause, PAUSE_MAX)
+            self._pause = min(2 * self._pause, TRIAL_PAUSE_MAX)
             try:
                 await self._answer(url, self._core().dump())
             except NoAdvice as failure:

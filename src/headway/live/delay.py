@@ -10,7 +10,7 @@ from typing import Final
 BOUNDS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the classes into which delays are sorted, in seconds; longer ones are in a last class."""
 
-LOOK_SECONDS: Final = 0.25
+DELAY_LOOK_SECONDS: Final = 0.25
 
 
 class LoopDelay:
@@ -29,8 +29,8 @@ class LoopDelay:
 
     def start(self) -> None:
         """Check from now on, in the running event loop."""
-        self._due = perf_counter() + LOOK_SECONDS
-        self._next = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        self._due = perf_counter() + DELAY_LOOK_SECONDS
+        self._next = asyncio.get_running_loop().call_later(DELAY_LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
         """Stop checking."""

@@ -37,12 +37,12 @@ from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_
 from headway.live import consultant
 from headway.live.arrivals import Came, Thing, TurnMaker
 from headway.live.bounds import bounded
-from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
+from headway.live.clock import CLOCK_STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
 from headway.live.forecasts import Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
-from headway.live.leases import PART, Leases
+from headway.live.leases import CANCELLED_AT_ONCE, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, MessagesWanted
 from headway.live.nodes import Nodes, changes_since
@@ -105,12 +105,12 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
-CLUSTER: Final = "cluster"
+CLUSTER_FACT: Final = "cluster"
 """Under this name the journal has what the tokens of this cluster's machines begin with."""
 
 NO_FACTS: Final[Mapping[str, str]] = {}
 
-STOPPED: Final = "stopped"
+STOPPED_FACT: Final = "stopped"
 """The name under which the journal has the instant of the last orderly stop."""
 
 FIRST_POLICY: Final = "tempo:strict=false"
@@ -239,7 +239,7 @@ class Driver:
         self._arrivals = TurnMaker(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
         self.services = LiveServices(self, self._ledger, journal, clock, surroundings.door)
         self._switches = Switches(self, engine)
-        self._cluster = journal.fact(CLUSTER) or secrets.token_hex(6)
+        self._cluster = journal.fact(CLUSTER_FACT) or secrets.token_hex(6)
         self._renter = Renter(
             self,
             engine,
@@ -321,7 +321,7 @@ class Driver:
         self._ledger.load(self._clock.now())
         self._listeners.told = self._ledger.message
         ahead = self._clock.go_on_from(self.core.state.now)
-        if ahead >= STEP_LEAST:
+        if ahead >= CLOCK_STEP_LEAST:
             said = f"it is {to_seconds(ahead):.1f} s behind the last instant of the journal: time goes on from there"
             self._steps.append(Step(0, said))
         if last_seen is not None:
@@ -355,7 +355,7 @@ class Driver:
         for name in sorted(specs.keys() & found.absent):  # first, so that nothing that is redone starts there
             if name in state.nodes and state.nodes[name].up:
                 feed(turn, NodeDown(turn.now, name, excused=True))
-        stopped = self.journal.noted(STOPPED) if was_clean else None
+        stopped = self.journal.noted(STOPPED_FACT) if was_clean else None
         if stopped is not None and not (found.running or found.ended):  # the nodes were down for as long as the server
             for name in [name for name, view in state.nodes.items() if view.up and name not in dark]:
                 feed(turn, NodeDown(min(stopped, turn.now), name, excused=True))
@@ -384,7 +384,7 @@ class Driver:
         self._ledger.wake(turn, always=True)
         attempts = {(one.job.id, one.task, one.number): one for one in state.attempts()}
         turn.actions[:0] = left_undone(found, attempts)
-        turn.batch.facts += {**facts, CLUSTER: self._cluster}.items()
+        turn.batch.facts += {**facts, CLUSTER_FACT: self._cluster}.items()
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
@@ -476,7 +476,7 @@ class Driver:
         if is_whole:
             self._ledger.store_snapshot()
             try:
-                self.journal.note(STOPPED, self._clock.now())
+                self.journal.note(STOPPED_FACT, self._clock.now())
                 self.journal.mark_clean(True)
             except NotNow as reason:
                 log.warning("the next start takes this end for a crash: %s", reason)
@@ -542,8 +542,8 @@ class Driver:
             NotNow, Unavailable: those that were not reached go on.
         """
         jobs, counted = tuple(jobs), 0
-        for first in range(0, len(jobs), PART):
-            some = jobs[first : first + PART]
+        for first in range(0, len(jobs), CANCELLED_AT_ONCE):
+            some = jobs[first : first + CANCELLED_AT_ONCE]
             counted += await self.request(partial(_cancelled, some), by=by)
         return counted
 

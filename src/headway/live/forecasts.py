@@ -33,10 +33,10 @@ from headway.model.job import AnyJob, JobId
 
 log = logging.getLogger(__name__)
 
-JOBS_MAX: Final = 3000
+FORECAST_JOBS_MAX: Final = 3000
 """With more open jobs there is no forecast: to take in the answer would block the event loop too long."""
 
-PATIENCE: Final = 10.0
+EXACT_PATIENCE: Final = 10.0
 """Seconds that a request for an exact forecast waits while it is made: where the machine is busy and others ask, until
 their question is answered, which it hurries, and then its own; see `foresight.pace`."""
 
@@ -49,20 +49,20 @@ PATIENCE_NEWS: Final = 2.0
 PATIENCE_LIST: Final = 0.3
 """The same for all other requests, which get the previous forecast."""
 
-FRESH: Final = 10
+FRESH_TIMES: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
 PATIENCE_YOUNG: Final = 0.3
-"""The same for a request for an exact forecast while the last one is no older than `OLDEST`: where the machine is busy,
-it is told at once what was expected a moment ago, and of when that is."""
+"""The same for a request for an exact forecast while the last one is no older than `OLDEST_SECONDS`: where the machine
+is busy, it is told at once what was expected a moment ago, and of when that is."""
 
-OLDEST: Final = 15.0
+OLDEST_SECONDS: Final = 15.0
 """Seconds by which a forecast may be older than what it is told for."""
 
 SURE_FOR: Final = 15.0
 """For so many seconds it is told how sure it was, while it is not known yet how sure it is now."""
 
-NONE: Final = "this server makes no forecasts"
+NO_FORECASTS: Final = "this server makes no forecasts"
 
 OTHERS_ASK: Final = "others ask, and it takes too long; ask again when fewer ask"
 
@@ -77,10 +77,10 @@ STOPPED: Final = (
     "the process that makes forecasts was stopped by a signal, and was ended; the next question starts it anew"
 )
 
-LIMIT: Final = 60.0
+FORECAST_SECONDS_MAX: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
 
-LOOK: Final = 0.25
+PROCESS_LOOK_SECONDS: Final = 0.25
 """Every so many seconds it is looked whether the process that is to answer was stopped by a signal, and whether it is
 to hurry."""
 
@@ -220,7 +220,7 @@ class Outlook:
     behind: int = 0
 
 
-UNKNOWN: Final = Outlook()
+NO_OUTLOOK: Final = Outlook()
 """Nothing is expected of any job."""
 
 
@@ -270,7 +270,7 @@ class Forecasts:
         """
         lack = self._lack()
         if self._advise is None or lack:
-            return Advice(sure, lack=lack or NONE)
+            return Advice(sure, lack=lack or NO_FORECASTS)
         about = {"number": job} if isinstance(job, int) else {"job": job}
         until = time.monotonic() + PATIENCE_ADVICE
         try:
@@ -311,7 +311,7 @@ class Forecasts:
         is_hurried = exact and patience is None  # who says how long to wait wants the new one
         is_awaited = (exact and not is_hurried) or not self._is_young(job)
         if patience is None:
-            for_exact = PATIENCE_YOUNG if self._is_young(job) else PATIENCE
+            for_exact = PATIENCE_YOUNG if self._is_young(job) else EXACT_PATIENCE
             patience = for_exact if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
         whole = exact or not (is_news or self._is_recent())
@@ -345,7 +345,7 @@ class Forecasts:
         If that is not found out, the answer is not sure either, or there is no forecast.
         """
         if self._making is not None:
-            await asyncio.wait((self._making,), timeout=LIMIT)
+            await asyncio.wait((self._making,), timeout=FORECAST_SECONDS_MAX)
         return self._as_of_now(self._recently())
 
     def stop(self) -> None:
@@ -357,10 +357,10 @@ class Forecasts:
         """Why nothing can be forecast now."""
         state = self._core().state
         if self._ask is None:
-            return NONE
-        if len(state.jobs) > JOBS_MAX:
+            return NO_FORECASTS
+        if len(state.jobs) > FORECAST_JOBS_MAX:
             return (
-                f"{len(state.jobs):,} jobs are open, and forecasts are made for up to {JOBS_MAX:,}; "
+                f"{len(state.jobs):,} jobs are open, and forecasts are made for up to {FORECAST_JOBS_MAX:,}; "
                 "a job of many tasks counts as one"
             )
         return ""
@@ -393,7 +393,7 @@ class Forecasts:
 
     def _is_fresh(self, job: JobId | None) -> bool:
         """Whether the last forecast is young, and has the job."""
-        return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
+        return time.monotonic() - self._made <= FRESH_TIMES * self._took and (job is None or job in self._last.jobs)
 
     def _is_young(self, job: JobId | None) -> bool:
         """Whether the last forecast, with the job, may be told to those who want an exact one."""
@@ -401,7 +401,7 @@ class Forecasts:
         return (
             made is not None
             and self._of is self._core()
-            and self._now() - made.made <= OLDEST * SECOND
+            and self._now() - made.made <= OLDEST_SECONDS * SECOND
             and (job is None or job in self._last.jobs)
         )
 
@@ -541,13 +541,13 @@ class ForecastProcess:
         """
         assert process.stdin is not None
         assert process.stdout is not None
-        until = time.monotonic() + LIMIT
+        until = time.monotonic() + FORECAST_SECONDS_MAX
 
         def wait(file: int, event: int) -> None:
             ready = select.poll()  # `select` cannot handle more than 1,024 files
             ready.register(file, event)
             stopped = 0
-            while not ready.poll(1000 * max(0.0, min(LOOK, until - time.monotonic()))):
+            while not ready.poll(1000 * max(0.0, min(PROCESS_LOOK_SECONDS, until - time.monotonic()))):
                 stopped = stopped + 1 if _is_stopped(process) else 0
                 if self._is_hurried and event == select.POLLIN:
                     self._is_hurried = not _told_to_hurry(process)
@@ -556,7 +556,7 @@ class ForecastProcess:
                     raise NoForecast(STOPPED)
                 if time.monotonic() >= until:
                     self._end(process)
-                    raise NoForecast(f"it took more than {LIMIT:g} s")
+                    raise NoForecast(f"it took more than {FORECAST_SECONDS_MAX:g} s")
 
         try:
             if body:

@@ -11,7 +11,7 @@ from headway.live.store.journal import NotNow
 from headway.model.events import Event
 from headway.model.instant import Instant
 
-AGAIN: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 """Seconds after which it is tried again, while the journal takes nothing."""
 
 
@@ -30,6 +30,6 @@ async def record(driver: NeededToRecord, events: Callable[[Instant], Sequence[Ev
         except Unavailable:
             return
         except NotNow:
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_SECONDS)
         else:
             return

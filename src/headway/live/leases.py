@@ -35,10 +35,10 @@ LEASE_LEAST: Final[Duration] = SECOND
 LOOKS: Final = 4
 """Checks per lease: a client is given up between one lease and one and a quarter after its last sign of life."""
 
-PART: Final = 100
+CANCELLED_AT_ONCE: Final = 100
 """How many jobs are cancelled in one turn: others wait for it to end."""
 
-_AGAIN: Final[Duration] = SECOND
+_RETRY_AFTER: Final[Duration] = SECOND
 
 
 class NeededByLeases(Protocol):
@@ -117,13 +117,13 @@ class Leases:
         try:
             while self._silent.get(client, 0) > LOOKS:  # a sign of life begins a new lease
                 left = (job for job in self._leased().get(client, ()) if not self._waits(job))
-                jobs = tuple(islice(left, PART))
+                jobs = tuple(islice(left, CANCELLED_AT_ONCE))
                 if not jobs:
                     break
                 try:
                     ended += await self._recorder.request(partial(_cancelled, jobs, reason))
                 except NotNow:
-                    await sleep(self._clock, _AGAIN)
+                    await sleep(self._clock, _RETRY_AFTER)
             if ended:
                 said = (
                     f"{reason}: what it had called is cancelled ({ended} jobs), as no other client can get its results"

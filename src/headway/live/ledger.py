@@ -66,7 +66,7 @@ if calls follow each other, and one round does for both.
 
 _DETAIL: Final = {
     Outcome.LOST: "its node was lost each time it ran, at last while nothing else ran there: it is taken for the cause",
-    Outcome.CANCELLED: work.CANCELLED,
+    Outcome.CANCELLED: work.CANCELLED_DETAIL,
 }
 """The detail of a task that no attempt has settled."""
 

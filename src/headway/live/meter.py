@@ -15,7 +15,7 @@ from headway.live.clock import Clock
 from headway.live.rapl import ROOT, Rapl
 from headway.model.instant import Instant, to_seconds
 
-LIMIT: Final = 600.0
+METER_SECONDS_MAX: Final = 600.0
 """Seconds after which a process that has not answered hangs."""
 
 
@@ -78,10 +78,10 @@ class EnergyMeter:
         except OSError as error:
             raise Unavailable(f"the process that finds it cannot be started: {error.strerror or error}") from error
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(METER_SECONDS_MAX):
                 printed, complaints = await child.communicate()
         except TimeoutError:
-            raise Unavailable(f"it was not found within {LIMIT:g} s") from None
+            raise Unavailable(f"it was not found within {METER_SECONDS_MAX:g} s") from None
         finally:
             if child.returncode is None:
                 child.kill()

@@ -19,7 +19,7 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import Conflict, HeadwayError, InvalidInput, NameTaken, NoSuchNode
-from headway.live.sites import HERE, SiteEngines
+from headway.live.sites import ONE_ENGINE, SiteEngines
 from headway.model.events import (
     Event,
     NodeClosed,
@@ -42,7 +42,7 @@ from headway.model.slots import of_numbers
 
 log = logging.getLogger(__name__)
 
-LOOKED_AT_ONCE: Final = 5_000
+JOBS_LOOKED_AT_ONCE: Final = 5_000
 """After this many jobs, other requests are served."""
 
 
@@ -71,7 +71,7 @@ class Nodes:
     """
 
     def __init__(
-        self, recorder: NeededByNodes, engine: base.Engine, sites: SiteEngines = HERE, read_ahead: int = 0
+        self, recorder: NeededByNodes, engine: base.Engine, sites: SiteEngines = ONE_ENGINE, read_ahead: int = 0
     ) -> None:
         self._recorder = recorder
         self._engine = engine
@@ -293,11 +293,11 @@ class Nodes:
         """
         found: list[JobId] = []
         ids = tuple(self._recorder.core.state.jobs)
-        for first in range(0, len(ids), LOOKED_AT_ONCE):
+        for first in range(0, len(ids), JOBS_LOOKED_AT_ONCE):
             if first:
                 await asyncio.sleep(0)
             core = self._recorder.core
-            extent, jobs = core.extent(), map(core.state.jobs.get, ids[first : first + LOOKED_AT_ONCE])
+            extent, jobs = core.extent(), map(core.state.jobs.get, ids[first : first + JOBS_LOOKED_AT_ONCE])
             wide = (job for job in jobs if job is not None and job.kind is not Kind.BAG and not job.cancelled)
             waiting = (job for job in wide if job.all_ready or any(attempt.ending for attempt in job.attempts.values()))
             found += (job.id for job in waiting if extent.flaw_of_fit(job.spec) is not None)

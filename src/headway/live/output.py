@@ -22,7 +22,7 @@ STREAMS: Final = ("stdout", "stderr")
 PIECE: Final = 1 << 16
 """Bytes that are read from a file, and sent, at once."""
 
-ASKED: Final = 1 << 20
+ASKED_BYTES: Final = 1 << 20
 """Bytes that an engine on another machine is asked for at once."""
 
 _result = msgspec.msgpack.Decoder(TaskResult)
@@ -162,4 +162,4 @@ async def _pieces(
 
 
 def _next(left: int | None) -> int:
-    return ASKED if left is None else min(ASKED, left)
+    return ASKED_BYTES if left is None else min(ASKED_BYTES, left)

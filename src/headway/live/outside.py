@@ -9,7 +9,7 @@ from headway.advice.asking import ask
 from headway.live.consultant import Asking
 from headway.live.forecasts import Advise, Ask
 from headway.live.services import NO_DOOR, BrokerDoor
-from headway.live.sites import HERE, SiteEngines
+from headway.live.sites import ONE_ENGINE, SiteEngines
 from headway.renting.provider import Provider
 
 
@@ -48,12 +48,12 @@ class Surroundings:
 
     Attributes:
         sites: what the engine is made of.
-        providers: who rents machines out, by site, to the cluster with this mark (`live.driver.CLUSTER`).
+        providers: who rents machines out, by site, to the cluster with this mark (`live.driver.CLUSTER_FACT`).
         door: where instances of services find this server; or why it has no services.
         account_of: as which account the tasks of a user run; empty: as that of the engine.
     """
 
-    sites: SiteEngines = HERE
+    sites: SiteEngines = ONE_ENGINE
     providers: Callable[[str], Mapping[str, Provider]] = no_providers
     door: BrokerDoor | str = NO_DOOR
     account_of: Callable[[str], str] = as_the_engine

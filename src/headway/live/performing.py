@@ -35,10 +35,10 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-AGAIN: Final[Duration] = SECOND
+ACTION_RETRY_AFTER: Final[Duration] = SECOND
 """How long to wait before an action is tried again."""
 
-TRIES: Final = 3
+ACTION_TRIES: Final = 3
 """How often an action is tried; kills of what still runs are tried without limit."""
 
 Act = Launch | Kill | ChangeTier | Suspend
@@ -148,7 +148,7 @@ class Performer:
     def _failed(self, action: Act, error: Exception, tries: int) -> None:
         """Arrange that a failed action is done later, or that nothing relies on it."""
         key = (action.job, action.task, action.attempt)
-        again, then = tries < TRIES, "it is tried again"
+        again, then = tries < ACTION_TRIES, "it is tried again"
         match action:
             case Launch() if isinstance(error, work.NeverLaunched):
                 self._give_up(action, Outcome.REFUSED, str(error))
@@ -170,7 +170,7 @@ class Performer:
                 then = then if again else "nothing of it is known any more"
         self._tell(f"{type(action).__name__.lower()} of {_named(key)}", error, then)
         if again:
-            self._clock.call_at(self._clock.now() + AGAIN, partial(self._again, action, tries + 1))
+            self._clock.call_at(self._clock.now() + ACTION_RETRY_AFTER, partial(self._again, action, tries + 1))
 
     def _again(self, action: Act, tries: int) -> None:
         key = (action.job, action.task, action.attempt)
@@ -248,7 +248,7 @@ class Performer:
         resize = partial(self._engine.resize, resized.name, resized.slots, at_once=resized.at_once)
         if error := raised_by(resize):
             self._tell(f"new size of node {resized.name}", error, "it is tried again")
-            self._clock.call_at(self._clock.now() + AGAIN, partial(self._resize, resized, tries + 1))
+            self._clock.call_at(self._clock.now() + ACTION_RETRY_AFTER, partial(self._resize, resized, tries + 1))
 
     def _tell(self, subject: str, error: Exception, then: str) -> None:
         self._troubles.incident("not_performed", subject, error, then)

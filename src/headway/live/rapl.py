@@ -21,7 +21,7 @@ ROOT: Final = Path("/sys/class/powercap")
 PREFIX: Final = "intel-rapl:"
 """How the zones are called, those of AMD too, as the driver is Intel's; `intel-rapl-mmio` counts the same again."""
 
-EVERY: Final = 30.0
+READING_SECONDS: Final = 30.0
 """Seconds between two readings. At 1 kW a counter of the smallest range that is known, 65 kJ, goes round in 65 s."""
 
 READINGS_KEPT: Final = 4096
@@ -79,7 +79,7 @@ class Rapl:
         """Read now, and again and again, in the running event loop."""
         self.read()
         if not self.why_not:
-            self._next = asyncio.get_running_loop().call_later(EVERY, self.start)
+            self._next = asyncio.get_running_loop().call_later(READING_SECONDS, self.start)
 
     def stop(self) -> None:
         """Read no more."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway import wire
-from headway.live.sites import LOCAL
-from headway.model.instant import NEVER, Instant, to_seconds
+from headway.live.sites import LOCAL_ENGINE
+from headway.model.instant import DAY, NEVER, Instant, to_seconds
 from headway.model.power import PowerState
-from headway.model.renting import DAY, STAGE_WORDS, UNIT, Offer, Rental
+from headway.model.renting import STAGE_WORDS, UNIT, Offer, Rental
 
 if TYPE_CHECKING:
     from headway.live.driver import Driver
@@ -29,7 +29,7 @@ def site_list(driver: Driver) -> wire.SiteList:
         found.append(
             wire.SiteDetail(
                 name,
-                engines.get(name, LOCAL),
+                engines.get(name, LOCAL_ENGINE),
                 gone.get(name, ""),
                 len(here),
                 len(up),

@@ -25,9 +25,9 @@ from headway.live.happened import record
 from headway.live.troubles import said
 from headway.model.actions import RentMachine, ReturnMachine
 from headway.model.events import Event, Incident, NodeJoined, Reclaimed, Rented, RentFailed, Returned
-from headway.model.instant import Instant, from_seconds
+from headway.model.instant import HOUR, Instant, from_seconds
 from headway.model.node import NodeSpec
-from headway.model.renting import HOUR, Rental, RentalStage
+from headway.model.renting import Rental, RentalStage
 from headway.renting.provider import NotRented, Provider, Unsure
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AGAIN: Final = (1.0, 60.0)
+ASK_AGAIN_SECONDS: Final = (1.0, 60.0)
 """Seconds after which it is asked again what could not be said for sure: at first, and at most; doubled each time."""
 
-LOOK: Final = 30.0
+PROVIDERS_LOOK_SECONDS: Final = 30.0
 """Seconds between two looks at what the providers have."""
 
 TELL_AGAIN: Final = HOUR
 """A trouble that goes on is told again after this."""
 
 NO_PROVIDER: Final = "no provider is declared for this site"
-HINT: Final = (
+BILLED_HINT: Final = (
     "it is billed until a [[provider]] is declared again; limit = 0 in its [[offer]] or [[prices]] rents nothing more"
 )
 
@@ -129,7 +129,9 @@ class Renter:
                 self.perform(RentMachine(rental.number, rental.offer.site, rental.offer.type, rental.node))
         left = Counter(one.offer.site for one in market.rentals.values() if one.offer.site not in self._providers)
         for site, machines in sorted(left.items()):
-            detail = f"{machines} machine{'s are' if machines > 1 else ' is'} rented here, and {NO_PROVIDER}: {HINT}"
+            detail = (
+                f"{machines} machine{'s are' if machines > 1 else ' is'} rented here, and {NO_PROVIDER}: {BILLED_HINT}"
+            )
             self._recorder.incident("rental_failed", site, detail)
         for site, provider in self._providers.items():
             self._keep(asyncio.get_running_loop().create_task(self._look(site, provider)))
@@ -216,7 +218,7 @@ class Renter:
     async def _return(self, provider: Provider | None, action: ReturnMachine) -> None:
         number, token = action.rental, self.token(action.rental)
         if provider is None:
-            detail = f"machine {action.node} is not given back, because {NO_PROVIDER}: {HINT}"
+            detail = f"machine {action.node} is not given back, because {NO_PROVIDER}: {BILLED_HINT}"
             self._recorder.incident("rental_failed", action.site, detail)
             return
         if not self._finds(action.site):
@@ -245,7 +247,7 @@ class Renter:
             except Exception as error:
                 log.exception("site %s: what is rented there is not known", site)
                 self._recorder.incident("rental_failed", site, f"{said(error)}, which was not foreseen")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(PROVIDERS_LOOK_SECONDS)
 
     async def _compare(
         self,
@@ -292,10 +294,10 @@ class Renter:
 
     async def _end(self, provider: Provider, site: str, token: str) -> None:
         """Give a machine back, and wait until it is gone."""
-        wait = AGAIN[0]
+        wait = ASK_AGAIN_SECONDS[0]
         while not await self._surely(site, partial(provider.end, token)):
             await asyncio.sleep(wait)
-            wait = min(2 * wait, AGAIN[1])
+            wait = min(2 * wait, ASK_AGAIN_SECONDS[1])
         self._returned.add(token)
 
     def _rental(self, number: int) -> Rental | None:
@@ -312,7 +314,7 @@ class Renter:
 
     async def _surely(self, site: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask a provider until it is sure of its answer."""
-        wait = AGAIN[0]
+        wait = ASK_AGAIN_SECONDS[0]
         while True:
             try:
                 return await ask()
@@ -321,7 +323,7 @@ class Renter:
                     self._recorder.incident("provider_unsure", site, in_short(f"{unsure.args[0]}; it is asked again"))
                 log.warning("site %s: %s; it is asked again in %g s", site, unsure.args[0], wait)
             await asyncio.sleep(wait)
-            wait = min(2 * wait, AGAIN[1])
+            wait = min(2 * wait, ASK_AGAIN_SECONDS[1])
 
 
 def _reclaimed(rental: int, until: Instant, now: Instant) -> list[Event]:

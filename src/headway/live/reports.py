@@ -25,10 +25,10 @@ from headway.errors import NoSuchJob, in_short
 from headway.live import prospects
 from headway.live.checker import Checker
 from headway.live.driver import Driver
-from headway.live.forecasts import UNKNOWN, Outlook
+from headway.live.forecasts import NO_OUTLOOK, Outlook
 from headway.live.prospects import seconds
 from headway.live.served import short_of
-from headway.live.sites import LOCAL
+from headway.live.sites import LOCAL_ENGINE
 from headway.live.store import checks
 from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
@@ -76,7 +76,7 @@ def user_of(driver: Driver, job: JobId) -> str | None:
     return driver.journal.user_of(job) if kept is None else kept.spec.user
 
 
-def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.JobReport:
+def job_report(driver: Driver, row: JobRow, outlook: Outlook = NO_OUTLOOK) -> wire.JobReport:
     """A job, its progress, and what is expected of it."""
     spec = row.spec
     kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
@@ -151,7 +151,7 @@ async def job_list(driver: Driver, status: str | None, user: str | None, after: 
     """
     reports: list[wire.JobReport] = []
     final = None if status in (None, "open") else JobStatus(status)
-    outlook = UNKNOWN if final is not None and final.is_final else await driver.forecasts.outlook()
+    outlook = NO_OUTLOOK if final is not None and final.is_final else await driver.forecasts.outlook()
     if status is None or (final is not None and final.is_final):
         rows = _ended_or_all(driver, final, user, after)
     else:
@@ -250,7 +250,7 @@ def with_job(cost: wire.Cost, job: wire.JobReport) -> wire.Cost:
     return wire.Cost(cost.jobs + 1, cost.penalty + job.penalty, cost.expected + expected, cost.unknown + unknown)
 
 
-def job_detail(driver: Driver, job: JobId, outlook: Outlook = UNKNOWN) -> wire.JobDetail:
+def job_detail(driver: Driver, job: JobId, outlook: Outlook = NO_OUTLOOK) -> wire.JobDetail:
     """A job with its attempts, its slots, its promised start, and what is expected of it."""
     kept = row(driver, job)
     return msgspec.structs.replace(
@@ -297,7 +297,7 @@ async def outlook_of(driver: Driver, job: JobId, *, exact: bool = False, patienc
     """
     row(driver, job)
     if job not in driver.core.state.jobs:
-        return UNKNOWN
+        return NO_OUTLOOK
     return await driver.forecasts.outlook(job, exact=exact, patience=patience)
 
 
@@ -414,7 +414,7 @@ def _node_report(
         trouble="" if trouble is None else trouble.detail,
         failures=0 if trouble is None else trouble.times,
         again=None if trouble is None or trouble.again >= NEVER else seconds(trouble.again),
-        engine=driver.sites.engines.get(node.spec.site, LOCAL),
+        engine=driver.sites.engines.get(node.spec.site, LOCAL_ENGINE),
         found=node.spec.found,
     )
 

@@ -24,27 +24,27 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.times import clock_text
 
-KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
+EVENT_WORDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
 """What each kind of event is called in a report."""
 
 NOTHING_CAME: Final = "nothing came of it: the job had ended"
 """What is said of a wish about a job that came after its end."""
 
-LOOKED_AT_ONCE: Final = 250
+EVENTS_LOOKED_AT_ONCE: Final = 250
 """After this many events, other requests are served."""
 
 WITHOUT_CALLER_MAX: Final = 10_000
 """How many events without a caller are searched for those with one."""
 
 
-SEARCHED_MAX: Final = 200_000
+EVENTS_SEARCHED_MAX: Final = 200_000
 """How many events are searched for those of one user."""
 
 
 async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
     """The latest requests with greater event numbers, at most `limit`, in order."""
     found: list[wire.RequestReport] = []
-    before, left, part = None, limit + 1 + WITHOUT_CALLER_MAX, min(LOOKED_AT_ONCE, limit + 1)
+    before, left, part = None, limit + 1 + WITHOUT_CALLER_MAX, min(EVENTS_LOOKED_AT_ONCE, limit + 1)
     while left > 0 and len(found) <= limit:
         some = journal.asked(part, after, before=before)
         found[:0] = [
@@ -70,14 +70,14 @@ async def audit(journal: Journal, user: str | None, since: Instant | None, limit
     found: list[tuple[Instant, wire.AuditEntry]] = []
     before, looked, is_over = None, 0, user == ""
     while not is_over and len(found) <= limit:
-        some = journal.asked(LOOKED_AT_ONCE, 0, before=before)
+        some = journal.asked(EVENTS_LOOKED_AT_ONCE, 0, before=before)
         found[:0] = [
             (event.at, wire.AuditEntry(to_seconds(event.at), event.by, _kind(event), *_about(event, journal)))
             for _, event in some
             if event.by and event.at >= begin and user in (None, event.by)
         ]
         looked += len(some)
-        is_over = len(some) < LOOKED_AT_ONCE or some[0][1].at < begin or looked >= SEARCHED_MAX
+        is_over = len(some) < EVENTS_LOOKED_AT_ONCE or some[0][1].at < begin or looked >= EVENTS_SEARCHED_MAX
         before = some[0][0] if some else before
         await asyncio.sleep(0)
     for row in journal.refusals.latest(user, begin, limit + 1):
@@ -88,11 +88,11 @@ async def audit(journal: Journal, user: str | None, since: Instant | None, limit
         found.append((row.at, told))
     found.sort(key=lambda one: one[0])
     entries = tuple(entry for _, entry in found)
-    return wire.Audit(entries[-limit:], len(entries) > limit or looked >= SEARCHED_MAX)
+    return wire.Audit(entries[-limit:], len(entries) > limit or looked >= EVENTS_SEARCHED_MAX)
 
 
 def _kind(event: Asked) -> str:
-    return event.kind if isinstance(event, Incident) else KINDS[type(event).__name__]
+    return event.kind if isinstance(event, Incident) else EVENT_WORDS[type(event).__name__]
 
 
 def _about(event: Asked, journal: Journal) -> tuple[str, str]:

@@ -15,8 +15,8 @@ from headway.errors import NoSuchJob, NoSuchUpload, NotTheirs
 from headway.live.clock import Alarm, Clock
 from headway.live.room import Room
 from headway.live.store.journal import Journal, NotNow
-from headway.live.store.retained import LAST
-from headway.live.sweep import PART, Keep, Sweep
+from headway.live.store.retained import AFTER_ALL_TASKS
+from headway.live.sweep import ROWS_AT_ONCE, Keep, Sweep
 from headway.live.troubles import Troubles
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
@@ -25,7 +25,7 @@ from headway.wire import TaskRange
 
 log = logging.getLogger(__name__)
 
-_AGAIN: Final[Duration] = SECOND
+_RETRY_AFTER: Final[Duration] = SECOND
 _LATER: Final[Duration] = 60 * SECOND
 _IN_USE: Final[Duration] = 10 * SECOND
 """How long acknowledged results of an open workflow are left alone at least, before they are looked at again."""
@@ -124,7 +124,7 @@ class Retention:
                 refusal = NotTheirs(client, job)
                 self._recorder.incident("acknowledge_refused", f"job {job}", str(refusal.args[0]), by)
                 raise refusal
-        ranges = [(tasks.job, tasks.first, LAST if tasks.last is None else tasks.last) for tasks in results]
+        ranges = [(tasks.job, tasks.first, AFTER_ALL_TASKS if tasks.last is None else tasks.last) for tasks in results]
         await self._recorder.request(lambda now: [], ranges)
 
     async def upload(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
@@ -186,7 +186,7 @@ class Retention:
     def _clear_acknowledged(self, now: Instant) -> list[str]:
         keep = self._keep.acknowledged
         again = now + max(0, _IN_USE - keep)
-        return self._journal.retained.clear_acknowledged(now - keep, PART, again, self._recorder.is_workflow)
+        return self._journal.retained.clear_acknowledged(now - keep, ROWS_AT_ONCE, again, self._recorder.is_workflow)
 
     def _let_go(self) -> None:
         now, keep, retained = self._clock.now(), self._keep, self._journal.retained
@@ -204,7 +204,7 @@ class Retention:
         except NotNow as reason:
             log.warning("nothing could be let go of: %s", reason)
             self._steps = None
-            self._ring_at(now + _AGAIN)
+            self._ring_at(now + _RETRY_AFTER)
             return
         due = self._look_at if oldest is None else min(self._look_at, oldest + keep.acknowledged)
         self._ring_at(due)

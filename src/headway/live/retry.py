@@ -18,7 +18,7 @@ from headway.live.work import gift_of
 from headway.model.job import JobSpec, Rigid, Service, Workflow
 from headway.model.outcome import Outcome
 
-LOOKED_AT_ONCE: Final = 5_000
+RETRIED_AT_ONCE: Final = 5_000
 """After this many tasks, other requests are served."""
 
 GIFTS_AT_ONCE: Final = 20
@@ -68,14 +68,14 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
     """
     if isinstance(row.spec, Workflow):
         words: dict[int, str] = {}
-        for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
-            words |= journal.outcomes(row.id, first, first + LOOKED_AT_ONCE)
+        for first in range(0, row.spec.tasks, RETRIED_AT_ONCE):
+            words |= journal.outcomes(row.id, first, first + RETRIED_AT_ONCE)
             await asyncio.sleep(0)
         known = sum(word != Outcome.CANCELLED.value for word in words.values())
         return _with_followers(row.spec, words) if known == row.done else []
     found: list[int] = []
-    for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
-        rows = journal.outcomes(row.id, first, first + LOOKED_AT_ONCE, unsuccessful=True)
+    for first in range(0, row.spec.tasks, RETRIED_AT_ONCE):
+        rows = journal.outcomes(row.id, first, first + RETRIED_AT_ONCE, unsuccessful=True)
         found += [task for task, word in rows if word != Outcome.CANCELLED.value]
         await asyncio.sleep(0)
     return found if len(found) == row.failed else []

@@ -32,10 +32,10 @@ OUTPUTS_SHARE: Final = 4
 LOG_MAX: Final = 512 << 20
 """If the journal's write-ahead log has more bytes, nothing new is accepted."""
 
-FRESH: Final[Duration] = SECOND // 100
+LOOK_COUNTS_FOR: Final[Duration] = SECOND // 100
 """So long a look at the disk counts for submissions: less is written meanwhile than the reserve is good for."""
 
-LOOK_EVERY: Final[Duration] = 2 * SECOND
+DISK_LOOK_EVERY: Final[Duration] = 2 * SECOND
 """How often the disk is looked at, besides whenever something new comes."""
 
 _MORE: Final = "Make room on it, or start the server with a smaller --reserve."
@@ -139,7 +139,7 @@ class Room:
         self._is_busy = is_busy
         self._measure = measure
         self._alarm = Alarm(clock, self._ring)
-        self._looked_at: Instant = -LOOK_EVERY
+        self._looked_at: Instant = -DISK_LOOK_EVERY
         self._is_blind = False
         size, self.free = measure(folder)
         self.reserve, self.outputs_max = bounds.on(size)
@@ -149,9 +149,9 @@ class Room:
         """Look at the disk at intervals while there are jobs or room is short; called after each turn."""
         if self._alarm.at is None and (self._is_busy() or self.short or self.crowded or self.held):
             now = self._clock.now()
-            if self._looked_at + LOOK_EVERY <= now:
+            if self._looked_at + DISK_LOOK_EVERY <= now:
                 self.look()
-            self._alarm.set(now + LOOK_EVERY)
+            self._alarm.set(now + DISK_LOOK_EVERY)
 
     def stop(self) -> None:
         """Stop looking at the disk."""
@@ -209,7 +209,7 @@ class Room:
         Raises:
             NoRoom: there is none.
         """
-        if self._looked_at + FRESH <= self._clock.now():
+        if self._looked_at + LOOK_COUNTS_FOR <= self._clock.now():
             self.look()
         if self.short:
             raise NoRoom(f"{self.short}: no submission is taken on", f"{_MORE} What was accepted goes on meanwhile.")

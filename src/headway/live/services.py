@@ -25,7 +25,7 @@ from headway.engines import base
 from headway.errors import Unavailable, in_short
 from headway.live.clock import Clock
 from headway.live.ledger import Ledger
-from headway.live.sites import LOCAL, SiteEngines
+from headway.live.sites import LOCAL_ENGINE, SiteEngines
 from headway.live.store.journal import Journal
 from headway.live.troubles import Troubles
 from headway.live.work import NotThere
@@ -211,7 +211,7 @@ class LiveServices:
             Unavailable: this server has no services.
             NotThere: it is a node of another machine.
         """
-        if (engine := self._driver.sites.engines.get(node.site, LOCAL)) != LOCAL:
+        if (engine := self._driver.sites.engines.get(node.site, LOCAL_ENGINE)) != LOCAL_ENGINE:
             said = (
                 f"node {node.name!r} is at site {node.site!r}, of engine {engine}: no instance of a service runs there"
             )

@@ -66,8 +66,8 @@ class _Here:
         return False
 
 
-HERE: Final = _Here()
+ONE_ENGINE: Final = _Here()
 """The sites of a server with one engine."""
 
-LOCAL: Final = "local"
+LOCAL_ENGINE: Final = "local"
 """The engine of sites that are not declared."""

@@ -25,7 +25,7 @@ from headway.model.instant import SECOND, Duration, Instant
 
 log = logging.getLogger(__name__)
 
-LIMIT: Final[Duration] = 600 * SECOND
+RESTATE_LIMIT: Final[Duration] = 600 * SECOND
 """A process that has not answered after this time hangs."""
 
 STARTED_AT_ONCE: Final = 100
@@ -117,7 +117,7 @@ class Snapshots:
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         asyncio.get_running_loop().add_reader(self._process.stdout.fileno(), self._read)
-        self._call_off = self._clock.call_at(self._clock.now() + LIMIT, self._process.kill)
+        self._call_off = self._clock.call_at(self._clock.now() + RESTATE_LIMIT, self._process.kill)
 
     def stop(self) -> None:
         """Store nothing more beside the loop."""

@@ -17,10 +17,10 @@ from headway.live.clock import Clock
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal
 from headway.live.uploads import STRAY_SECONDS, Uploads, remove
-from headway.model.instant import SECOND, Duration, Instant, to_seconds
+from headway.model.instant import DAY, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 
-PART: Final = 250
+ROWS_AT_ONCE: Final = 250
 """How many rows are deleted, or looked at, in one transaction at most."""
 
 PAST_PART: Final = 50
@@ -29,7 +29,6 @@ PAST_PART: Final = 50
 PAGES: Final = 50
 """How many pages of the journal are given back to the disk at a time."""
 
-DAY: Final[Duration] = 86_400 * SECOND
 
 KEPT_LEAST: Final[Duration] = 120 * SECOND
 """For at least this long keys and uploads are kept. A client whose submission got no answer repeats it for a minute,
@@ -49,7 +48,7 @@ class Keep:
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.
         keys: idempotency keys of submissions, after these; at least `KEPT_LEAST`.
         incidents: those older than the events, at most `expiry.INCIDENTS_MAX` of them; and refused requests, at most
-            `refusals.ROWS_MAX`.
+            `refusals.REFUSALS_MAX`.
         uploads: uploads and functions that no open job and no result names, after their last use; at least
             `KEPT_LEAST`.
         upload_max: the most bytes that an uploaded file may have.
@@ -136,7 +135,7 @@ class Sweep:
         """
         left: Sequence[JobId] = jobs
         while left:
-            cleared, left, names = self._journal.retained.clear(left, PART, unasked=unasked)
+            cleared, left, names = self._journal.retained.clear(left, ROWS_AT_ONCE, unasked=unasked)
             self._outputs.discard(names)
             yield cleared
 
@@ -148,7 +147,7 @@ class Sweep:
         if self._keep.unacknowledged is None:
             return
         retained, until = self._journal.retained, self._before(self._keep.unacknowledged)
-        while old := retained.ended_until(until, PART):
+        while old := retained.ended_until(until, ROWS_AT_ONCE):
             for _ in self.clear(old, unasked=True):
                 yield
 
@@ -156,16 +155,16 @@ class Sweep:
         keep, expiry = self._keep, self._journal.expiry
         if keep.jobs is not None:
             walk = Walk()
-            while expiry.drop_jobs(self._before(keep.jobs), PART, walk) or not walk.is_over:
+            while expiry.drop_jobs(self._before(keep.jobs), ROWS_AT_ONCE, walk) or not walk.is_over:
                 yield
         if keep.keys is not None:
-            while expiry.drop_keys(self._before(keep.keys), PART):
+            while expiry.drop_keys(self._before(keep.keys), ROWS_AT_ONCE):
                 yield
 
     def _clients(self) -> Iterator[None]:
         clients, walk = self._journal.clients, Walk()
         while True:
-            clients.forget(self._journal.expiry.drop_clients(self._is_used, PART, walk))
+            clients.forget(self._journal.expiry.drop_clients(self._is_used, ROWS_AT_ONCE, walk))
             if walk.is_over:
                 break
             yield
@@ -178,16 +177,16 @@ class Sweep:
 
     def _events(self) -> Iterator[None]:
         keep, expiry = self._keep, self._journal.expiry
-        while self._journal.refusals.drop(0 if keep.incidents is None else self._before(keep.incidents), PART):
+        while self._journal.refusals.drop(0 if keep.incidents is None else self._before(keep.incidents), ROWS_AT_ONCE):
             yield
         begin = expiry.drop_snapshots(keep.events, self._clock.now())
         yield
         if keep.events is None:
             return
-        while expiry.drop_events(begin, PART):
+        while expiry.drop_events(begin, ROWS_AT_ONCE):
             yield
         since = 0 if keep.incidents is None else self._before(keep.incidents)
-        while expiry.drop_incidents(begin, since, PART):
+        while expiry.drop_incidents(begin, since, ROWS_AT_ONCE):
             yield
 
     def _files(self) -> Iterator[None]:
@@ -196,12 +195,12 @@ class Sweep:
         journal, since = self._journal, self._before(self._keep.uploads)
         walk = Walk()
         while True:
-            journal.expiry.drop_blobs(since, self._used.needs, PART, walk)
+            journal.expiry.drop_blobs(since, self._used.needs, ROWS_AT_ONCE, walk)
             yield
             if walk.is_over:
                 break
         while True:
-            for name in journal.expiry.unused_uploads(since, self._used.needs, PART, walk):
+            for name in journal.expiry.unused_uploads(since, self._used.needs, ROWS_AT_ONCE, walk):
                 # Others have been served since the last one was deleted: this one may be in use now.
                 is_in_use = self._used.needs(name) or name in self._uploads.placing
                 if not is_in_use and journal.retained.drop_upload(name, since):
@@ -215,10 +214,10 @@ class Sweep:
         """Discard outputs that belong to no result: everything died before their end was recorded."""
         for place, (job, names) in enumerate(self._outputs.outputs(STRAY_SECONDS), 1):
             while not self._journal.retained.has_files(job):
-                some = list(islice(names, PART))
+                some = list(islice(names, ROWS_AT_ONCE))
                 self._outputs.discard(some)
-                if len(some) < PART:
+                if len(some) < ROWS_AT_ONCE:
                     break
                 yield
-            if place % PART == 0:
+            if place % ROWS_AT_ONCE == 0:
                 yield

@@ -12,7 +12,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobSpec
 
-INCIDENTS: Final = (
+INCIDENT_KINDS: Final = (
     *(
         "acknowledge_refused",
         "advice_refused",

@@ -16,7 +16,7 @@ from headway.model.outcome import Outcome
 from headway.model.seen import JobView
 from headway.model.slots import numbers
 
-LOOKED_AT_ONCE: Final = 200
+TASKS_LOOKED_AT_ONCE: Final = 200
 """After this many tasks, other requests are served."""
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED.value
@@ -31,8 +31,8 @@ async def task_list(driver: Driver, row: JobRow, first: int, limit: int) -> wire
     count, looking = row.spec.tasks, _Looking(driver, row)
     last = min(first + limit, count)
     found: list[wire.TaskState] = []
-    for begin in range(first, last, LOOKED_AT_ONCE):
-        found += looking.states(begin, min(begin + LOOKED_AT_ONCE, last))
+    for begin in range(first, last, TASKS_LOOKED_AT_ONCE):
+        found += looking.states(begin, min(begin + TASKS_LOOKED_AT_ONCE, last))
         await asyncio.sleep(0)
     return wire.TaskList(tuple(found), last < count)
 
@@ -130,8 +130,8 @@ class _Looking:
     def _word(self, task: int) -> str:
         """The outcome of a task, empty if it has none."""
         if task not in self.ended:
-            first = task - task % LOOKED_AT_ONCE  # who asks for one asks for its neighbours too
-            self._look(first, first + LOOKED_AT_ONCE)
+            first = task - task % TASKS_LOOKED_AT_ONCE  # who asks for one asks for its neighbours too
+            self._look(first, first + TASKS_LOOKED_AT_ONCE)
         return self.ended[task]
 
     def _is_over(self, task: int) -> bool:

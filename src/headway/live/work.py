@@ -23,7 +23,7 @@ from headway.model.seen import JobView, NodeView
 from headway.model.slots import numbers
 from headway.services.terms import ARGV, InstanceTerms
 
-CANCELLED: Final = "it was cancelled"
+CANCELLED_DETAIL: Final = "it was cancelled"
 
 _SHORT: Final = "the server had no room for more"
 """What is said of a task that was not to start, or not to go on."""
@@ -239,7 +239,7 @@ def result(ended: base.Ended, outcome: Outcome, on: tuple[str, ...] = ()) -> wir
     """What is kept of an attempt that settled its task with this outcome, on these slots."""
     ending, members = _ending(ended.ending), tuple(map(_ending, ended.members))
     if outcome is Outcome.CANCELLED:
-        ending, members = msgspec.structs.replace(ending, outcome=outcome, value=None, detail=CANCELLED), ()
+        ending, members = msgspec.structs.replace(ending, outcome=outcome, value=None, detail=CANCELLED_DETAIL), ()
     return wire.TaskResult(ended.job, ended.task, ended.attempt, ending, members, on)
 
 

@@ -16,6 +16,9 @@ ASSUMED_MAX: Final = 8
 
 CANNOT: Final = "no forecast can be made"
 
+SURE: Final = 0.9
+"""With this probability a due date is to be kept, unless another is asked for."""
+
 RISK: Final = 10
 """A job is at risk if it would be late should all that is left take one part in so many longer."""
 

@@ -12,6 +12,8 @@ Duration = int
 """Microseconds, >= 0."""
 
 SECOND: Final[Duration] = 1_000_000
+HOUR: Final[Duration] = 3600 * SECOND
+DAY: Final[Duration] = 24 * HOUR
 
 NEVER: Final[Instant] = 2**62
 """Later than any other instant: the due date of a job without one."""

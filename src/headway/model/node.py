@@ -9,10 +9,10 @@ from typing import Final
 
 from headway.model.instant import NEVER, SECOND, Duration
 
-NAME_MAX: Final = 200
+NODE_NAME_MAX: Final = 200
 """How many characters the name of a node may have; its site and its kind too."""
 
-COUNT_MAX: Final = 1_000_000
+SLOT_COUNT_MAX: Final = 1_000_000
 """How many slots, and cores, a node may have."""
 
 SPEED_RANGE: Final = (1e-9, 1e9)
@@ -152,15 +152,25 @@ class NodeSpec:
 
 def node_flaw(node: NodeSpec) -> str | None:
     """What is wrong with a node, as `field is value; allowed: ...`; None when nothing is."""
-    named = f"of at most {NAME_MAX} characters that can be printed"
+    named = f"of at most {NODE_NAME_MAX} characters that can be printed"
     power = node.power or Power(0.0, 0.0)
     checks: tuple[tuple[bool, str, object, str], ...] = (
-        (bool(node.name.strip(". ")) and can_be_shown(node.name), "name", node.name[: 2 * NAME_MAX], f"a name {named}"),
-        (can_be_shown(node.site), "site", node.site[: 2 * NAME_MAX], f"a word {named}"),
-        (can_be_shown(node.kind), "kind", node.kind[: 2 * NAME_MAX], f"a word {named}"),
-        (1 <= node.slots <= COUNT_MAX, "slots", node.slots, f"1 to {COUNT_MAX}"),
+        (
+            bool(node.name.strip(". ")) and can_be_shown(node.name),
+            "name",
+            node.name[: 2 * NODE_NAME_MAX],
+            f"a name {named}",
+        ),
+        (can_be_shown(node.site), "site", node.site[: 2 * NODE_NAME_MAX], f"a word {named}"),
+        (can_be_shown(node.kind), "kind", node.kind[: 2 * NODE_NAME_MAX], f"a word {named}"),
+        (1 <= node.slots <= SLOT_COUNT_MAX, "slots", node.slots, f"1 to {SLOT_COUNT_MAX}"),
         (SPEED_RANGE[0] <= node.speed <= SPEED_RANGE[1], "speed", node.speed, "{:g} to {:g}".format(*SPEED_RANGE)),
-        (node.cores is None or 1 <= node.cores <= COUNT_MAX, "cores", node.cores, f"1 to {COUNT_MAX}, or none"),
+        (
+            node.cores is None or 1 <= node.cores <= SLOT_COUNT_MAX,
+            "cores",
+            node.cores,
+            f"1 to {SLOT_COUNT_MAX}, or none",
+        ),
         (node.lease is None or 0 < node.lease < NEVER, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
         (0 < node.short < NEVER, "short", node.short, "more than 0"),
@@ -176,4 +186,4 @@ def node_flaw(node: NodeSpec) -> str | None:
 
 def can_be_shown(text: str) -> bool:
     """Whether a text can be part of a line of a list, of a log and of a URL."""
-    return len(text) <= NAME_MAX and text.isprintable()
+    return len(text) <= NODE_NAME_MAX and text.isprintable()

@@ -16,7 +16,7 @@ from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
 from headway.model.value import value
 
-NAMED: Final = 3
+NAMED_NODES: Final = 3
 """How many nodes a reason names."""
 
 
@@ -207,7 +207,7 @@ class Waiting:
         """The reason, for people."""
         *some, last = map(str, self.jobs or ("",))
         jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
-        first, more = self.nodes[:NAMED], len(self.nodes) - NAMED
+        first, more = self.nodes[:NAMED_NODES], len(self.nodes) - NAMED_NODES
         nodes = f"node{'s' * (len(self.nodes) > 1)} {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
         most = "1 slot" if self.most == 1 else f"{self.most} slots"
         bound = f"is at the bound of {most} at once"

@@ -33,7 +33,7 @@ POWER_STATES: Final = {word: state for state, word in POWER_WORDS.items()}
 """The states by their words."""
 
 
-LIMIT: Final[Duration] = 600 * SECOND
+SWITCH_LIMIT: Final[Duration] = 600 * SECOND
 """How long a node may take to be off, or on, unless the settings say otherwise."""
 
 
@@ -63,7 +63,7 @@ class Switching:
     min_on: int = 0
     off_command: tuple[str, ...] = ()
     on_command: tuple[str, ...] = ()
-    limit: Duration = LIMIT
+    limit: Duration = SWITCH_LIMIT
 
 
 AT_ONCE: Final = Switching()

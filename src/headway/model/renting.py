@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Final, Literal
 
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import DAY, HOUR, NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.power import again_after
@@ -19,8 +19,6 @@ Money = int
 UNIT: Final[Money] = 1_000_000
 """One of the currency."""
 
-HOUR: Final[Duration] = 3600 * SECOND
-DAY: Final[Duration] = 24 * HOUR
 
 MINIMUM: Final[Duration] = 60 * SECOND
 """What is billed at least, unless an offer says otherwise."""
@@ -28,7 +26,7 @@ MINIMUM: Final[Duration] = 60 * SECOND
 STEP_LEAST: Final[Duration] = 60 * SECOND
 """What is billed by the second is paid for this long ahead, so that not every second is a decision."""
 
-LIMIT: Final[Duration] = 600 * SECOND
+JOIN_LIMIT: Final[Duration] = 600 * SECOND
 """A machine that has not joined so long after it should have is given back."""
 
 MARGIN: Final[Duration] = 60 * SECOND
@@ -114,7 +112,7 @@ class Renting:
     offers: tuple[Offer, ...] = ()
     budget_day: Money | None = None
     budget_job: Money | None = None
-    limit: Duration = LIMIT
+    limit: Duration = JOIN_LIMIT
     margin: Duration = MARGIN
 
 

@@ -15,21 +15,21 @@ Slots = int
 
 NO_SLOTS: Final[Slots] = 0
 
-MANY: Final = 64
+MANY_NUMBERS: Final = 64
 """From so many numbers on a set is made of bytes."""
 
-FEW: Final = 32
+FEW_NUMBERS: Final = 32
 """Of so few numbers, single slots are taken away as fast as halves are counted."""
 
 JOINED_AT_ONCE: Final = 8
 """Half as many runs are joined one after the other; of more, halves are joined."""
 
-PART: Final = 4096
+NUMBERS_AT_ONCE: Final = 4096
 """The numbers of a larger set are read in parts of so many."""
 
-_PART: Final = (1 << PART) - 1
+_AT_ONCE_MASK: Final = (1 << NUMBERS_AT_ONCE) - 1
 
-_WHOLE: Final = [(1 << PART) - 1]
+_WHOLE: Final = [(1 << NUMBERS_AT_ONCE) - 1]
 """All slots below a number that is beyond every slot that was asked about; the only item, which grows."""
 
 
@@ -40,7 +40,7 @@ def below(number: int) -> Slots:
     '0b111'
     """
     beyond = _WHOLE[0].bit_length() - number
-    if number <= PART or beyond < 0:
+    if number <= NUMBERS_AT_ONCE or beyond < 0:
         known = (1 << number) - 1
         if beyond < 0:
             _WHOLE[0] = known
@@ -64,7 +64,7 @@ def of_numbers(numbers: Iterable[int]) -> Slots:
     '0b10010'
     """
     found = numbers if isinstance(numbers, (list, range)) else list(numbers)
-    if len(found) < MANY:
+    if len(found) < MANY_NUMBERS:
         slots = NO_SLOTS
         for number in found:
             slots |= 1 << number
@@ -98,7 +98,7 @@ def first(slots: Slots) -> int:
     >>> first(0b10100)
     2
     """
-    part, end = slots & _PART, PART
+    part, end = slots & _AT_ONCE_MASK, NUMBERS_AT_ONCE
     while not part:
         end *= 4
         part = slots & below(end)
@@ -112,19 +112,19 @@ def numbers(slots: Slots) -> Iterator[int]:
     [1, 2, 4]
     """
     base = 0
-    while slots.bit_length() > PART:  # each step through a large set would copy it
+    while slots.bit_length() > NUMBERS_AT_ONCE:  # each step through a large set would copy it
         begin = first(slots)
         slots >>= begin
         base += begin
-        part = slots & _PART
-        if part == _PART:
-            yield from range(base, base + PART)
+        part = slots & _AT_ONCE_MASK
+        if part == _AT_ONCE_MASK:
+            yield from range(base, base + NUMBERS_AT_ONCE)
         else:
             found = _bounds_of_part(part, base)
             for place in range(0, len(found), 2):
                 yield from range(found[place], found[place + 1])
-        slots >>= PART
-        base += PART
+        slots >>= NUMBERS_AT_ONCE
+        base += NUMBERS_AT_ONCE
     while slots:
         low = slots & -slots
         yield base + low.bit_length() - 1
@@ -137,12 +137,12 @@ def bounds(slots: Slots) -> list[int]:
     >>> bounds(0b110111)
     [0, 3, 4, 6]
     """
-    if slots.bit_length() <= PART:
+    if slots.bit_length() <= NUMBERS_AT_ONCE:
         return _bounds_of_part(slots, 0)
     parts: list[list[int]] = []
     while slots:  # from the top, because each step through all of a large set would copy it
         end = slots.bit_length()
-        begin = max(0, end - PART)
+        begin = max(0, end - NUMBERS_AT_ONCE)
         part = slots >> begin
         if part & (part + 1):
             parts.append(_bounds_of_part(part, begin))
@@ -334,7 +334,7 @@ def lowest(slots: Slots, wanted: int) -> Slots:
         return run
     below, rest = first, slots >> first
     left, length = wanted, rest.bit_length()
-    while length > FEW:  # the end is above `below`, and `left` of the slots in `rest` are wanted
+    while length > FEW_NUMBERS:  # the end is above `below`, and `left` of the slots in `rest` are wanted
         half = length >> 1
         lower = rest & ((1 << half) - 1)
         there = lower.bit_count()

@@ -37,7 +37,7 @@ BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 LARGE: Final = 1 << 14
 """Where slots have so high numbers, looking at a set once takes as long as a decision."""
 
-UNKNOWN: Final = -1
+NOT_MADE: Final = -1
 """No set of slots: it has not been made."""
 
 
@@ -75,7 +75,7 @@ class FreeSlots:
         self._is_large = is_large = len(view.slot_nodes) >= LARGE
         if is_large:
             self._runs = view.free_runs()
-            self._left: Slots = UNKNOWN
+            self._left: Slots = NOT_MADE
             self._owed: list[Slots] = []
             view.giving = self
             view.given.clear()
@@ -86,7 +86,7 @@ class FreeSlots:
     def slots(self) -> Slots:
         """Those that are left. On a large machine the set is made when it is asked for."""
         if self._is_large:
-            if self._left == UNKNOWN:
+            if self._left == NOT_MADE:
                 self._left = self._view.free
             for slots in self._owed:
                 self._left ^= slots

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WAYS: Final = ("#4477aa", "#cc6677")
-ROWS_MAX: Final = 60
+JOBS_DRAWN_MAX: Final = 60
 """More jobs than that cannot be told apart."""
 
 
@@ -35,7 +35,7 @@ def ends(rows: Sequence[JobEnds], ways: Sequence[str], path: str | Path | None =
     """Draw for each job a line from the lower to the upper bound of its end in each way, with a dot at the median.
 
     Args:
-        rows: the jobs from above to below; only the first `ROWS_MAX` are drawn.
+        rows: the jobs from above to below; only the first `JOBS_DRAWN_MAX` are drawn.
         ways: their names.
         path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
 
@@ -44,8 +44,8 @@ def ends(rows: Sequence[JobEnds], ways: Sequence[str], path: str | Path | None =
     """
     if not rows:
         raise HeadwayError("there is nothing to draw")
-    drawn, ((axes,),) = figure(9, 1.2 + 0.3 * min(len(rows), ROWS_MAX))
-    shown = rows[:ROWS_MAX]
+    drawn, ((axes,),) = figure(9, 1.2 + 0.3 * min(len(rows), JOBS_DRAWN_MAX))
+    shown = rows[:JOBS_DRAWN_MAX]
     known = [one for row in shown for way in row.ways for one in way if one is not None]
     far = 1.05 * max((*known, *(row.due for row in shown if row.due is not None)), default=1.0)
     for place, row in enumerate(shown):

@@ -28,7 +28,7 @@ SOFT: Final = "#6b7178"
 FAINT: Final = "#d9dce1"
 ALARM: Final = "#b3202c"
 
-EPOCH_LEAST: Final = 10**8 * SECOND
+EPOCH_AXIS_LEAST: Final = 10**8 * SECOND
 """Later instants count from the Unix epoch (after March 1973), and their axis has dates. Earlier ones are on the clock
 of a log."""
 
@@ -61,7 +61,9 @@ def time_unit_for(span: int) -> TimeUnit:
 def time_unit_of(begin: int, end: int) -> TimeUnit:
     """The unit of an axis between two instants; it has dates if they count from the Unix epoch."""
     return (
-        TimeUnit("days", 86400 * SECOND, dates=True) if begin >= EPOCH_LEAST else time_unit_for(max(end, end - begin))
+        TimeUnit("days", 86400 * SECOND, dates=True)
+        if begin >= EPOCH_AXIS_LEAST
+        else time_unit_for(max(end, end - begin))
     )
 
 

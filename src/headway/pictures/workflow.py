@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headway.model.workload import FloatArray
 
-TASKS_MAX: Final = 500
+TASKS_DRAWN_MAX: Final = 500
 """With more tasks, a picture shows nothing but lines."""
 
 _SWEEPS: Final = 8  # rounds in which tasks go where those are that they wait for, or that wait for them
@@ -43,8 +43,8 @@ def workflow(
         InvalidInput: there are no tasks, or more than 500; or the path names no format.
         HeadwayError: matplotlib is not installed, or the file cannot be written.
     """
-    if not 1 <= len(tasks) <= TASKS_MAX:
-        raise InvalidInput("number of tasks to draw", len(tasks), f"1 to {TASKS_MAX}")
+    if not 1 <= len(tasks) <= TASKS_DRAWN_MAX:
+        raise InvalidInput("number of tasks to draw", len(tasks), f"1 to {TASKS_DRAWN_MAX}")
     across, up = places(tasks)
     columns, rows = int(across.max()) + 1, float(up.max() - up.min()) + 1
     labelled = len(tasks) <= _LABELLED_MAX

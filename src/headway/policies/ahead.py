@@ -20,10 +20,10 @@ import numpy as np
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.workload import FloatArray
 from headway.policies.listing import SlotTimes, ends, total_penalty
-from headway.policies.provision import Tariff
+from headway.policies.provision import TRIED, Tariff
 from headway.policies.sequence import Load, Order
 
-LONG: Final = 10
+LONG_QUEUE: Final = 10
 """In so many windows a queue becomes as long as it will."""
 
 HORIZON: Final = 180
@@ -32,9 +32,6 @@ HORIZON: Final = 180
 TO_COME: Final = 2.0
 """What a delay costs, in parts of what it costs those batch jobs that are there: others will come behind them, and it
 delays these, too. As many as are there is a guess that needs no knowledge."""
-
-TRIED: Final = 64
-"""For so many numbers of units the batch jobs are scheduled; between them their penalty is interpolated."""
 
 
 def delays(loads: Sequence[Load], most: int, usual: int, order: Order, window: Duration, now: Instant) -> list[float]:

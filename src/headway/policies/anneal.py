@@ -27,13 +27,13 @@ WARM: Final = 0.01
 COLD: Final = 1e-4
 """The last temperature."""
 
-ENOUGH: Final = 400
+STEPS_PER_PAIR_MAX: Final = 400
 """More steps than this for each pair of jobs are not worth their time."""
 
 DIRECT: Final = 100
 """With so many steps for each pair of jobs the real slots are searched from the start."""
 
-PLACES: Final = 64
+TRIED_PLACES: Final = 64
 """At so many places, evenly apart, a new job is tried in an order."""
 
 
@@ -54,7 +54,7 @@ def annealed(loads: Sequence[Load], free: SlotTimes, steps: int, seed: int, befo
         before: positions in `loads`, first come first.
     """
     jobs = sum([1 for load in loads if load.tasks])
-    steps = min(steps, ENOUGH * jobs * jobs)
+    steps = min(steps, STEPS_PER_PAIR_MAX * jobs * jobs)
     now = free.times[0]
     if before:
         search = Annealing(loads, free, before)
@@ -134,10 +134,10 @@ class Annealing:
         self.best, self.least = self.order[:], self.cost
 
     def insert(self, place: int) -> None:
-        """Put a job that is not in the order yet where it costs least, of about `PLACES` places."""
+        """Put a job that is not in the order yet where it costs least, of about `TRIED_PLACES` places."""
         order, jobs = self.order, len(self.order)
         chosen, least = jobs, math.inf
-        for at in range(0, jobs + 1, 1 + jobs // PLACES):
+        for at in range(0, jobs + 1, 1 + jobs // TRIED_PLACES):
             state, cost = self._states[at].copy(), self._costs[at] + 0.0
             cost += self._run(state, place)
             for after in order[at:]:

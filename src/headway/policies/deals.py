@@ -344,7 +344,7 @@ class Rule(NamedTuple):
     weighs: bool = False
 
 
-RULES: Final = {
+DEAL_RULES: Final = {
     "rr": Rule(in_turn, "jobs go to the sites in turn"),
     "lb": Rule(fewest_jobs, "a job goes to the site that was dealt the fewest jobs so far", sorts=True, counts=True),
     "fill": Rule(
@@ -366,7 +366,7 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
     What the sites were like when the job was dealt is not kept, so the numbers may have changed since.
 
     Args:
-        rule: one of `RULES`.
+        rule: one of `DEAL_RULES`.
         sites: with their work, of which this job is a part, if the rule weighs it.
     """
     demand, here = Demand(job), job.pool.name
@@ -376,7 +376,7 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
     holding = [site for site in sites if site.holds(job, demand.cores)]
     if [site.name for site in holding] == [here]:
         return said + "no other site can hold it"
-    return f"{said}{RULES[rule].words}. Now: " + "; ".join(_numbers(rule, demand, sites))
+    return f"{said}{DEAL_RULES[rule].words}. Now: " + "; ".join(_numbers(rule, demand, sites))
 
 
 def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:
@@ -384,7 +384,7 @@ def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:
     allowed = candidates(demand.job, demand.cores, sites)
     bids: dict[str, Bid] = {}
     until = 0.0
-    if RULES[rule].weighs:
+    if DEAL_RULES[rule].weighs:
         for site in sites:
             if site.name == demand.job.pool.name:  # as if it were dealt only now
                 site.take(demand, -1)

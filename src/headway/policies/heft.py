@@ -33,7 +33,7 @@ from headway.policies.layout import (
 from headway.policies.order import workflows_first, workflows_last
 
 HOLES: Final = ("soonest", "best")
-ORDERS: Final = ("pooled", "workflow", "due")
+HEFT_ORDERS: Final = ("pooled", "workflow", "due")
 AVERAGES: Final = ("distinct", "all")
 MEND: Final = 100
 """Tasks that get new places at once, at most, if nothing else is said."""
@@ -78,7 +78,7 @@ class Heft:
     def __post_init__(self) -> None:
         for field, given, allowed in (
             ("holes", self.holes, HOLES),
-            ("order", self.order, ORDERS),
+            ("order", self.order, HEFT_ORDERS),
             ("average", self.average, AVERAGES),
         ):
             if given not in allowed:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headway.model.instant import Duration, Instant
 from headway.model.workload import IntArray
 
-END: Final = 2**63 - 1
+NO_END: Final = 2**63 - 1
 """Where the last hole of a node ends: beyond all instants."""
 
 Times = IntArray | int
@@ -41,7 +41,7 @@ class _Level:
         room = max(16, 2 * self.count)
         self.node: NDArray[np.intp] = np.zeros(room, dtype=np.intp)
         self.start: IntArray = np.zeros(room, dtype=np.int64)
-        self.end: IntArray = np.full(room, END, dtype=np.int64)
+        self.end: IntArray = np.full(room, NO_END, dtype=np.int64)
         self.node[: self.count] = fits
         self.start[: self.count] = begin
         self.starts: list[list[Instant]] = [[] for _ in sizes]
@@ -168,10 +168,10 @@ class Holes:
         begins: Any = np.maximum(start, ready if isinstance(ready, int) else ready[node])
         taken = lasts if isinstance(lasts, int) else lasts[node]
         ends = begins + taken
-        fits = (ends <= end) & (end < END)
+        fits = (ends <= end) & (end < NO_END)
         if fits.any():
             return _first(node, begins, ends, end - start - taken, fits)
-        return _first(node, begins, ends, ends, end == END)
+        return _first(node, begins, ends, ends, end == NO_END)
 
     def on(self, number: int, cores: int, lasts: Duration, ready: Instant) -> Fit:
         """Where a task ends first on one node."""
@@ -211,7 +211,7 @@ class Holes:
 
 def _first(node: Any, begins: Any, ends: Any, rank: Any, fits: Any) -> Fit:
     """Of the rows that fit the one of the least rank, then of the first node, then the first one there."""
-    ranks = np.where(fits, rank, END)
+    ranks = np.where(fits, rank, NO_END)
     row = int(ranks.argmin())
     least = ranks[row]
     ties = (ranks == least).nonzero()[0]

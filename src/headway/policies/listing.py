@@ -14,7 +14,7 @@ from typing import Final
 from headway.model.instant import NEVER, Duration, Instant
 from headway.policies.sequence import Load, Order
 
-MANY: Final = 6
+MANY_INSTANTS: Final = 6
 """Tasks that are expected to need the slots of more instants are listed together, others instant by instant."""
 
 
@@ -79,7 +79,7 @@ class SlotTimes:
             elif tasks > 4 * self.slots:
                 tasks -= self._run_most(tasks - self.slots, run_time)
                 times, counts = self.times, self.counts
-        elif tasks * len(times) > MANY * self.slots and end + run_time >= times[-1]:
+        elif tasks * len(times) > MANY_INSTANTS * self.slots and end + run_time >= times[-1]:
             return self._run_behind(0, tasks, run_time)
         gone, place = 0, 0  # `gone` instants have no slot left; the ends rise, and so do their places
         while tasks:

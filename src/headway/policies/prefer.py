@@ -27,7 +27,7 @@ from headway.model.snapshot import Snapshot
 from headway.model.value import value
 from headway.policies.order import by_due
 from headway.policies.place import ready_tasks
-from headway.policies.renting import CHEAPEST, NOTHING, RENTS, SPARE, RentalPlan, rented
+from headway.policies.renting import CHEAPEST, RENTS, RENTS_NOTHING, SPARE, RentalPlan, rented
 from headway.renting.choosing import OpenTask
 
 BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
@@ -40,7 +40,7 @@ MEDIAN: Final = 0.5
 NOTICED: Final = 16
 """A delay is looked at when it is a sixteenth of a run time, and each time that it has doubled."""
 
-FEW: Final = 100
+FEW_WAIT: Final = 100
 """While no more tasks wait, delays are looked for in each round."""
 
 LOOKED_AT: Final = 25
@@ -271,7 +271,7 @@ class PreferRound:
         self._deviations = 0.0 if mean else DEVIATIONS * NormalDist().inv_cdf(policy.quantile)
         self._known: list[dict[JobId, Duration]] = [{} for _ in range(classes)]
         self._agenda: Mapping[str, Sequence[Entry]] = view.agenda
-        self._rents = policy.rent != NOTHING and view.market.is_used
+        self._rents = policy.rent != RENTS_NOTHING and view.market.is_used
         self._rented = RentalPlan()
 
     # What tasks take
@@ -380,7 +380,7 @@ class PreferRound:
         if self.policy.check:
             return from_seconds(self.policy.check)
         running, waiting = self.view.running, sum([len(agenda) for agenda in self._agenda.values()])
-        if waiting <= FEW or not running:
+        if waiting <= FEW_WAIT or not running:
             return 0
         run_times = sum([end - attempt.start for end, _, _, attempt in running])
         period: int = waiting * run_times // (LOOKED_AT * len(running) ** 2)

@@ -21,12 +21,12 @@ from headway.model.policy import Policy, PolicyFactory, is_top_level
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-HINT: Final = "A policy is an object that is called with a view and returns a plan, as `Easy()` does."
+POLICY_HINT: Final = "A policy is an object that is called with a view and returns a plan, as `Easy()` does."
 
-UNKNOWN: Final = "policy"
+POLICY_FIELD: Final = "policy"
 """The field of the error where no policy has a name."""
 
-GROUP: Final = "headway.policies"
+POLICIES_GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
 
 
@@ -169,7 +169,7 @@ def factories() -> dict[str, Callable[[], PolicyFactory]]:
     from importlib.metadata import entry_points  # seldom wanted, and slow to load
 
     found: dict[str, Callable[[], PolicyFactory]] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=POLICIES_GROUP):
         found[entry.name] = partial(_load, entry)
     return found | {name: known.factory for name, known in BUILT_IN.items()}
 
@@ -187,7 +187,7 @@ def _load(entry: EntryPoint) -> PolicyFactory:
 def _added(name: str) -> PolicyFactory:
     known = factories()  # reads what every installed package offers: only where no built-in policy has the name
     if name not in known:
-        raise InvalidInput(UNKNOWN, name, ", ".join(sorted(known)), hint=_hint(name, known))
+        raise InvalidInput(POLICY_FIELD, name, ", ".join(sorted(known)), hint=_hint(name, known))
     return known[name]()
 
 
@@ -279,7 +279,7 @@ def find_below(field: str, given: str, allowed: str, *words: str) -> Policy:
     try:
         policy = find(given.replace(";", ","))
     except InvalidInput as wrong:
-        if wrong.field != UNKNOWN:
+        if wrong.field != POLICY_FIELD:
             raise
         names = [*words, *filter(_may_be_below, sorted(factories()))]
         raise InvalidInput(field, wrong.value, ", ".join(names), hint=_hint(str(wrong.value), names)) from None
@@ -343,7 +343,7 @@ def check_policy(policy: object, called: str) -> None:
         HeadwayError: it is none.
     """
     if not callable(policy):
-        raise HeadwayError(f"{called} is {type(policy).__name__}, which cannot be called", HINT)
+        raise HeadwayError(f"{called} is {type(policy).__name__}, which cannot be called", POLICY_HINT)
     for field in ("per_instant", "task_rounds"):
         if not isinstance(getattr(policy, field, None), bool):
             raise HeadwayError(f"{called} has no {field}", "A policy says of each of these whether it wants them.")

@@ -21,17 +21,17 @@ from headway.renting.packing import AtHand
 
 EACH: Final = "each"
 CHEAPEST: Final = "cheapest"
-NOTHING: Final = "no"
-RENTS: Final = (EACH, CHEAPEST, NOTHING)
+RENTS_NOTHING: Final = "no"
+RENTS: Final = (EACH, CHEAPEST, RENTS_NOTHING)
 """How machines are chosen that are rented."""
 
 SPARE: Final = 0.25
 """So much longer than expected a task may take, as a share of that, before a machine that comes late is too late."""
 
-RESERVE: Final = (SECOND, 60 * SECOND)
+ASKED_EARLY: Final = (SECOND, 60 * SECOND)
 """A machine is asked for so long before it must be: a quarter of the shortest run time, within these."""
 
-EFFORT: Final = 1000
+ROUND_EFFORT: Final = 1000
 """Bounds what is tried in a round to find the cheapest machines, see `headway.renting.packing`: rounds are many."""
 
 
@@ -126,9 +126,11 @@ def _cheapest(
     spare: float,
 ) -> Choice:
     """The cheapest set. Tasks that are in time nowhere with time to spare are to be so without."""
-    reserve = max(RESERVE[0], min(RESERVE[1], min([task.times[0] for task in tasks]) // 4))
+    reserve = max(ASKED_EARLY[0], min(ASKED_EARLY[1], min([task.times[0] for task in tasks]) // 4))
     spared = [replace(task, times=(round(task.times[0] * (1 + spare)),)) for task in tasks]
-    choose = partial(cheapest, offers=offers, machines=machines, now=now, left=left, reserve=reserve, effort=EFFORT)
+    choose = partial(
+        cheapest, offers=offers, machines=machines, now=now, left=left, reserve=reserve, effort=ROUND_EFFORT
+    )
     choice = choose(spared)
     if not choice.missed:
         return choice

@@ -48,16 +48,16 @@ AUTO: Final = "auto"
 MODELS: Final[dict[str, Share]] = {"queueing": queueing, "fluid": fluid}
 """What tells the share of answers in time."""
 
-BATCH: Final = "batch"
+BATCH_POOL: Final = "batch"
 """The pool of batch jobs."""
 
-SERVICE: Final = "service "
+SERVICE_POOL: Final = "service "
 """How the names of the pools of services begin; a number follows."""
 
 BESIDE: Final = "beside"
 """The pool of the sites that services cannot have."""
 
-KINDS: Final = {"bag": Kind.BAG, "rigid": Kind.RIGID, "workflow": Kind.WORKFLOW}
+BATCH_KINDS: Final = {"bag": Kind.BAG, "rigid": Kind.RIGID, "workflow": Kind.WORKFLOW}
 """The kinds of batch jobs by their words."""
 
 WORDS: Final = {Kind.BAG: "bags", Kind.RIGID: "rigid jobs", Kind.WORKFLOW: "workflows"}
@@ -66,7 +66,7 @@ WORDS: Final = {Kind.BAG: "bags", Kind.RIGID: "rigid jobs", Kind.WORKFLOW: "work
 
 def is_of_service(pool: str) -> bool:
     """Whether a pool of this name is that of a service."""
-    return pool.startswith(SERVICE)
+    return pool.startswith(SERVICE_POOL)
 
 
 class Border:
@@ -141,10 +141,10 @@ class Border:
 
     def lost_if_killed(self) -> list[float]:
         """The work that batch jobs lose if 1, 2, ... of their slots are taken at once, in seconds of one slot."""
-        pool, lost = self.view.pools.get(BATCH), 0.0
+        pool, lost = self.view.pools.get(BATCH_POOL), 0.0
         if pool is None:
             return []
-        there = self.goes_to[BATCH] & pool.slots
+        there = self.goes_to[BATCH_POOL] & pool.slots
         found = [0.0] * count(there & ~pool.busy)
         for attempt in self._by_loss(pool):
             if slots := attempt.slots & there:
@@ -163,7 +163,7 @@ class Border:
 
     def _killable(self) -> Slots:
         """Slots of batch jobs that may be killed."""
-        pool = self.view.pools.get(BATCH)
+        pool = self.view.pools.get(BATCH_POOL)
         if pool is None:
             return NO_SLOTS
         killable = pool.slots
@@ -234,7 +234,7 @@ class BatchPools:
                 self.slots |= node.slots
             nodes = [node for node in view.nodes.values() if not node.draining]
             parts = (
-                (BATCH, [node for node in nodes if node.slots & self.slots]),
+                (BATCH_POOL, [node for node in nodes if node.slots & self.slots]),
                 (BESIDE, [node for node in nodes if not node.slots & self.slots]),
             )
             self.sites = tuple(
@@ -253,7 +253,7 @@ class BatchPools:
             slots: that it has.
         """
         if not self.sites:
-            return BATCH
+            return BATCH_POOL
         is_here, is_beside = slots & self.slots, slots & ~self.slots
         if slots and not (is_here and is_beside):
             found = self.sites[0] if is_here else self.sites[1]
@@ -288,7 +288,7 @@ def deal(
                 name = empty.pop(0)
             else:
                 made += 1
-                name = f"{SERVICE}{made}"
+                name = f"{SERVICE_POOL}{made}"
             services.append((name, job))
             going = slots & left
             left &= ~going
@@ -300,12 +300,12 @@ def deal(
         if pool is None:
             plan.pass_over(job.id, Reason.NEVER_FITS)
             continue
-        if pool == BATCH:
+        if pool == BATCH_POOL:
             new.append(job)
         plan.deal(pool, job.id, Claim.AFTER)
-    if left or BATCH not in view.pools:
-        plan.lend(BATCH, left, Claim.AFTER)
-        border.let(left, BATCH)
+    if left or BATCH_POOL not in view.pools:
+        plan.lend(BATCH_POOL, left, Claim.AFTER)
+        border.let(left, BATCH_POOL)
     others = view.slots & ~parts.slots
     if parts.sites and (others or BESIDE not in view.pools):
         plan.lend(BESIDE, others, Claim.AFTER)
@@ -371,7 +371,7 @@ def tariff_ahead_of(job: JobView, share: Share, most: int, has: int = 0, late: f
         has: how many instances it has.
         late: how long one more takes until it answers, in seconds.
     """
-    from headway.policies.ahead import LONG, TariffAhead
+    from headway.policies.ahead import LONG_QUEUE, TariffAhead
     from headway.policies.provision import Tariff
 
     spec = job.spec
@@ -387,7 +387,7 @@ def tariff_ahead_of(job: JobView, share: Share, most: int, has: int = 0, late: f
     slowly = partial(with_late, share=share, has=has, late=from_seconds(late))
     costs = [
         tuple([spec.penalty(one) for one in shares(traffic, agreement, length, most, model)])
-        for traffic, length, model in ((coming, spec.window, slowly), (later, LONG * spec.window, share))
+        for traffic, length, model in ((coming, spec.window, slowly), (later, LONG_QUEUE * spec.window, share))
     ]
     worst = spec.penalty(0.0) if last.rate else 0.0
     waiting = last.queued * last.processing / SECOND
@@ -396,7 +396,7 @@ def tariff_ahead_of(job: JobView, share: Share, most: int, has: int = 0, late: f
 
 def batch_jobs(view: Snapshot, new: Sequence[JobView]) -> list[JobView]:
     """The batch jobs that have been released: those of their pool, and those that come to it in this round."""
-    pool = view.pools.get(BATCH)
+    pool = view.pools.get(BATCH_POOL)
     return [*(() if pool is None else pool.in_order(by_order)), *new]
 
 
@@ -451,7 +451,7 @@ class Services:
             find_below("batch", self.batch, "a policy for one pool", AUTO)
         if self.beside:
             find_below("beside", self.beside, "a policy for one pool")
-        find(self.lower(BATCH))
+        find(self.lower(BATCH_POOL))
         if self.on:
             names = self.on.split("/")
             if len({*names, ""}) <= len(names):
@@ -463,8 +463,10 @@ class Services:
             if getattr(self, field) and not self.on:
                 raise InvalidInput(field, getattr(self, field), "only with on=SITE")
         words = self.keeps.split("/") if self.keeps else []
-        if len(set(words)) < len(words) or not set(words) <= KINDS.keys():
-            raise InvalidInput("keeps", self.keeps, f"some of {', '.join(KINDS)}, each once, separated by slashes")
+        if len(set(words)) < len(words) or not set(words) <= BATCH_KINDS.keys():
+            raise InvalidInput(
+                "keeps", self.keeps, f"some of {', '.join(BATCH_KINDS)}, each once, separated by slashes"
+            )
 
     @property
     def _batch(self) -> str:
@@ -481,7 +483,7 @@ class Services:
     @property
     def kept(self) -> frozenset[Kind]:
         """The kinds of batch jobs that go to the sites of the services if they can."""
-        return frozenset([KINDS[word] for word in self.keeps.split("/")]) if self.keeps else frozenset()
+        return frozenset([BATCH_KINDS[word] for word in self.keeps.split("/")]) if self.keeps else frozenset()
 
     @property
     def named_sites(self) -> tuple[str, ...]:
@@ -527,7 +529,7 @@ class Services:
     def serves(self) -> frozenset[Kind]:
         """Services, and what the policies of the other pools serve."""
         beside = served_by(self.lower(BESIDE)) if self.beside else frozenset[Kind]()
-        return frozenset([Kind.SERVICE]) | served_by(self.lower(BATCH)) | beside
+        return frozenset([Kind.SERVICE]) | served_by(self.lower(BATCH_POOL)) | beside
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a batch job is on the sites of the services, or beside; empty: all sites are those of the services."""
@@ -564,11 +566,11 @@ class Services:
         They are when a window has just ended, when a service or slots came or went, and for a batch job that has no
         room in the pool of batch jobs.
         """
-        if view.slots or view.measured or BATCH not in view.pools:
+        if view.slots or view.measured or BATCH_POOL not in view.pools:
             return True
-        room = count(border.goes_to[BATCH])
+        room = count(border.goes_to[BATCH_POOL])
         for new in view.in_order(by_order):
-            if new.endless or (new.width > room and parts.of(new, all_slots(new)) == BATCH):
+            if new.endless or (new.width > room and parts.of(new, all_slots(new)) == BATCH_POOL):
                 return True
         return any(job is None and border.goes_to[name] for name, job in pools_of(view))
 
@@ -603,7 +605,10 @@ class Services:
             found = sf(splits, batch, slots)
         else:
             found = pp(splits, batch, slots, _paid(services), _owed(jobs, view.now))
-        return [*[(name, some) for (name, _), some in zip(services, found.services, strict=True)], (BATCH, found.batch)]
+        return [
+            *[(name, some) for (name, _), some in zip(services, found.services, strict=True)],
+            (BATCH_POOL, found.batch),
+        ]
 
     def _ahead(
         self,

@@ -86,7 +86,7 @@ def fluid(traffic: Traffic, threshold: Duration, window: Duration, units: int) -
     return crossing if growth > 0 else 1 - crossing
 
 
-SAME: Final = 1e-6
+SAME_SHARE: Final = 1e-6
 """Shares that differ by no more are the same."""
 
 RELAXED: Final = 10.0
@@ -143,7 +143,7 @@ def shares(
     """
     found: list[float] = []
     best = 0.0
-    enough = min(agreement.fraction, share(traffic, agreement.threshold, window, most) - SAME)
+    enough = min(agreement.fraction, share(traffic, agreement.threshold, window, most) - SAME_SHARE)
     for units in range(most + 1):
         best = max(best, share(traffic, agreement.threshold, window, units))
         found.append(best)

@@ -18,7 +18,7 @@ from headway.model.seen import JobView, NodeView, all_slots
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import Snapshot, with_slots
 from headway.model.value import value
-from headway.policies.deals import RULES, Demand, Site, cores_of, served_by, why
+from headway.policies.deals import DEAL_RULES, Demand, Site, cores_of, served_by, why
 from headway.policies.prefer import MEAN, RELEASE, Prefer
 from headway.policies.renting import CHEAPEST, SPARE
 
@@ -50,9 +50,9 @@ class Sites:
     per_instant: bool = False
 
     def __post_init__(self) -> None:
-        if self.top not in RULES:
-            raise InvalidInput("top", self.top, ", ".join((*RULES, PREFER)))
-        if RULES[self.top].sorts:
+        if self.top not in DEAL_RULES:
+            raise InvalidInput("top", self.top, ", ".join((*DEAL_RULES, PREFER)))
+        if DEAL_RULES[self.top].sorts:
             object.__setattr__(self, "per_instant", True)
         _check("each", self.each, self.lower(""))
         named: set[str] = set()
@@ -84,7 +84,7 @@ class Sites:
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a job is at its site, see `headway.policies.deals.why`."""
         sites = self._known(view, list(view.pools))
-        _count(view, sites, weigh=RULES[self.top].weighs)
+        _count(view, sites, weigh=DEAL_RULES[self.top].weighs)
         return why(self.top, job, sites)
 
     def _known(self, view: Snapshot, names: list[str]) -> list[Site]:
@@ -108,7 +108,7 @@ class Sites:
             jobs += _stranded(view, sites)
         if not jobs:
             return plan
-        rule = RULES[self.top]
+        rule = DEAL_RULES[self.top]
         if rule.counts:
             _count(view, sites, weigh=rule.weighs)
         for job, dealt_to in rule.deals(jobs, sites, view.last):

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import InvalidInput
+from headway.model.forecast import SURE
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId, TaskKey
 from headway.model.renting import UNIT, Money, Offer
@@ -36,13 +37,10 @@ from headway.model.value import value
 from headway.renting.packing import EFFORT, AtHand, LoadedMachine, Packing, PackingPiece, undominated
 from headway.times import span_text
 
-SURE: Final = 0.9
-"""With this probability a due date is kept, unless another is chosen."""
-
-RISK: Final = 0.05
+TAKEN_BACK_RISK: Final = 0.05
 """So often a machine is taken back in an hour that may be, unless something else is known."""
 
-TRIES: Final = 1000
+PACKED_AGAIN_MAX: Final = 1000
 """Tasks that are packed again, in all, to find out whether less needs to be allowed for."""
 
 
@@ -142,7 +140,7 @@ def cheapest(
     sure: float = SURE,
     left: Sequence[int] | None = None,
     reserve: Duration = 0,
-    risk: float = RISK,
+    risk: float = TAKEN_BACK_RISK,
     effort: int = EFFORT,
 ) -> Choice:
     """The machines on which all tasks end in time, as surely as is wanted, for the least money that is found.
@@ -189,7 +187,7 @@ def cheapest(
             levels |= {job: more(levels[job]) for job in short}
             packing, chance = packed(levels)
             lost = {tasks[one].job for one in packing.missed}
-        for share in (0.5, 0.75, 0.25, 0.9)[: TRIES // max(1, len(tasks)) - 1]:
+        for share in (0.5, 0.75, 0.25, 0.9)[: PACKED_AGAIN_MAX // max(1, len(tasks)) - 1]:
             fewer = {job: level * (1 - share) + share * min(level, 0.5) for job, level in levels.items()}
             other, kept = packed(fewer)
             if len(other.missed) > len(packing.missed) or other.cost >= packing.cost:

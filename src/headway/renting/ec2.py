@@ -29,13 +29,13 @@ from headway.renting.provider import NotRented, RentedMachine, Unsure
 
 T = TypeVar("T")
 
-CLUSTER: Final = "headway-cluster"
-TOKEN: Final = "headway-token"
+CLUSTER_TAG: Final = "headway-cluster"
+TOKEN_TAG: Final = "headway-token"
 
 OVER: Final = ("shutting-down", "terminated")
 """States in which an instance is not billed any more, and never will be."""
 
-NOTICE: Final = 120.0
+NOTICE_SECONDS: Final = 120.0
 """Seconds from the notice until a spot instance is taken back."""
 
 NOTICES: Final = ("marked-for-termination", "marked-for-stop", "instance-terminated-by-price",
@@ -49,7 +49,7 @@ CREDENTIALS: Final = (
 CLOCKS: Final = ("RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException")
 """What EC2 says to a request of another time."""
 
-AGAIN: Final = (
+UNSURE_ERRORS: Final = (
     *("RequestLimitExceeded", "Throttling", "ThrottlingException", "InternalError", "InternalFailure", "Unavailable"),
     *("ServiceUnavailable", "IdempotentParameterMismatch", "ConcurrentTagAccess"),
 )
@@ -58,7 +58,7 @@ AGAIN: Final = (
 LISTED: Final = 120.0
 """Seconds after which a new instance is listed, if there is one."""
 
-SECONDS: Final = 20.0
+EC2_SECONDS: Final = 20.0
 """A request that has no answer after this has none."""
 
 
@@ -106,7 +106,7 @@ class EC2:
             self._fixed["IamInstanceProfile"] = {"Name": role}
         # One try each: who asks again is the server, which knows for how long.
         settings = Config(
-            connect_timeout=5.0, read_timeout=SECONDS, retries={"total_max_attempts": 1, "mode": "standard"}
+            connect_timeout=5.0, read_timeout=EC2_SECONDS, retries={"total_max_attempts": 1, "mode": "standard"}
         )
         session = boto3.Session(profile_name=profile or None, region_name=region)
         self._client = session.client("ec2", endpoint_url=endpoint or None, config=settings)
@@ -135,7 +135,7 @@ class EC2:
 
     def _start(self, token: str, type: str, node: str) -> RentedMachine:
         with self._one[token]:
-            there = self._one_each(self._found(TOKEN, token))
+            there = self._one_each(self._found(TOKEN_TAG, token))
             if there:
                 return _machine(there[0])
             made = self._run(token, type, node)
@@ -144,7 +144,7 @@ class EC2:
 
     def _run(self, token: str, type: str, node: str) -> RentedMachine:
         kind, spot = type_of(type)
-        tags = {"Name": node, TOKEN: token, CLUSTER: self._cluster, "headway-type": type}
+        tags = {"Name": node, TOKEN_TAG: token, CLUSTER_TAG: self._cluster, "headway-type": type}
         market: dict[str, Any] = {"InstanceInitiatedShutdownBehavior": "terminate"}
         if spot:
             options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
@@ -166,12 +166,12 @@ class EC2:
         )
         if not answer.get("Instances"):
             raise NotRented(f"EC2 gave no instance of type {kind}")
-        return _machine({"Tags": [{"Key": TOKEN, "Value": token}, {"Key": "headway-type", "Value": type}],
+        return _machine({"Tags": [{"Key": TOKEN_TAG, "Value": token}, {"Key": "headway-type", "Value": type}],
                          **{key: answer["Instances"][0][key] for key in ("InstanceId", "State")}})  # fmt: skip
 
     def _end(self, token: str) -> bool:
         with self._one[token]:
-            found = self._found(TOKEN, token)
+            found = self._found(TOKEN_TAG, token)
             alive = [one["InstanceId"] for one in found if one["State"]["Name"] not in OVER]
             if not found and (new := self._not_listed(token)) is not None:
                 alive = [new.name]
@@ -183,7 +183,7 @@ class EC2:
         return True
 
     def _machines(self) -> list[RentedMachine]:
-        made = [_machine(one) for one in self._one_each(self._found(CLUSTER, self._cluster))]
+        made = [_machine(one) for one in self._one_each(self._found(CLUSTER_TAG, self._cluster))]
         listed = {machine.token for machine in made}
         new = [self._not_listed(token) for token in sorted(self._new.keys() - listed)]
         return made + [machine for machine in new if machine is not None]
@@ -205,15 +205,15 @@ class EC2:
         """One instance for each token: one that lives, if there is one; others that live are terminated."""
         first: dict[str, dict[str, Any]] = {}
         for one in sorted(found, key=lambda one: one["State"]["Name"] in OVER):
-            first.setdefault(_tag(one, TOKEN), one)
+            first.setdefault(_tag(one, TOKEN_TAG), one)
         alive = [one for one in found if one["State"]["Name"] not in OVER]
-        more = [one["InstanceId"] for one in alive if first[_tag(one, TOKEN)] is not one]
+        more = [one["InstanceId"] for one in alive if first[_tag(one, TOKEN_TAG)] is not one]
         if more:
             self._client.terminate_instances(InstanceIds=more)
         return list(first.values())
 
     def _reclaimed(self) -> dict[str, float]:
-        alive = [one for one in self._found(CLUSTER, self._cluster) if one["State"]["Name"] not in OVER]
+        alive = [one for one in self._found(CLUSTER_TAG, self._cluster) if one["State"]["Name"] not in OVER]
         requests = {one["SpotInstanceRequestId"]: one for one in alive if one.get("SpotInstanceRequestId")}
         if not requests:
             return {}
@@ -221,7 +221,8 @@ class EC2:
             Filters=[{"Name": "spot-instance-request-id", "Values": list(requests)}]
         )
         return {
-            _tag(requests[one["SpotInstanceRequestId"]], TOKEN): one["Status"]["UpdateTime"].timestamp() + NOTICE
+            _tag(requests[one["SpotInstanceRequestId"]], TOKEN_TAG): one["Status"]["UpdateTime"].timestamp()
+            + NOTICE_SECONDS
             for page in pages
             for one in page["SpotInstanceRequests"]
             if one.get("Status", {}).get("Code") in NOTICES and one["SpotInstanceRequestId"] in requests
@@ -234,7 +235,9 @@ def _tag(instance: Mapping[str, Any], name: str) -> str:
 
 def _machine(instance: Mapping[str, Any]) -> RentedMachine:
     over = instance["State"]["Name"] in OVER
-    return RentedMachine(str(instance["InstanceId"]), _tag(instance, TOKEN), _tag(instance, "headway-type"), ended=over)
+    return RentedMachine(
+        str(instance["InstanceId"]), _tag(instance, TOKEN_TAG), _tag(instance, "headway-type"), ended=over
+    )
 
 
 async def _told(ask: Callable[[], T]) -> T:
@@ -275,6 +278,6 @@ def _refusal(response: Mapping[str, Any]) -> NotRented | Unsure:
         return NotRented(f"the clock of this computer, or of EC2, is off: {words} ({code})")
     if code in CREDENTIALS:
         return NotRented(f"the credential is wrong, or does not allow it: {words} ({code})")
-    if code in AGAIN or status >= 500:
+    if code in UNSURE_ERRORS or status >= 500:
         return Unsure(f"EC2 says {words} ({code})")
     return NotRented(f"EC2 refuses: {words} ({code})")

@@ -24,7 +24,7 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.renting.prices import NEEDED, OPTIONAL, Priced, PriceList, Skipped, money_of, price_list, row_of
 from headway.traces.files import Bounded, opened
 
-FILE_MAX: Final = 64 << 20
+PRICE_LIST_MAX: Final = 64 << 20
 """Bytes of a price list."""
 
 NO_PRICE: Final = 9999
@@ -33,7 +33,7 @@ NO_PRICE: Final = 9999
 REGION: Final = "us-east-1"
 """Of a public list of one region."""
 
-LIMIT: Final = 20
+MACHINES_OF_TYPE_MAX: Final = 20
 """So many machines of a type may be rented by public lists, which say nothing of it: what EC2 allowed at first."""
 
 _EC2: Final = ("name", "vcpu", "memory", "price")
@@ -47,7 +47,7 @@ def read_prices(path: str | Path) -> PriceList:
         HeadwayError: it cannot be read, or is in none of the forms.
     """
     with opened(Path(path)) as whole:
-        content = io.BufferedReader(Bounded(whole, FILE_MAX, str(path))).read()
+        content = io.BufferedReader(Bounded(whole, PRICE_LIST_MAX, str(path))).read()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -124,7 +124,14 @@ def _of_ec2(names: list[str], rows: Iterator[tuple[int, list[str]]], source: str
             plain = {"region": REGION, "type": name, "cores": given.get("vcpu", ""), "memory": given.get("memory", "")}
             clock = given.get("clock_speed_ghz", "").strip()
             is_known = clock not in ("", "0")
-            row = row_of({**plain, "price": given["price"], "limit": str(LIMIT), "speed": clock if is_known else ""})
+            row = row_of(
+                {
+                    **plain,
+                    "price": given["price"],
+                    "limit": str(MACHINES_OF_TYPE_MAX),
+                    "speed": clock if is_known else "",
+                }
+            )
         except InvalidInput as flaw:
             names_there = {"cores": "vcpu", "speed": "clock_speed_ghz", "type": "name"}
             place = names_there.get(flaw.field, flaw.field)
@@ -171,7 +178,7 @@ def _of_type(
     units = str(one.get("ECU", ""))
     cells = {"region": region, "type": kind, "cores": str(one.get("vCPU", "")), "memory": str(one.get("memory", ""))}
     try:
-        row = row_of({**cells, "price": str(linux["ondemand"]), "billed": "1", "limit": str(LIMIT)})
+        row = row_of({**cells, "price": str(linux["ondemand"]), "billed": "1", "limit": str(MACHINES_OF_TYPE_MAX)})
         if units in ("variable", "NA", ""):
             return _of_unknown_speed(row)
         share = row_of({**cells, "price": "0", "speed": units})

@@ -26,14 +26,14 @@ from typing import Final
 
 import numpy as np
 
-from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.renting import HOUR, Money, Offer
+from headway.model.instant import HOUR, NEVER, SECOND, Duration, Instant
+from headway.model.renting import Money, Offer
 from headway.model.value import value
 
 EFFORT: Final = 15_000
 """So many slots the repair looks at, at most."""
 
-AHEAD: Final = 24
+MISFITS_MAX: Final = 24
 """A fill ends when so many tasks in a row do not fit."""
 
 FILL: Final = (64, 16)
@@ -42,10 +42,10 @@ FILL: Final = (64, 16)
 HOURS: Final = (1, 2, 4, 8)
 """Fills of so many periods are tried, where periods are long."""
 
-LEAST: Final = 1 - 1e-9
+ROUNDED_DOWN: Final = 1 - 1e-9
 """What a cost is multiplied with that is only a bound, so that no rounding makes it greater than the cost."""
 
-LONG: Final[Duration] = 600 * SECOND
+LONG_PERIOD: Final[Duration] = 600 * SECOND
 """Periods that are tried so."""
 
 
@@ -240,7 +240,7 @@ class Packing:
         ways = []
         for kind in self._kinds:
             offer = self.offers[kind]
-            ways.append((offer.price / offer.speed / HOUR * LEAST, kind, self._now + offer.start_time))
+            ways.append((offer.price / offer.speed / HOUR * ROUNDED_DOWN, kind, self._now + offer.start_time))
         ways.sort()
         ready = [(rate, kind, at, self._lasts(kind), self._dues(kind)) for rate, kind, at in ways]
         for one, time in enumerate(self._times):
@@ -332,7 +332,7 @@ class Packing:
         """The best fill of one machine: its cost in relation to that of a machine for each piece, and these."""
         offer = self.offers[kind]
         best, found, last = self._fill_until(kind, left, NEVER)
-        if offer.period >= LONG:
+        if offer.period >= LONG_PERIOD:
             for hours in HOURS:
                 until = self._now + hours * offer.period
                 if until >= last:
@@ -354,7 +354,7 @@ class Packing:
             end = free[0] + lasts[one]
             if end > until or end > dues[one]:
                 refused += 1
-                if refused > AHEAD:
+                if refused > MISFITS_MAX:
                     break
                 continue
             refused = 0

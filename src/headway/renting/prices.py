@@ -20,9 +20,9 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Final
 
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.instant import SECOND, Duration, from_seconds
-from headway.model.node import COUNT_MAX, SPEED_RANGE, can_be_shown
-from headway.model.renting import DAY, MACHINES_MAX, PRICE_MAX, UNIT, Money, Offer
+from headway.model.instant import DAY, SECOND, Duration, from_seconds
+from headway.model.node import SLOT_COUNT_MAX, SPEED_RANGE, can_be_shown
+from headway.model.renting import MACHINES_MAX, PRICE_MAX, UNIT, Money, Offer
 from headway.times import span_of
 
 NEEDED: Final = ("region", "type", "cores", "memory", "price")
@@ -229,7 +229,7 @@ def row_of(cells: Mapping[str, str]) -> Priced:
     return Priced(
         region=_name(given, "region"),
         type=_name(given, "type"),
-        cores=_count(given, "cores", COUNT_MAX),
+        cores=_count(given, "cores", SLOT_COUNT_MAX),
         memory=_number(given, "memory", 0.0, _MEMORY_MAX),
         price=money_of(given["price"]),
         spot_price=money_of(given["spot_price"], "spot_price") if "spot_price" in given else None,
@@ -244,7 +244,7 @@ def row_of(cells: Mapping[str, str]) -> Priced:
 _ALLOWED: Final = {
     "region": "a name that can be printed",
     "type": f"a name that can be printed and does not end with {SPOT}",
-    "cores": f"a whole number from 1 to {COUNT_MAX}",
+    "cores": f"a whole number from 1 to {SLOT_COUNT_MAX}",
     "memory": f"GiB, a number from 0 to {_MEMORY_MAX:g}",
     "price": PRICES,
     "billed": f"{_SPAN}, and at least a second",

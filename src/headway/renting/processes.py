@@ -32,7 +32,7 @@ import psutil
 from headway.errors import HeadwayError
 from headway.renting.provider import NotRented, RentedMachine, Unsure
 
-TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+TOKEN_TEXT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """What a token may be: it names files."""
 
 RENTAL: Final = "HEADWAY_RENTAL"
@@ -88,7 +88,7 @@ class Processes:
     # In a thread
 
     def _file(self, token: str) -> Path:
-        if not TOKEN.fullmatch(token):
+        if not TOKEN_TEXT.fullmatch(token):
             raise NotRented(f"token {token!r} cannot name a file")
         return self._folder / f"{token}.machine"
 

@@ -33,7 +33,7 @@ class ProviderSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-FOLDERS: Final = ("folder",)
+FOLDER_OPTIONS: Final = ("folder",)
 """Options that are folders; a relative one counts from the file that names it."""
 
 USER_DATA_MAX: Final = 16 << 10
@@ -59,7 +59,7 @@ def _is_address(value: object) -> bool:
 _TEXT: Final = (_is_text, "a text that is not empty, in quotes")
 _Options = Mapping[str, tuple[Callable[[object], bool], str]]
 
-KINDS: Final[Mapping[str, tuple[frozenset[str], _Options]]] = {
+PROVIDER_KINDS: Final[Mapping[str, tuple[frozenset[str], _Options]]] = {
     "processes": (
         frozenset({"folder", "command"}),
         {"folder": _TEXT, "command": (_is_list, "a list of words in quotes: a program and its arguments")},
@@ -92,9 +92,9 @@ def check(kind: str, options: Mapping[str, object]) -> None:
         InvalidInput: there is no such kind, or an option is unknown, missing or not allowed; it names the option, the
             value and what is allowed.
     """
-    if kind not in KINDS:
-        raise InvalidInput("provider", kind, " or ".join(KINDS), hint=did_you_mean(kind, KINDS))
-    needed, known = KINDS[kind]
+    if kind not in PROVIDER_KINDS:
+        raise InvalidInput("provider", kind, " or ".join(PROVIDER_KINDS), hint=did_you_mean(kind, PROVIDER_KINDS))
+    needed, known = PROVIDER_KINDS[kind]
     for name, value in options.items():
         if name not in known:
             allowed = f"an option of provider {kind}: {', '.join(known)}"

@@ -17,7 +17,7 @@ from headway.engines.slurm.answers import SlurmFull, SlurmRefused, SlurmUnavaila
 from headway.errors import HeadwayError
 from headway.renting.provider import NotRented, RentedMachine, Unsure
 
-SECONDS: Final = 20.0
+COMMAND_SECONDS: Final = 20.0
 """So long may a command of Slurm take."""
 
 ENDED: Final = frozenset(
@@ -25,7 +25,7 @@ ENDED: Final = frozenset(
 )
 """States in which nothing of a job runs any more."""
 
-FORMAT: Final = "%i|%j|%k|%T"
+SQUEUE_FORMAT: Final = "%i|%j|%k|%T"
 
 
 class Allocations:
@@ -85,8 +85,8 @@ class Allocations:
 
     async def _jobs(self, *more: str) -> list[RentedMachine]:
         """Jobs of this account, those that have ended too, as long as Slurm remembers them."""
-        printed = await self._run("squeue", "--me", "--noheader", "--states=all", f"--format={FORMAT}", *more)
-        rows = (line.strip().split("|") for line in printed.splitlines() if line.count("|") == FORMAT.count("|"))
+        printed = await self._run("squeue", "--me", "--noheader", "--states=all", f"--format={SQUEUE_FORMAT}", *more)
+        rows = (line.strip().split("|") for line in printed.splitlines() if line.count("|") == SQUEUE_FORMAT.count("|"))
         return [RentedMachine(number, name, kind, ended=state in ENDED) for number, name, kind, state in rows]
 
     async def _run(self, name: str, *arguments: str, given: str = "") -> str:
@@ -101,7 +101,7 @@ class Allocations:
             raise Unsure(f"{name} is not on the PATH any more")
         others = {key: value for key, value in os.environ.items() if not key.startswith("SBATCH_")}
         with _answered():
-            return await printed_by(program, arguments, others, SECONDS, given)
+            return await printed_by(program, arguments, others, COMMAND_SECONDS, given)
 
 
 @contextmanager

@@ -30,13 +30,13 @@ from headway import strict_json
 from headway.errors import HandlerFailed, InvalidInput, Malformed, cut
 from headway.services.terms import ServiceAnswer
 
-BYTES: Final = "application/octet-stream"
-JSON: Final = "application/json"
+BYTES_TYPE: Final = "application/octet-stream"
+JSON_TYPE: Final = "application/json"
 
 SAID_MAX: Final = 2000
 """Bytes of a program's stderr that an error shows."""
 
-CHUNK: Final = 1 << 16
+PROGRAM_CHUNK: Final = 1 << 16
 """Bytes that are read at once from a program."""
 
 Handler = Callable[[str, bytes], ServiceAnswer]
@@ -56,10 +56,10 @@ def is_json(kind: str) -> bool:
     >>> is_json("application/json; charset=utf-8"), is_json("text/plain")
     (True, False)
     """
-    if kind == JSON:
+    if kind == JSON_TYPE:
         return True
     name = kind.partition(";")[0].strip().lower()
-    return name == JSON or name.endswith("+json")
+    return name == JSON_TYPE or name.endswith("+json")
 
 
 def loaded(name: str) -> Callable[..., Any]:
@@ -113,7 +113,7 @@ def _sent(value: object, answer_max: int) -> ServiceAnswer:
     if isinstance(value, bytes | bytearray | memoryview):
         size = value.nbytes if isinstance(value, memoryview) else len(value)
         _bounded(size, answer_max)
-        return ServiceAnswer(bytes(value), BYTES)
+        return ServiceAnswer(bytes(value), BYTES_TYPE)
     try:
         body = strict_json.encode(value)
     except Exception as error:
@@ -122,7 +122,7 @@ def _sent(value: object, answer_max: int) -> ServiceAnswer:
             what, "It returns bytes, or what JSON has: texts, finite numbers, lists, dicts, None."
         ) from error
     _bounded(len(body), answer_max)
-    return ServiceAnswer(body, JSON)
+    return ServiceAnswer(body, JSON_TYPE)
 
 
 def _bounded(size: int, answer_max: int) -> None:
@@ -181,7 +181,7 @@ def _outcome(process: subprocess.Popen[bytes], answer_max: int) -> ServiceAnswer
     listening.start()
     answer = bytearray()
     with process:
-        while chunk := process.stdout.read1(CHUNK):  # type: ignore[attr-defined]
+        while chunk := process.stdout.read1(PROGRAM_CHUNK):  # type: ignore[attr-defined]
             answer += chunk
             if len(answer) > answer_max:
                 process.kill()
@@ -191,12 +191,12 @@ def _outcome(process: subprocess.Popen[bytes], answer_max: int) -> ServiceAnswer
     if status:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise HandlerFailed(f"the program {how}: {said.decode('utf-8', 'replace').strip()}")
-    return ServiceAnswer(bytes(answer), BYTES)
+    return ServiceAnswer(bytes(answer), BYTES_TYPE)
 
 
 def _listen(stderr: IO[bytes], said: bytearray) -> None:
     """Pass on what a program says, and keep the end of it."""
-    while chunk := stderr.read1(CHUNK):  # type: ignore[attr-defined]
+    while chunk := stderr.read1(PROGRAM_CHUNK):  # type: ignore[attr-defined]
         sys.stderr.buffer.write(chunk)
         sys.stderr.buffer.flush()
         said += chunk

@@ -31,7 +31,7 @@ from headway.services.windows import OpenWindow, WindowMeter
 
 log = logging.getLogger(__name__)
 
-TRIES: Final = 2
+REQUEST_TRIES: Final = 2
 """How often a request is handed out: again only if its instance died."""
 
 RETRY_LEAST: Final = 1.0
@@ -404,8 +404,8 @@ class RequestQueue:
         if request is not None and not request.ended:
             if self.ended:
                 self._settle(request, self._over())
-            elif request.tries >= TRIES:
-                what = f"{TRIES} instances of service {self.name!r} died while they had this request"
+            elif request.tries >= REQUEST_TRIES:
+                what = f"{REQUEST_TRIES} instances of service {self.name!r} died while they had this request"
                 self._settle(request, InstanceDied(what))
             elif self._idle:
                 self._hand(self._idle.popitem(last=False)[0], request, now)

@@ -13,7 +13,7 @@ from headway.core.record import StateRecord
 from headway.errors import NoAdvice
 from headway.model.plan import PlanRecord
 
-ANSWER_SECONDS: Final = 600.0
+DECIDER_SECONDS: Final = 600.0
 """If a decider has not answered after this time, the simulation ends with an error."""
 
 
@@ -35,11 +35,11 @@ class HTTPDecider:
         Raises:
             NoAdvice: it gives no plan.
         """
-        waiting = asyncio.wait_for(self._ask(self.url, snapshot), ANSWER_SECONDS)
+        waiting = asyncio.wait_for(self._ask(self.url, snapshot), DECIDER_SECONDS)
         try:
             return asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
         except TimeoutError:
-            raise NoAdvice(f"the decider at {self.url} gave no answer within {ANSWER_SECONDS:g} s") from None
+            raise NoAdvice(f"the decider at {self.url} gave no answer within {DECIDER_SECONDS:g} s") from None
         except NoAdvice as silent:
             raise NoAdvice(
                 f"the decider at {self.url} gave no plan: {silent.args[0]}", silent.hint or "Is it `headway decider`?"

@@ -31,7 +31,7 @@ from headway.sim.kernel import Simulation
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import World
 
-WORK_MAX: Final = 100_000
+FORECAST_WORK_MAX: Final = 100_000
 """A forecast ends after this much work. Each event counts 1. Each round counts 1 for each 100 waiting jobs, and 1 for
 each job that has a promise."""
 
@@ -42,14 +42,14 @@ WORLD: Final = World(
 """Everything takes as long as estimated. The cost of two tiers is the middle of what MEASY14 measured."""
 
 
-def forecast(record: StateRecord, policies: PolicySource, work_max: int = WORK_MAX) -> Forecast:
+def forecast(record: StateRecord, policies: PolicySource, work_max: int = FORECAST_WORK_MAX) -> Forecast:
     """What is expected of the open jobs of a state.
 
     The limit counts work, not seconds, so that the same state gives the same forecast everywhere.
 
     Args:
         record: the state, as `Scheduler.dump` gives it.
-        work_max: see `WORK_MAX`.
+        work_max: see `FORECAST_WORK_MAX`.
 
     Raises:
         HeadwayError: there is no such policy.

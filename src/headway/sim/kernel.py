@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 # services, then wakes.
 END: Final = 0
 NODE: Final = 1
-SUBMIT: Final = 2
+SUBMISSION: Final = 2
 WINDOW: Final = 3
 WAKE: Final = 4
 STOP: Final = 5
@@ -97,7 +97,7 @@ RIGID: Final = Kind.RIGID
 KILLED: Final = Outcome.KILLED
 
 Due = tuple[Instant, int, int, int, int, Event | None]
-LAST: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
+LAST_DUE: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
 """Later than everything in the heap."""
 
 PROGRESS_EVERY: Final = 4096
@@ -105,7 +105,7 @@ PROGRESS_EVERY: Final = 4096
 MACHINE: Final = 3
 """What stands third in the entries of the heap about rented machines."""
 
-NOTICE: Final = 120 * SECOND
+NOTICE_TIME: Final = 120 * SECOND
 """So long before a spot machine is taken back, that is told; as on Amazon EC2."""
 
 IDLE_WAKES_MAX: Final = 10_000
@@ -419,7 +419,7 @@ class Simulation:
         life = self._world.life(number) if rental.offer.spot else None
         if life is not None:
             until = now + from_seconds(life)
-            told = max(now, until - NOTICE)
+            told = max(now, until - NOTICE_TIME)
             heappush(self._heap, (told, NODE, number, MACHINE, 3, Reclaimed(told, number, until)))
             heappush(self._heap, (until, NODE, number, MACHINE, 4, Returned(until, number)))
 
@@ -472,8 +472,8 @@ class Simulation:
         machines, ended, rentals = self._machines, self.recorder.end, self.scheduler.state.market.rentals
         fed = idle = 0
         while heap or job is not None:
-            first = heap[0] if heap else LAST
-            if job is not None and (job.release < first[0] or (job.release == first[0] and first[1] > SUBMIT)):
+            first = heap[0] if heap else LAST_DUE
+            if job is not None and (job.release < first[0] or (job.release == first[0] and first[1] > SUBMISSION)):
                 if job.after and self._comes_in_vain(job):
                     self.recorder.conclude(job.id, job.release, JobStatus.CANCELLED)
                 else:

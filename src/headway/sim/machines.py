@@ -20,7 +20,7 @@ from headway.model.slots import Slots, numbers
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.model.workload import Workload
-from headway.sim.tiers import FULL, UNKNOWN, ByJob, Occupancy, SimulatedAttempt
+from headway.sim.tiers import FULL, RATE_UNKNOWN, ByJob, Occupancy, SimulatedAttempt
 from headway.sim.world import Timing, World
 
 # Module constants, because looking up a member of an enumeration is slow.
@@ -243,7 +243,7 @@ class Machines:
             self._open_background(state, running)
         if self._places is None:
             return running
-        running.rate = UNKNOWN
+        running.rate = RATE_UNKNOWN
         running.bounds = state.jobs[running.job].attempts[running.task].bounds
         self._places.enter(running)
         return None

@@ -9,7 +9,7 @@ from headway.model.instant import NEVER
 from headway.model.job import SHAPES, Bag, JobId, JobSpec, Kind, Rigid, Workflow
 from headway.model.workload import Workload
 
-RIGID: Final = int(Kind.RIGID)
+RIGID_NUMBER: Final = int(Kind.RIGID)
 
 
 def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first_id: JobId = 0) -> Iterator[JobSpec]:
@@ -46,7 +46,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first
             if first_id and after:
                 after = tuple([first_id + before for before in after])
             number = first_id + position
-            if kind == RIGID:  # term by term, because compiled code then makes no tuple and dictionary of them
+            if kind == RIGID_NUMBER:  # term by term, because compiled code then makes no tuple and dictionary of them
                 yield Rigid(
                     number,
                     release,

@@ -21,7 +21,7 @@ from headway.model.workload import FloatArray, Workload
 FULL: Final = 1_000_000
 """The rate of an attempt that has its processors for itself."""
 
-UNKNOWN: Final = -1
+RATE_UNKNOWN: Final = -1
 """The rate of an attempt that has just entered; it is computed next."""
 
 
@@ -93,7 +93,7 @@ def _draws(seed: int, what: int) -> np.random.Generator:
     return np.random.default_rng((seed, what, 0x2714))
 
 
-NOTHING: Final[dict[TaskKey, SimulatedAttempt]] = {}
+NONE_BESIDE: Final[dict[TaskKey, SimulatedAttempt]] = {}
 """Nothing is beside an attempt before it enters its place; all share it, and it stays empty."""
 
 
@@ -104,7 +104,7 @@ class SimulatedAttempt:
         job, task, number, slots, tier: which attempt, and where.
         total: microseconds that its work takes on these slots at full rate.
         left: what is left of it, in millionths of microseconds at full rate.
-        rate: its rate in millionths, from `since` on; `UNKNOWN` at first if others run there.
+        rate: its rate in millionths, from `since` on; `RATE_UNKNOWN` at first if others run there.
         end: when it ends if nothing changes; -1: never.
         uses: CPU use of its processes by slot, if they differ; None: all as its job's.
         bounds: the `bounds` of its slots, if the core knows them, as on large machines; else None.
@@ -145,7 +145,7 @@ class SimulatedAttempt:
         self.end: Instant = start + total
         self.uses: dict[int, float] | None = None
         self.bounds: list[int] | None = None
-        self.beside: dict[TaskKey, SimulatedAttempt] = NOTHING
+        self.beside: dict[TaskKey, SimulatedAttempt] = NONE_BESIDE
 
     def go_on(self, now: Instant, rate: int) -> None:
         """Count its progress until now, and run at this rate from now on."""

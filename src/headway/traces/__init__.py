@@ -9,8 +9,8 @@ from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import swf
 from headway.traces.files import reading
-from headway.traces.formats import HINT, Format, format_of, named_format, not_readable
-from headway.traces.swf import MARK, AsKind, read_swf, write_swf
+from headway.traces.formats import READABLE_HINT, Format, format_of, named_format, not_readable
+from headway.traces.swf import BYTE_ORDER_MARK, AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
 
@@ -60,7 +60,7 @@ def read_workload(
             return read_swf(path, machine=machine, cut_at_estimate=cut, as_kind=as_kind or "rigid")
         workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
     except InvalidInput as error:
-        if named_format(Path(path).name) is None and error.hint.endswith(HINT):
+        if named_format(Path(path).name) is None and error.hint.endswith(READABLE_HINT):
             raise not_readable(Path(path), "", str(error.args[0])) from error
         raise
     if as_kind == "bags":
@@ -115,7 +115,7 @@ def line_of(path: str | Path, label: object) -> int:
     log = is_log(path)
     with reading(Path(path), "latin-1" if log else "utf-8-sig") as text:
         numbered = (
-            ((number, line.removeprefix(MARK).split()[:1]) for number, line in enumerate(text, 1))
+            ((number, line.removeprefix(BYTE_ORDER_MARK).split()[:1]) for number, line in enumerate(text, 1))
             if log
             else labels(text)
         )

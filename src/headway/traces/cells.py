@@ -18,9 +18,9 @@ from headway.times import span_of
 from headway.traces.columns import shape_place
 from headway.traces.swf import LARGEST
 
-TIME: Final = "seconds, 0 or more, or a duration such as 1h30m"
-COUNT: Final = "a whole number from 1 to 2147483647"
-AMOUNT: Final = "a number, 0 or more"
+TIME_CELL: Final = "seconds, 0 or more, or a duration such as 1h30m"
+COUNT_CELL: Final = "a whole number from 1 to 2147483647"
+AMOUNT_CELL: Final = "a number, 0 or more"
 SHAPE: Final = ", ".join(shape.value for shape in SHAPES)
 
 
@@ -99,7 +99,7 @@ def rows(path: Path, text: TextIO, columns: Callable[[Sequence[str]], list[str]]
 
 
 def time_of(cell: str) -> Instant:
-    """A time in microseconds, see `TIME`."""
+    """A time in microseconds, see `TIME_CELL`."""
     seconds = float(cell) if cell[-1:].isdigit() else span_of(cell, "time")
     if not 0 <= seconds <= LARGEST:
         raise ValueError
@@ -107,7 +107,7 @@ def time_of(cell: str) -> Instant:
 
 
 def count_of(cell: str) -> int:
-    """A number of things, see `COUNT`."""
+    """A number of things, see `COUNT_CELL`."""
     count = int(cell)
     if not 1 <= count < 2**31:
         raise ValueError

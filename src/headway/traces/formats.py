@@ -71,13 +71,13 @@ _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 _CONTROLS_MAX: Final = 0.05
 """A file with a larger share of control characters is not text. Headers of public logs have a few."""
 
-HINT: Final = f"What can be read: {READABLE}."
+READABLE_HINT: Final = f"What can be read: {READABLE}."
 
 
 def not_readable(path: Path, kind: str, why: str = "") -> NotReadable:
     """The error for a file of a kind that cannot be read; empty: of an unknown one."""
     said = f"{kind}, which cannot be read" if kind else "in no format that can be read"
-    return NotReadable(f"{path} is {said}", f"{HINT} {why}".rstrip())
+    return NotReadable(f"{path} is {said}", f"{READABLE_HINT} {why}".rstrip())
 
 
 def format_of(path: Path) -> Format:

@@ -11,17 +11,17 @@ from typing import Final
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, Instant, from_seconds
 from headway.model.job import BYTES_MAX, PenaltyShape, TaskSpec
-from headway.model.node import COUNT_MAX
+from headway.model.node import SLOT_COUNT_MAX
 from headway.traces.swf import LARGEST
 
-TASKS_MAX: Final = 1_000_000
+FILE_TASKS_MAX: Final = 1_000_000
 """Tasks that the workflows of one file may have together."""
 
 EDGES_MAX: Final = 10_000_000
 """How often a task of one file may wait for another, in all."""
 
 TIME: Final = f"seconds, 0 to {LARGEST:g}"
-CORES: Final = f"a number from 1 to {COUNT_MAX}"
+CORES: Final = f"a number from 1 to {SLOT_COUNT_MAX}"
 BYTES: Final = f"a whole number of bytes, 0 to {BYTES_MAX}"
 
 _CYCLE_SHOWN: Final = 8
@@ -81,8 +81,8 @@ class Graph:
         Raises:
             HeadwayError: there are too many.
         """
-        if len(self._labels) >= TASKS_MAX:
-            raise HeadwayError(f"{self._source} has more than {TASKS_MAX:,} tasks", "Split it into several files.")
+        if len(self._labels) >= FILE_TASKS_MAX:
+            raise HeadwayError(f"{self._source} has more than {FILE_TASKS_MAX:,} tasks", "Split it into several files.")
         self.numbers[label] = len(self._labels)
         self._labels.append(label)
         self._run_times.append(from_seconds(seconds))
@@ -195,4 +195,4 @@ def is_time(seconds: float) -> bool:
 
 def is_cores(cores: float) -> bool:
     """Whether a number may be that of the cores of a task."""
-    return 1 <= cores <= COUNT_MAX
+    return 1 <= cores <= SLOT_COUNT_MAX

@@ -19,11 +19,9 @@ from typing import Final
 import numpy as np
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.workload import IntArray
 from headway.traces.files import reading
-
-HOUR: Final = 3600 * SECOND
 
 _TIME: Final = re.compile(r"\[(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)\]")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -37,7 +37,7 @@ from headway.traces.graphs import BYTES, CORES, TIME, ReadTerms, ReadWorkflow, i
 from headway.traces.parts import JSONFile
 from headway.traces.swf import LARGEST
 
-MARK: Final = "workflows"
+OWN_MARK: Final = "workflows"
 
 
 class _Task(msgspec.Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -134,7 +134,7 @@ def write_own(workload: Workload, path: str | Path) -> None:
             label = workload.label[place]
             raise InvalidInput("kind", Kind(kind).name.lower(), "workflow", source=f"{path}, job {label}")
     with writing(Path(path)) as text:
-        text.write(f'{{"headway": "{MARK}", "jobs": [\n')
+        text.write(f'{{"headway": "{OWN_MARK}", "jobs": [\n')
         for place in range(len(workload)):
             text.write(msgspec.json.encode(_job(workload, place)).decode())
             text.write(",\n" if place + 1 < len(workload) else "\n")

@@ -33,7 +33,18 @@ from headway.errors import InvalidInput
 from headway.model.instant import SECOND, to_seconds
 from headway.model.job import SHAPES
 from headway.model.workload import FloatArray
-from headway.traces.cells import AMOUNT, COUNT, SHAPE, Cells, amount_of, count_of, heading, rows, shape_of, time_of
+from headway.traces.cells import (
+    AMOUNT_CELL,
+    COUNT_CELL,
+    SHAPE,
+    Cells,
+    amount_of,
+    count_of,
+    heading,
+    rows,
+    shape_of,
+    time_of,
+)
 from headway.traces.files import reading
 from headway.traces.http import read_http_log
 
@@ -182,7 +193,7 @@ def _terms(cells: Cells) -> dict[str, Any]:
     for name in SERVICE_COLUMNS[:2]:
         if not cells.text(name):
             raise InvalidInput(name, "", "a name" if name == "service" else "the name of a file")
-    least, most = cells.get("min", 1, _least, "a whole number, 0 or more"), cells.get("max", None, count_of, COUNT)
+    least, most = cells.get("min", 1, _least, "a whole number, 0 or more"), cells.get("max", None, count_of, COUNT_CELL)
     if most is not None and least > most:
         raise InvalidInput("min", least, f"at most {most}, which is max")
     return {
@@ -190,7 +201,7 @@ def _terms(cells: Cells) -> dict[str, Any]:
         "processing": span("processing", None, _TIME),
         "threshold": span("threshold", 1.0, _LONG),
         "fraction": cells.get("fraction", 0.9, _fraction, _FRACTION),
-        "rate": cells.get("rate", 1.0, amount_of, AMOUNT),
+        "rate": cells.get("rate", 1.0, amount_of, AMOUNT_CELL),
         "shape": SHAPES[cells.get("shape", 0, shape_of, SHAPE)],
         "least": least,
         "most": most,

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headway.errors import InvalidInput
-from headway.traces.graphs import TASKS_MAX, TIME, Graph, ReadWorkflow, is_time
+from headway.traces.graphs import FILE_TASKS_MAX, TIME, Graph, ReadWorkflow, is_time
 
 DUMMIES: Final = 2
 _COMMENT: Final = "#"
@@ -41,9 +41,13 @@ def read_stg(text: Iterable[str], source: str, name: str) -> ReadWorkflow:
     rows = ((line, cells) for line, cells in rows if cells)
     line, cells = next(rows, (1, []))
     told = _whole(cells[0]) if len(cells) == 1 else None
-    if told is None or not 1 <= told <= TASKS_MAX:
+    if told is None or not 1 <= told <= FILE_TASKS_MAX:
         raise InvalidInput(
-            "number of tasks", " ".join(cells[:3]), f"a whole number from 1 to {TASKS_MAX}", source=source, line=line
+            "number of tasks",
+            " ".join(cells[:3]),
+            f"a whole number from 1 to {FILE_TASKS_MAX}",
+            source=source,
+            line=line,
         )
     times: list[tuple[str, float]] = []
     lines = array("q")

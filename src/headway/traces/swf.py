@@ -24,13 +24,13 @@ from headway.model.instant import NEVER, SECOND, seconds_text
 from headway.model.job import Kind
 from headway.model.workload import FloatArray, Workload
 from headway.traces.files import reading, writing
-from headway.traces.formats import HINT
+from headway.traces.formats import READABLE_HINT
 from headway.traces.transforms import cut_at_estimates
 
 AsKind = Literal["rigid", "bags"]
 
 FIELDS: Final = 18
-JOB, SUBMIT, RUN, ALLOCATED, CPU_TIME, REQUESTED, REQUESTED_TIME, USER = 0, 1, 3, 4, 5, 7, 8, 11
+_JOB, _SUBMIT, _RUN, _ALLOCATED, _CPU_TIME, _REQUESTED, _REQUESTED_TIME, _USER = 0, 1, 3, 4, 5, 7, 8, 11
 NO_RUN_TIME: Final = "no run time"
 _DIGITS_MAX: Final = 9
 NO_SIZE: Final = "no size"
@@ -43,7 +43,7 @@ LARGEST: Final = NEVER / SECOND / 4
 OVERUSE: Final = 1.1
 """CPU use above this is more than an error of rounding."""
 
-MARK: Final = "\ufeff".encode().decode("latin-1")
+BYTE_ORDER_MARK: Final = "\ufeff".encode().decode("latin-1")
 """With which some editors begin a file in UTF-8, read as Latin-1."""
 
 _CHUNK = 1 << 17  # characters; large enough to be fast, small enough for any memory
@@ -66,13 +66,13 @@ _INSTANT: Final = f"seconds, 0 to {math.floor(LARGEST)}"
 
 # Field, its position, a test of a value or a whole column, and what is allowed.
 _CHECKS: Final = (
-    ("job number", JOB, _is_whole, "a whole number"),
-    ("submit time", SUBMIT, _is_instant, _INSTANT),
-    ("run time", RUN, _is_time, f"{_INSTANT}, or -1 where unknown"),
-    ("allocated processors", ALLOCATED, _is_whole, "a whole number"),
-    ("requested processors", REQUESTED, _is_whole, "a whole number"),
-    ("requested time", REQUESTED_TIME, _is_time, f"{_INSTANT}, or -1 where unknown"),
-    ("user", USER, _is_whole, "a whole number"),
+    ("job number", _JOB, _is_whole, "a whole number"),
+    ("submit time", _SUBMIT, _is_instant, _INSTANT),
+    ("run time", _RUN, _is_time, f"{_INSTANT}, or -1 where unknown"),
+    ("allocated processors", _ALLOCATED, _is_whole, "a whole number"),
+    ("requested processors", _REQUESTED, _is_whole, "a whole number"),
+    ("requested time", _REQUESTED_TIME, _is_time, f"{_INSTANT}, or -1 where unknown"),
+    ("user", _USER, _is_whole, "a whole number"),
 )
 
 _END: Final = -(2**62)
@@ -167,7 +167,7 @@ def _chunks(text: TextIO) -> Iterator[list[str]]:
     """The lines of a file, many at a time, without the mark at its beginning."""
     lines = text.readlines(_CHUNK)
     if lines:
-        lines[0] = lines[0].removeprefix(MARK)
+        lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
     while lines:
         yield lines
         lines = text.readlines(_CHUNK)
@@ -288,26 +288,26 @@ def _row(fields: Sequence[str]) -> list[float]:
 
 def _keep(rows: FloatArray, gathered: _ReadSoFar) -> None:
     """Convert rows to the columns of a workload, and keep the jobs that can be run again."""
-    requested = rows[:, REQUESTED]
-    size = np.where(requested > 0, requested, rows[:, ALLOCATED])
-    timed, sized = rows[:, RUN] >= 0, size > 0
+    requested = rows[:, _REQUESTED]
+    size = np.where(requested > 0, requested, rows[:, _ALLOCATED])
+    timed, sized = rows[:, _RUN] >= 0, size > 0
     gathered.drop(NO_RUN_TIME, int((~timed).sum()))
     gathered.drop(NO_SIZE, int((timed & ~sized).sum()))
     good = timed & sized
     rows, size = rows[good], size[good]
-    runtime, asked, used = rows[:, RUN], rows[:, REQUESTED_TIME], rows[:, CPU_TIME]
+    runtime, asked, used = rows[:, _RUN], rows[:, _REQUESTED_TIME], rows[:, _CPU_TIME]
     cpu = np.full(len(rows), np.nan)
     np.divide(used, runtime, out=cpu, where=(used >= 0) & (runtime > 0))
     estimate = np.where(asked > 0, asked, runtime)
     gathered.unsaid += int((asked <= 0).sum())
     gathered.overused += int((cpu > OVERUSE).sum())
     for name, values in (
-        ("label", rows[:, JOB]),
-        ("release", np.rint(rows[:, SUBMIT] * SECOND)),
+        ("label", rows[:, _JOB]),
+        ("release", np.rint(rows[:, _SUBMIT] * SECOND)),
         ("size", size),
         ("runtime", np.rint(runtime * SECOND)),
         ("estimate", np.rint(estimate * SECOND)),
-        ("user", rows[:, USER]),
+        ("user", rows[:, _USER]),
     ):
         gathered.columns.setdefault(name, []).append(values.astype(np.int64))
     gathered.columns.setdefault("cpu", []).append(np.minimum(cpu, 1.0))
@@ -372,7 +372,7 @@ def _is_ordered(release: NDArray[np.int64], label: NDArray[np.int64]) -> bool:
 
 def _nothing_left(path: Path, gathered: _ReadSoFar) -> InvalidInput:
     if list(gathered.dropped) == [BROKEN]:
-        gathered.flaws[0].hint = f"No line of the file is a job of the Standard Workload Format. {HINT}"
+        gathered.flaws[0].hint = f"No line of the file is a job of the Standard Workload Format. {READABLE_HINT}"
         return gathered.flaws[0]
     reasons = ", ".join(f"{reason}: {count}" for reason, count in gathered.dropped.items())
     first = f" The first broken line: {gathered.flaws[0]}." if gathered.flaws else ""

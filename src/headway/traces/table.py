@@ -35,10 +35,10 @@ from headway.model.instant import NEVER, seconds_text
 from headway.model.job import SHAPES, Kind
 from headway.model.workload import Workload, workload_us
 from headway.traces.cells import (
-    AMOUNT,
-    COUNT,
+    AMOUNT_CELL,
+    COUNT_CELL,
     SHAPE,
-    TIME,
+    TIME_CELL,
     Cells,
     amount_of,
     count_of,
@@ -50,7 +50,7 @@ from headway.traces.cells import (
     time_of,
 )
 from headway.traces.files import reading, writing
-from headway.traces.formats import HINT
+from headway.traces.formats import READABLE_HINT
 
 TABLE_COLUMNS: Final = (
     "job",
@@ -95,7 +95,7 @@ def labels(text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _heading(path: Path, cells: Sequence[str]) -> list[str]:
-    names = heading(path, cells, TABLE_COLUMNS, HINT)
+    names = heading(path, cells, TABLE_COLUMNS, READABLE_HINT)
     if not {"runtime", "estimate"} & set(names):
         raise InvalidInput("columns", ",".join(names), "runtime, estimate or both among them", source=str(path), line=1)
     return names
@@ -179,25 +179,25 @@ def _job(cells: Cells, position: int) -> dict[str, Any]:
         InvalidInput: a cell has a value that is not allowed.
     """
     get = cells.get
-    tasks = get("tasks", 1, count_of, COUNT)
-    width = get("width", 1, count_of, COUNT)
+    tasks = get("tasks", 1, count_of, COUNT_CELL)
+    width = get("width", 1, count_of, COUNT_CELL)
     if tasks > 1 and width > 1:
         raise InvalidInput("width", width, "1 where a job has several tasks: a rigid job is one task")
     unsaid = cells.text("estimate") == UNSAID
-    estimate = -1 if unsaid else get("estimate", None, time_of, f"{TIME}, or {UNSAID}")
-    runtime = get("runtime", None if unsaid else estimate, time_of, TIME)
+    estimate = -1 if unsaid else get("estimate", None, time_of, f"{TIME_CELL}, or {UNSAID}")
+    runtime = get("runtime", None if unsaid else estimate, time_of, TIME_CELL)
     if runtime is None:
-        raise InvalidInput("runtime", "", f"{TIME}; it may be empty only beside an estimate")
+        raise InvalidInput("runtime", "", f"{TIME_CELL}; it may be empty only beside an estimate")
     return {
         "job": cells.text("job") or str(position),
-        "release": get("release", 0, time_of, TIME),
+        "release": get("release", 0, time_of, TIME_CELL),
         "tasks": tasks,
         "width": width,
         "runtime": runtime,
         "estimate": runtime if estimate is None else estimate,
-        "due": get("due", NEVER, time_of, f"{TIME}; empty for none"),
+        "due": get("due", NEVER, time_of, f"{TIME_CELL}; empty for none"),
         "priority": get("priority", 0.0, number_of, "a number"),
-        "rate": get("rate", 1.0, amount_of, AMOUNT),
+        "rate": get("rate", 1.0, amount_of, AMOUNT_CELL),
         "shape": get("shape", 0, shape_of, SHAPE),
         "user": cells.text("user"),
         "cpu": get("cpu", math.nan, share_of, "a number from 0 to 1; empty where unknown"),

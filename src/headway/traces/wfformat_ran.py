@@ -18,7 +18,7 @@ from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Schedule, TaskRun, task_runs
 from headway.traces.files import writing
 
-VERSION: Final = "1.5"
+WFFORMAT_VERSION: Final = "1.5"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -81,7 +81,7 @@ def instance(schedule: Schedule, job: int) -> Written:
         "name": label or "workflow",
         "description": f"What Headway {__version__} ran{aside}",
         "createdAt": _at(until),
-        "schemaVersion": VERSION,
+        "schemaVersion": WFFORMAT_VERSION,
         "runtimeSystem": {"name": "Headway", "version": __version__},
         "workflow": {"specification": _specification(tasks, labels, ids), "execution": execution},
     }

@@ -17,7 +17,7 @@ from headway.model.workload import Workload, workload_us
 from headway.traces.dax import read_dax
 from headway.traces.files import Bounded, decoded, opened, unzipped
 from headway.traces.formats import Format, format_of, named_format, not_readable
-from headway.traces.graphs import TASKS_MAX, ReadWorkflow
+from headway.traces.graphs import FILE_TASKS_MAX, ReadWorkflow
 from headway.traces.own import read_own
 from headway.traces.stg import read_stg
 from headway.traces.wfformat import read_wfformat
@@ -37,8 +37,8 @@ def read(paths: Sequence[Path]) -> Workload:
         for workflow in _workflows(path):
             found.append(workflow)
             tasks += len(workflow.tasks)
-            if tasks > TASKS_MAX:
-                raise HeadwayError(f"the workflows have more than {TASKS_MAX:,} tasks in all", "Give fewer files.")
+            if tasks > FILE_TASKS_MAX:
+                raise HeadwayError(f"the workflows have more than {FILE_TASKS_MAX:,} tasks in all", "Give fewer files.")
     return workload_us(
         release=[workflow.terms.release for workflow in found],
         runtime=[length_of(workflow.tasks) for workflow in found],

@@ -49,6 +49,7 @@ from headway.live.listeners import Caller, Listener, MessagesWanted
 from headway.live.meter import EnergyMeter
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
+from headway.model.forecast import SURE
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import JobId, JobSpec
 from headway.times import clock_text
@@ -96,7 +97,7 @@ JOBS_AT_ONCE: Final = 5_000
 CUT_MAX: Final = 4 << 20
 """Bytes of results after which an answer is cut, because it is made in one go; one result is never cut."""
 
-LOOKED_AT_ONCE: Final = 250
+USERS_LOOKED_AT_ONCE: Final = 250
 """After so many jobs whose users are looked up, other requests are served."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
@@ -287,7 +288,7 @@ class Api:
             return
         for place, job in enumerate(dict.fromkeys(jobs), 1):
             self._check_job(route, caller, job)
-            if place % LOOKED_AT_ONCE == 0:
+            if place % USERS_LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def _check_job(self, route: wire.Route, caller: TokenOwner, job: JobId) -> None:
@@ -451,7 +452,7 @@ class Api:
         return await advising.on_new(self._driver, asked.body, asked.caller.name)
 
     async def _advise_open(self, asked: RouteRequest) -> wire.Advice:
-        return await advising.on_open(self._driver, asked.job, asked.query.get("sure", advising.SURE))
+        return await advising.on_open(self._driver, asked.job, asked.query.get("sure", SURE))
 
     async def _results(self, asked: RouteRequest) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, CUT_MAX)

@@ -17,6 +17,7 @@ from starlette.types import Scope
 from headway import wire
 from headway.errors import HeadwayError, InvalidInput, Malformed, TooLarge, Unauthorised
 from headway.wire.base import array_head
+from headway.wire.by_parts import ENCODED_AT_ONCE
 from headway.wire.reading import LargeJobs, decoder
 
 BODY_MAX: Final = 256 << 20
@@ -36,9 +37,6 @@ WHOLE_MAX: Final = 64 << 10
 
 SLICE_SECONDS: Final = 0.005
 """A larger one is decoded for this long at a time; in between the server does other work."""
-
-ENCODED_AT_ONCE: Final = 500
-"""Elements of a list in an answer; then other requests are served."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

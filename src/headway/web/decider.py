@@ -37,7 +37,7 @@ from headway.web.serving import BoundedServer, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
-ROUTES: Final = (PLAN, POLICIES, wire.HEALTH, wire.OPENAPI)
+DECIDER_ROUTES: Final = (PLAN, POLICIES, wire.HEALTH, wire.OPENAPI)
 
 QUESTION_MAX: Final = 64 << 20
 """Bytes of a question: about the snapshot of 100,000 jobs."""
@@ -165,7 +165,7 @@ class DeciderRoutes:
         about = language.__doc__ or ""
         written = {AnyJob: language.JobTerms}
         found = describe(
-            ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,), written=written
+            DECIDER_ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,), written=written
         )
         for record in language.RECORDS:
             found["components"]["schemas"][record.__name__]["additionalProperties"] = False
@@ -176,7 +176,7 @@ def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     response = _response(unknown(request, error), HTTPStatus(error.status_code))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        response.headers["Allow"] = ", ".join(methods_at(request.url.path, ROUTES))
+        response.headers["Allow"] = ", ".join(methods_at(request.url.path, DECIDER_ROUTES))
     return response
 
 

@@ -32,7 +32,7 @@ from headway.live.meter import EnergyMeter
 from headway.live.rented import renting_report
 from headway.live.reports import open_costs, tasks_waiting, total_of
 from headway.live.services import ServiceTotals
-from headway.live.tally import INCIDENTS, REFUSED
+from headway.live.tally import INCIDENT_KINDS, REFUSED
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.outcome import Outcome
@@ -44,7 +44,7 @@ from headway.wire import Cost
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
-READ_AT_ONCE: Final = 4
+FAMILIES_AT_ONCE: Final = 4
 """After this many families, other requests are served."""
 
 RULES_MAX: Final = 50
@@ -53,10 +53,10 @@ RULES_MAX: Final = 50
 SERVICES_MAX: Final = 100
 """So many services are shown, the first by name."""
 
-USERS_MAX: Final = 100
+USERS_SHOWN_MAX: Final = 100
 """So many users are shown, those whose open jobs are expected to cost the most, or who have paid the most."""
 
-NODES_MAX: Final = 1000
+NODES_SHOWN_MAX: Final = 1000
 """For so many nodes it is shown what they draw."""
 
 _COUNTED: Final = "Counted when the window ends."
@@ -71,7 +71,7 @@ async def exposition(driver: Driver, delay: LoopDelay, meter: EnergyMeter | None
     of_server, of_energy = _families(driver, delay, ready, costs), _of_energy(driver, meter)
     for place, family in enumerate(chain(of_server, _of_services(driver), of_energy, _of_rentals(driver))):
         families.append(family)
-        if place % READ_AT_ONCE == 0:
+        if place % FAMILIES_AT_ONCE == 0:
             await asyncio.sleep(0)  # some are counted over all that runs
     return generate_latest(_ReadFamilies(tuple(families)))
 
@@ -90,7 +90,7 @@ _process: Final = ProcessCollector(registry=None)
 
 
 def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, Cost]) -> Iterator[Metric]:
-    costs, shown = total_of(users), sorted(users, key=lambda user: (-users[user].expected, user))[:USERS_MAX]
+    costs, shown = total_of(users), sorted(users, key=lambda user: (-users[user].expected, user))[:USERS_SHOWN_MAX]
     core, state, tally, room, journal = driver.core, driver.core.state, driver.tally, driver.room, driver.journal
     room.look()
     yield InfoMetricFamily("headway_build", "The version of the server.", value={"version": __version__})
@@ -104,7 +104,7 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     yield _by("headway_tasks_running", "Attempts at tasks that run, by tier.", "tier", tiers)
     slots = {status.value: number for status, number in slot_counts(state).items()}
     yield _by("headway_slots", "Slots of the nodes in service, by status.", "status", slots)
-    bounds = sorted(state.rations.values(), key=lambda one: (-one.used, one.user))[:USERS_MAX]
+    bounds = sorted(state.rations.values(), key=lambda one: (-one.used, one.user))[:USERS_SHOWN_MAX]
     used, most = ({one.user: getattr(one, name) for one in bounds} for name in ("used", "most"))
     yield _by("headway_user_slots", "Slots that the tasks of a user have, for users with a bound.", "user", used)
     yield _by("headway_user_slots_max", "Slots that the tasks of a user may have at once.", "user", most)
@@ -152,7 +152,7 @@ def _families(driver: Driver, delay: LoopDelay, ready: int, users: Mapping[str, 
     yield _gauge("headway_stored_bytes", "Output and uploads that are kept.", room.stored)
     yield _gauge("headway_stored_bytes_max", "The limit for headway_stored_bytes.", room.outputs_max)
     yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
-    yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
+    yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENT_KINDS, tally.incidents)
     about = "Requests refused, by the status of the answer."
     yield _counts("headway_requests_refused", about, "status", sorted({*REFUSED, *tally.refused}), tally.refused)
 
@@ -204,7 +204,7 @@ def _of_rentals(driver: Driver) -> Iterator[Metric]:
     stages = Counter(rental.stage for rental in found.rentals)
     there = {str(stage): float(stages[stage]) for stage in STAGE_WORDS.values()}
     yield _by("headway_rentals", "Machines that were asked for and are not given back yet, by stage.", "stage", there)
-    paid = dict(sorted(found.paid_by_user.items(), key=lambda each: -each[1])[:USERS_MAX])
+    paid = dict(sorted(found.paid_by_user.items(), key=lambda each: -each[1])[:USERS_SHOWN_MAX])
     yield _by("headway_money_paid", "What rented machines have cost so far, by user.", "user", paid)
     yield _gauge("headway_money_paid_today", "What counts in the budget of today.", found.paid_today)
     about = "Machines that were given back because they never joined."
@@ -214,7 +214,7 @@ def _of_rentals(driver: Driver) -> Iterator[Metric]:
 def _of_energy(driver: Driver, meter: EnergyMeter | None) -> Iterator[Metric]:
     state, watts = driver.core.state, dict[str, float]()
     busy_slots = state.totals().busy
-    for name, node in list(state.nodes.items())[:NODES_MAX]:
+    for name, node in list(state.nodes.items())[:NODES_SHOWN_MAX]:
         power, settings = node.spec.power, settings_of(node.spec.site, state.switching) or node.went_off
         if power is None or not node.up:
             continue

@@ -7,7 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 HEADS_MAX: Final = 1_000
 """Heads that are remembered."""
 
-HEAD_MAX: Final = 1 << 10
+REMEMBERED_HEAD_MAX: Final = 1 << 10
 """Bytes of a head that is remembered."""
 
 _END: Final = b"\r\n\r\n"
@@ -40,7 +40,7 @@ class Heads(Generic[H]):
 
     def keep(self, its: bytes, head: H) -> None:
         """Remember it, unless it is long."""
-        if len(its) <= HEAD_MAX:
+        if len(its) <= REMEMBERED_HEAD_MAX:
             if len(self._known) >= HEADS_MAX:
                 del self._known[next(iter(self._known))]
             self._known[its] = head

@@ -66,7 +66,7 @@ BODY_SECONDS: Final = 20.0
 BODY_LEAST: Final = 20 << 10
 """A body that brings less within `BODY_SECONDS` is too slow: a kilobyte a second."""
 
-ANSWER_SECONDS: Final = 60.0
+READ_ANSWER_SECONDS: Final = 60.0
 """A caller that has read nothing of an answer for this long is gone."""
 
 ONCE_MORE: Final = 0.1
@@ -627,12 +627,12 @@ class HttpConnection(HttpToolsProtocol):
         left = self.transport.get_write_buffer_size()
         if left == before and not once_more:
             again = partial(self._check_read, left, once_more=True)
-            self._stalled = self.loop.call_later(ONCE_MORE * ANSWER_SECONDS, again)
+            self._stalled = self.loop.call_later(ONCE_MORE * READ_ANSWER_SECONDS, again)
         elif left == before:
-            log.info("a caller has read nothing of an answer for %g s", ANSWER_SECONDS)
+            log.info("a caller has read nothing of an answer for %g s", READ_ANSWER_SECONDS)
             self.transport.abort()
         else:
-            self._stalled = self.loop.call_later(ANSWER_SECONDS, self._check_read, left)
+            self._stalled = self.loop.call_later(READ_ANSWER_SECONDS, self._check_read, left)
 
     def _refuse(self, refused: _RefusedRequest) -> None:
         """Say why nothing more is read, and end the connection."""

@@ -22,7 +22,7 @@ from headway.model.instant import Instant
 PERIOD_SECONDS: Final = 5.0
 """So long after the first of them, refusals are written; a crash loses no older ones."""
 
-ROWS_MAX: Final = 50
+PERIOD_ROWS_MAX: Final = 50
 """Rows of a period; the rest are counted together."""
 
 ACCESS: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
@@ -82,7 +82,7 @@ class Refusals:
     def _add(self, key: _Key, why: str) -> None:
         status = key[3]
         self._counts[str(status)] += 1
-        if key not in self._seen and len(self._seen) >= ROWS_MAX:
+        if key not in self._seen and len(self._seen) >= PERIOD_ROWS_MAX:
             key = ("", _REST, _REST, status, "")
         seen = self._seen.setdefault(key, _Seen(self._now(), ""))
         seen.at, seen.detail, seen.times = self._now(), in_short(why), seen.times + 1
@@ -114,7 +114,7 @@ class Refusals:
             self._table.write(self._unwritten)
             self._unwritten = []
         except NotNow as reason:
-            self._unwritten = self._unwritten[-10 * ROWS_MAX :]
+            self._unwritten = self._unwritten[-10 * PERIOD_ROWS_MAX :]
             log.warning("refused requests are made durable later: %s", reason.args[0])
             self._timer = asyncio.get_running_loop().call_later(PERIOD_SECONDS, self.write)
 

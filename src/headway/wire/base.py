@@ -9,9 +9,7 @@ import msgspec
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, SECOND, from_seconds
 from headway.model.job import BYTES_MAX, COUNT_MAX, FEATURES_MAX, NAME_MAX, SIZE_RANGE
-from headway.model.node import COUNT_MAX as NODE_COUNT_MAX
-from headway.model.node import NAME_MAX as NODE_NAME_MAX
-from headway.model.node import SPEED_RANGE
+from headway.model.node import NODE_NAME_MAX, SLOT_COUNT_MAX, SPEED_RANGE
 from headway.wire.roles import Right
 
 API: Final = "/v1"
@@ -67,8 +65,8 @@ Numeral = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 """A number as the name of something, as JSON has names."""
 
 Least1 = Annotated[int, _shown(minimum=1, maximum=COUNT_MAX)]
-Cores = Annotated[int, _shown(minimum=1, maximum=NODE_COUNT_MAX)]
-CoresOfOne = Annotated[int, msgspec.Meta(ge=1, le=NODE_COUNT_MAX)]
+Cores = Annotated[int, _shown(minimum=1, maximum=SLOT_COUNT_MAX)]
+CoresOfOne = Annotated[int, msgspec.Meta(ge=1, le=SLOT_COUNT_MAX)]
 Share = Annotated[float, _shown(minimum=0, maximum=1)]
 Probability = Annotated[float, _shown(exclusiveMinimum=0, exclusiveMaximum=1)]
 Amount = Annotated[float, _shown(minimum=0)]

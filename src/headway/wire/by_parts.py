@@ -12,7 +12,7 @@ import msgspec
 from headway.wire.base import array_head, encode, map_head
 
 ENCODED_AT_ONCE: Final = 500
-"""Elements of an array or a map that are encoded in one go."""
+"""Elements of an array or a map, as a list in an answer, that are encoded in one go; then others have their turn."""
 
 
 def by_parts(value: Any) -> Generator[None, None, bytes]:

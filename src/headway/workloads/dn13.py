@@ -22,10 +22,10 @@ from headway.model.node import NodeSpec, Power
 from headway.model.workload import Workload, workload_us
 from headway.workloads.generated import check_whole
 
-JOBS: Final = 1000
+JOBS_OF_INSTANCE: Final = 1000
 """Workflows of an instance, as in the paper."""
 
-PROCESSORS: Final = 100
+SITE_PROCESSORS: Final = 100
 """Processors of each site: the most of the paper."""
 
 REAL: Final = "real"
@@ -62,10 +62,10 @@ REFERENCE: Final = 11.72
 """Billions of operations a second of a core of speed factor 1: of a Core i7-870."""
 
 WIDEST: Final = max(processor.cores for processor in MARKET)
-SHORTEST, LONGEST = 10.0, 7200.0
+SHORTEST_TASK, LONGEST_TASK = 10.0, 7200.0
 """Run times of tasks on a core of speed factor 1 for each core that they use, in seconds."""
 
-TASKS: Final = (3, 132)
+TASKS_OF_WORKFLOW: Final = (3, 132)
 """How many tasks a workflow has, but for single tasks."""
 
 BRANCHES: Final = 12
@@ -93,7 +93,7 @@ class _Draw:
         return int(self.chance.integers(least, most, endpoint=True))
 
     def span(self) -> Duration:
-        return from_seconds(round(math.exp(self.chance.uniform(math.log(SHORTEST), math.log(LONGEST))), 3))
+        return from_seconds(round(math.exp(self.chance.uniform(math.log(SHORTEST_TASK), math.log(LONGEST_TASK))), 3))
 
     def task(self, after: Sequence[int] = ()) -> TaskSpec:
         return TaskSpec(self.span(), self.whole(1, self.widest), tuple(after))
@@ -103,18 +103,18 @@ class _Draw:
 
     def heterogeneous(self) -> Graph:
         """A task, then many at once, then one after all of these."""
-        inner = self.whole(TASKS[0] - 2, TASKS[1] - 2)
+        inner = self.whole(TASKS_OF_WORKFLOW[0] - 2, TASKS_OF_WORKFLOW[1] - 2)
         return [self.task(), *(self.task((0,)) for _ in range(inner)), self.task(range(1, inner + 1))]
 
     def homogeneous(self) -> Graph:
         """The same, with inner tasks that are all alike."""
-        inner = self.whole(TASKS[0] - 2, TASKS[1] - 2)
+        inner = self.whole(TASKS_OF_WORKFLOW[0] - 2, TASKS_OF_WORKFLOW[1] - 2)
         one = self.task((0,))
         return [self.task(), *([one] * inner), self.task(range(1, inner + 1))]
 
     def series_parallel(self) -> Graph:
         """Stages of several tasks at once, each joined by one task."""
-        tasks = self.whole(*TASKS)
+        tasks = self.whole(*TASKS_OF_WORKFLOW)
         graph, last = [self.task()], [0]
         while len(graph) < tasks:
             if len(last) > 1:
@@ -141,12 +141,18 @@ NAMES: Final = (*KINDS, MIX)
 FROM_MEMORY: Final = "The five sites of DN13. Speeds and watts of their processors are from memory, not from the paper."
 """The kinds of instances."""
 
-HOUR: Final = 3600.0
-RATES: Final = {PenaltyShape.SQUARE_ROOT: HOUR**-0.5, PenaltyShape.LINEAR: 1 / HOUR, PenaltyShape.SQUARE: HOUR**-2}
+_HOUR_SECONDS: Final = 3600.0
+RATES: Final = {
+    PenaltyShape.SQUARE_ROOT: _HOUR_SECONDS**-0.5,
+    PenaltyShape.LINEAR: 1 / _HOUR_SECONDS,
+    PenaltyShape.SQUARE: _HOUR_SECONDS**-2,
+}
 """Penalty rates by which tardiness counts in hours, in any shape. In seconds, the square would swamp the others."""
 
 
-def instance(kind: str, seed: int = 0, jobs: int = JOBS, nodes: Sequence[NodeSpec] | None = None) -> Workload:
+def instance(
+    kind: str, seed: int = 0, jobs: int = JOBS_OF_INSTANCE, nodes: Sequence[NodeSpec] | None = None
+) -> Workload:
     """An instance of DN13: workflows that are all there at the start, each with a due date and a penalty shape.
 
     The most cores of a job are uniform in 1..6, those of its tasks in 1..that. Run times are log-uniform in 10..7200 s.
@@ -238,7 +244,7 @@ def cluster(kind: str, seed: int = 0, size: Size = "alike", processors: int | No
     if size not in SIZES:
         raise InvalidInput("size", size, ", ".join(SIZES), hint=did_you_mean(size, SIZES))
     check_whole("seed", seed, 0)
-    most = PROCESSORS_SINGLE if kind in ("single-task", REAL) else PROCESSORS
+    most = PROCESSORS_SINGLE if kind in ("single-task", REAL) else SITE_PROCESSORS
     if processors is not None:
         check_whole("processors", processors, 1, 10_000)
         most = processors

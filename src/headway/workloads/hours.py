@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR
 from headway.model.workload import IntArray
-
-HOUR = 3600 * SECOND
 
 
 def superposed(counts: IntArray, instants: IntArray, sizes: IntArray, seed: int) -> tuple[IntArray, IntArray]:

@@ -143,7 +143,7 @@ class JobStream:
         return np.cumsum(np.floor(np.diff(exact, prepend=0.0)))
 
 
-BATCH: Final = JobStream(
+BATCH_STREAM: Final = JobStream(
     serial=0.2927,
     powers=0.6686,
     low=1.2,
@@ -162,7 +162,7 @@ BATCH: Final = JobStream(
     day_shape=6.1271,
     day_scale=5.2740,
 )
-INTERACTIVE: Final = JobStream(
+INTERACTIVE_STREAM: Final = JobStream(
     serial=0.1541,
     powers=0.625,
     low=1,
@@ -220,8 +220,8 @@ def lublin99(
         jobs: 1 or more.
         seed: 0 or more.
         processors: of the machine; no job is wider.
-        streams: (INTERACTIVE, BATCH) for jobs of two types, merged by time; at the same instant the first named comes
-            first.
+        streams: (`INTERACTIVE_STREAM`, `BATCH_STREAM`) for jobs of two types, merged by time; at the same instant the
+            first named comes first.
         extras: see `Extras`.
 
     Raises:

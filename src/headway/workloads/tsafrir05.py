@@ -21,12 +21,12 @@ from headway.model.instant import SECOND
 from headway.model.workload import FloatArray, IntArray, Workload
 from headway.traces.swf import LARGEST
 
-HOUR: Final = 3600
+HOUR_SECONDS: Final = 3600
 JOBS_LEAST: Final = 200
-LARGEST_LEAST: Final = 2 * HOUR
+LARGEST_LEAST: Final = 2 * HOUR_SECONDS
 HEAD: Final = 20
 HEAD_SHARE: Final = 89.0
-TRIES: Final = 100
+HISTOGRAM_TRIES: Final = 100
 """How many histograms are drawn at most to find one that can be dealt."""
 
 DISTINCT: Final = ((0, 20, 200, 1000, 10_000, 70_000, 250_000), (0, 10, 20, 35, 90, 340, 565))
@@ -34,9 +34,9 @@ DISTINCT: Final = ((0, 20, 200, 1000, 10_000, 70_000, 250_000), (0, 10, 20, 35, 
 
 COMMON: Final = (
     *(minutes * 60 for minutes in (5, 10, 15, 20, 30)),
-    *(h * HOUR for h in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18)),
+    *(h * HOUR_SECONDS for h in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18)),
 )
-UNITS: Final = (*(hours * HOUR for hours in (200, 100, 50, 10, 5, 2, 1)), 1200, 600, 300)
+UNITS: Final = (*(hours * HOUR_SECONDS for hours in (200, 100, 50, 10, 5, 2, 1)), 1200, 600, 300)
 
 RANKS: Final = (
     *((3, 1, 1, 1), (1, 3, 4, 6), (4, 4, 10, 5), (17, 2, 14, 3), (13, 12, 20, 7)),
@@ -47,7 +47,7 @@ RANKS: Final = (
 """Popularity of the largest head value, then of the others from the smallest on: 1 the most popular; in four logs."""
 
 LATEST: Final = {rank: max(at for at, row in enumerate(RANKS) if rank in row) for rank in range(1, HEAD + 1)}
-MOVES: Final = (0, 30, -30, 20, -20, 10, -10)
+TRIED_MOVES: Final = (0, 30, -30, 20, -20, 10, -10)
 
 
 def with_estimates(
@@ -78,7 +78,7 @@ def with_estimates(
         raise InvalidInput("jobs", len(workload), f"{JOBS_LEAST} or more for estimates by the Tsafrir model", hint=hint)
     if largest is None:
         longest = int(workload.runtime.max())
-        largest = max(LARGEST_LEAST, -(-longest // (HOUR * SECOND)) * HOUR)
+        largest = max(LARGEST_LEAST, -(-longest // (HOUR_SECONDS * SECOND)) * HOUR_SECONDS)
     if not LARGEST_LEAST <= largest <= LARGEST or largest != int(largest):
         raise InvalidInput("largest_estimate", largest, f"whole seconds, {LARGEST_LEAST} or more")
     largest = int(largest)
@@ -86,7 +86,7 @@ def with_estimates(
     runtime = np.minimum(workload.runtime, largest * SECOND)
     order = np.argsort(-runtime, kind="stable")
     falling = runtime[order]
-    for _ in range(TRIES):
+    for _ in range(HISTOGRAM_TRIES):
         times, counts = histogram(len(workload), largest, rng, hints)
         estimates = np.repeat(times[::-1], counts[::-1]) * SECOND
         if (falling <= estimates).all():
@@ -240,7 +240,7 @@ def _tail(largest: int, head: Mapping[int, float], values: int, rng: np.random.G
     for at in range(1, values + 1):
         x = at / values
         time = math.floor((bend - 1) * x / (bend - x) * largest / 60 + 0.5) * 60
-        near = (time + move for move in MOVES)
+        near = (time + move for move in TRIED_MOVES)
         if (place := next((t for t in near if 0 < t < largest and t not in taken), None)) is not None:
             taken.add(place)
     times = np.array(sorted(taken - set(head)), dtype=np.int64)

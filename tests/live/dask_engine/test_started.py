@@ -20,7 +20,7 @@ import pytest
 from headway.engines.base import NodeBack, NodeFound, NodeLost, Noticed
 from headway.engines.dask import started
 from headway.engines.dask.engine import DaskEngine
-from headway.engines.dask.keeper import LOG, ClusterPlace, Start, class_of
+from headway.engines.dask.keeper import KEEPER_LOG, ClusterPlace, Start, class_of
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.dask.started import StartedCluster
 from headway.engines.local.driver.settings import LocalSettings
@@ -155,8 +155,8 @@ async def test_why_it_does_not_start_is_told(tmp_path: Path, make: Any) -> None:
         EngineError, match=r"the Dask cluster .local. does not start: RuntimeError: Nanny failed"
     ) as told:
         await engine.start((), lambda _: None, FilesInMemory())
-    assert str(tmp_path / "engine" / "cluster" / LOG) in str(told.value.hint)
-    assert "no_such_argument" in (tmp_path / "engine" / "cluster" / LOG).read_text()
+    assert str(tmp_path / "engine" / "cluster" / KEEPER_LOG) in str(told.value.hint)
+    assert "no_such_argument" in (tmp_path / "engine" / "cluster" / KEEPER_LOG).read_text()
     await becomes(lambda: keepers(tmp_path) == [])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headway.engines.base import NodeBack, NodeFound, NodeLost, NodeShut
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.slurm.nodes import CAPABLE, SHORT
+from headway.engines.slurm.nodes import SHORT, SLURM_CAPABLE
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.trial import Trial
 from headway.errors import EngineError, InvalidInput
@@ -28,7 +28,7 @@ async def test_each_node_of_the_partition_is_found_and_runs_what_it_is_given(tri
     assert sorted(spec.name for spec in specs) == sorted(NODES)
     spec = next(spec for spec in specs if spec.name == "a")
     assert spec == NodeSpec(
-        "a", CPUS, site="slurm", reports_start=True, read_ahead=1, capabilities=CAPABLE, short=SHORT
+        "a", CPUS, site="slurm", reports_start=True, read_ahead=1, capabilities=SLURM_CAPABLE, short=SHORT
     )
     assert spec.capabilities.lacking == ("tiers", "moves")
     names = await trial.ended(trial.command("sh", "-c", "echo $HEADWAY_NODE $SLURMD_NODENAME", node="a"))

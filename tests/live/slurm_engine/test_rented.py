@@ -59,7 +59,7 @@ async def test_what_slurm_refuses_is_told_and_what_it_does_not_answer_is_unsure(
 ) -> None:
     with pytest.raises(NotRented, match="invalid partition"):
         await Allocations("mine", "nowhere", SLEEP).start("mine-4", "small", "cloud-r4")
-    monkeypatch.setattr("headway.renting.slurm.SECONDS", 0.0)
+    monkeypatch.setattr("headway.renting.slurm.COMMAND_SECONDS", 0.0)
     with pytest.raises(Unsure, match="gave no answer"):
         await Allocations("mine", "main", SLEEP).start("mine-5", "small", "cloud-r5")
     assert tried("squeue", "--noheader", "--name=mine-5") is not None

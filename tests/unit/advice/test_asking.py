@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headway.advice.asking import TOKEN, Asking, address_of, ask
-from headway.advice.posting import ANSWER_MAX, Endpoint
+from headway.advice.asking import DECIDER_TOKEN, Asking, address_of, ask
+from headway.advice.posting import DECIDER_ANSWER_MAX, Endpoint
 from headway.core.record import JobRecord, NodeRecord, StateRecord
 from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import AllocationRecord, PlanRecord, Promise, Reason, Waiting
@@ -139,11 +139,11 @@ def test_anything_else_is_no_advice(parts: list[bytes], said: str) -> None:
 def test_an_answer_without_end_is_not_waited_for(head: bytes) -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n" + head)
-        for _ in range(2 * ANSWER_MAX >> 20):
+        for _ in range(2 * DECIDER_ANSWER_MAX >> 20):
             writer.write(b"x" * (1 << 20))
             await writer.drain()
 
-    with pytest.raises(NoAdvice, match=f"more than {ANSWER_MAX} bytes|no HTTP"):
+    with pytest.raises(NoAdvice, match=f"more than {DECIDER_ANSWER_MAX} bytes|no HTTP"):
         asyncio.run(with_server(flood))
 
 
@@ -186,7 +186,7 @@ def test_the_question_as_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"Authorization" not in heads[0]
     assert bodies[0]["policy"] == "easy"
     assert bodies[0]["snapshot"]["nodes"] == [{"spec": {"name": "a", "slots": 2}}]
-    monkeypatch.setenv(TOKEN, "s3cret")
+    monkeypatch.setenv(DECIDER_TOKEN, "s3cret")
     asyncio.run(with_server(listen, own=True, query="?policy=priority:reserve=0.5,spare=due"))
     assert b"Authorization: Bearer s3cret\r\n" in heads[1]
     assert bodies[1]["policy"] == "priority:reserve=0.5,spare=due"
@@ -200,7 +200,7 @@ def test_the_token_goes_to_the_operators_decider_alone(monkeypatch: pytest.Monke
         heads.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(whole(b"{}", b"302 Found\r\nLocation: http://127.0.0.1:1/v1/plan"))
 
-    monkeypatch.setenv(TOKEN, "s3cret")
+    monkeypatch.setenv(DECIDER_TOKEN, "s3cret")
     for own in (True, False):
         with pytest.raises(NoAdvice, match="status 302"):
             asyncio.run(with_server(listen, own=own))

@@ -13,7 +13,7 @@ from headway.traces import read_swf, read_workload, write_workload
 from headway.traces.swf import processors_of
 from headway.workloads import feitelson96, jwload, lublin99
 from headway.workloads.feitelson96 import Feitelson96
-from headway.workloads.lublin99 import BATCH, INTERACTIVE
+from headway.workloads.lublin99 import BATCH_STREAM, INTERACTIVE_STREAM
 
 MODELS = ("feitelson96", "jann97", "lublin99")
 
@@ -52,7 +52,7 @@ def test_the_log_of_the_demo_names_its_machine(tmp_path: Path) -> None:
     path = tmp_path / "rigid.swf"
     write_workload(demo.synthetic_log(1), path, demo.header(1))
     said = header(path)
-    assert said[:3] == ["Version: 2.2", f"MaxJobs: {demo.JOBS}", f"MaxRecords: {demo.JOBS}"]
+    assert said[:3] == ["Version: 2.2", f"MaxJobs: {demo.JOBS_SIMULATED}", f"MaxRecords: {demo.JOBS_SIMULATED}"]
     assert {"MaxNodes: 64", "MaxProcs: 64", "UnixStartTime: 0", "Note: seed 1"} < set(said)
     assert processors_of(path) == demo.SLOTS_SIMULATED
 
@@ -71,7 +71,7 @@ def test_options_are_the_models_parameters(headway: Any, tmp_path: Path) -> None
 
 def test_types_of_jobs(headway: Any, tmp_path: Path) -> None:
     headway("workload", "lublin99", "--types", "--jobs", 300, "-o", tmp_path / "jobs.csv", "--cpu", "none")
-    wanted = lublin99(300, streams=(INTERACTIVE, BATCH))
+    wanted = lublin99(300, streams=(INTERACTIVE_STREAM, BATCH_STREAM))
     assert read_workload(tmp_path / "jobs.csv").runtime.tolist() == wanted.runtime.tolist()
 
 

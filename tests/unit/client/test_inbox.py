@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headway.client import inbox
 from headway.client.address import Address
 from headway.client.connection import Connection, Server
-from headway.client.inbox import FEW, _last_wanted
+from headway.client.inbox import FEW_MESSAGES, _last_wanted
 from headway.client.waiters import Waiter
 from headway.model.actions import JobStatus
 from headway.model.outcome import Outcome
@@ -39,9 +39,9 @@ def test_of_a_job_its_end_is_waited_for_unless_somebody_has_asked_for_its_tasks(
 
 
 def test_where_many_come_at_once_nobody_is_let_before() -> None:
-    sinks = {1: waiter(FEW)}
-    assert _last_wanted(ends(1, FEW - 1), sinks) == FEW
-    assert _last_wanted(ends(1, FEW), sinks) == 0
+    sinks = {1: waiter(FEW_MESSAGES)}
+    assert _last_wanted(ends(1, FEW_MESSAGES - 1), sinks) == FEW_MESSAGES
+    assert _last_wanted(ends(1, FEW_MESSAGES), sinks) == 0
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Seen:
     [
         (True, 2, ["settled", "settled", "gave way", "concluded"]),
         (False, 2, ["settled", "settled", "concluded", "gave way"]),
-        (True, FEW, [*["settled"] * FEW, "concluded"]),
+        (True, FEW_MESSAGES, [*["settled"] * FEW_MESSAGES, "concluded"]),
     ],
 )
 def test_a_thread_that_has_woken_the_one_that_waits_lets_it_go_on(

@@ -224,7 +224,7 @@ def test_added_collectors_are_had_by_name_and_loaded_when_they_are_made(monkeypa
         raise ImportError("no module named disks")
 
     entries = [Entry("own", load), Entry("broken", broken), Entry("machine", load)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == registry.GROUP else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == registry.COLLECTORS_GROUP else [])
     found = registry.installed()
     assert sorted(found) == ["broken", "machine", "node", "own"]
     assert not loaded

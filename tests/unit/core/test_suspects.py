@@ -10,7 +10,7 @@ from headway.core.lifecycle import LOSSES_MAX, RULES
 from headway.core.nodes import slot_statuses
 from headway.core.record import StateRecord, SuspicionRecord, suspicion_record
 from headway.core.scheduler import Scheduler
-from headway.core.suspects import ALONE_MAX, ALONE_MOST, PATIENCE, PATIENCE_MOST, SHARE
+from headway.core.suspects import ALONE_MAX, ALONE_MOST, ONE_NODE_IN, PATIENCE_MOST, SUSPECT_PATIENCE
 from headway.core.suspicion import Suspicion
 from headway.model.actions import Action, Conclude, JobStatus, Kill, Launch, Settle
 from headway.model.events import (
@@ -110,7 +110,7 @@ def test_what_waits_to_run_alone_says_so_and_how_often_its_node_was_lost() -> No
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "deadline", "tempo", "workload", "heft"])
 def test_the_rest_of_the_cluster_goes_on_beside_one_suspect_in_so_many_nodes(policy: str) -> None:
-    nodes = 2 * SHARE
+    nodes = 2 * ONE_NODE_IN
     core = Core(*[2] * nodes, policy=policy)
     core.submit(*(job(number, estimate=100) for number in range(1, 2 * nodes + 1)))
     core.wake(core.now)
@@ -119,7 +119,7 @@ def test_the_rest_of_the_cluster_goes_on_beside_one_suspect_in_so_many_nodes(pol
         core.crash("n1")
         core.wake(core.now)
     state = core.scheduler.state
-    assert 1 <= sum(known.apart for known in state.nodes.values()) <= nodes // SHARE
+    assert 1 <= sum(known.apart for known in state.nodes.values()) <= nodes // ONE_NODE_IN
     assert len(core.running) >= 2 * (nodes - 4), "the others run on"
 
 
@@ -238,7 +238,7 @@ def test_a_node_that_shrinks_or_drains_before_it_is_empty_is_not_waited_for() ->
     core.crash()
     core.now += SECOND
     core.feed(NodeDown(core.now, "n0"))
-    core.wake(core.now + PATIENCE)
+    core.wake(core.now + SUSPECT_PATIENCE)
     assert core.scheduler.state.nodes["n1"].apart
     core.feed(NodeResized(core.now, "n1", 1))
     assert not core.scheduler.state.nodes["n1"].apart
@@ -258,7 +258,7 @@ def test_of_several_nodes_that_are_set_apart_all_must_stay_usable() -> None:
     core.now += SECOND
     core.feed(NodeDown(core.now, "n0"))
     core.end(1, outcome=Outcome.KILLED)
-    core.wake(core.now + PATIENCE)
+    core.wake(core.now + SUSPECT_PATIENCE)
     nodes = core.scheduler.state.nodes
     assert [nodes[name].apart for name in ("n1", "n2")] == [True, True]
     core.feed(NodeDrained(core.now, "n1"))

@@ -40,8 +40,8 @@ FARM = EngineKind(
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, EngineKind]:
     """The kinds that are known: Headway's own, and what a test adds."""
-    known = {**registry.BUILT_IN, "farm": FARM}
-    monkeypatch.setattr(registry, "BUILT_IN", known)
+    known = {**registry.BUILT_IN_ENGINES, "farm": FARM}
+    monkeypatch.setattr(registry, "BUILT_IN_ENGINES", known)
     return known
 
 
@@ -67,8 +67,8 @@ def test_the_names_are_known_without_any_engine() -> None:
         print([name for name in sys.modules if name.startswith(("headway.engines.dask", "headway.engines.slurm"))])
     """
     assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "[]\n"
-    assert [kind.finds for kind in registry.BUILT_IN.values()] == [False, True, True]
-    assert [kind.extra for kind in registry.BUILT_IN.values()] == ["", "headway[dask]", ""]
+    assert [kind.finds for kind in registry.BUILT_IN_ENGINES.values()] == [False, True, True]
+    assert [kind.extra for kind in registry.BUILT_IN_ENGINES.values()] == ["", "headway[dask]", ""]
 
 
 def test_an_engine_is_made_of_its_options_and_their_defaults(tmp_path: Path, kinds: dict[str, EngineKind]) -> None:
@@ -200,7 +200,7 @@ class Entry:
 
 def offer(monkeypatch: pytest.MonkeyPatch, found: object) -> None:
     monkeypatch.setattr(
-        "importlib.metadata.entry_points", lambda group: [Entry(found)] if group == registry.GROUP else []
+        "importlib.metadata.entry_points", lambda group: [Entry(found)] if group == registry.ENGINES_GROUP else []
     )
 
 

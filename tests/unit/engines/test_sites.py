@@ -34,7 +34,7 @@ def made(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     farms = {"farm": EngineKind("farm", "", made), "yard": EngineKind("yard", "", made, finds=False)}
-    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, **farms})
+    monkeypatch.setattr(registry, "BUILT_IN_ENGINES", {**registry.BUILT_IN_ENGINES, **farms})
     made_in.clear()
 
 
@@ -114,7 +114,7 @@ async def test_a_restart_does_without_a_site_whose_engine_cannot_be_made_until_i
         return FakeEngine()
 
     safe = EngineKind("safe", "", locked, finds=False)
-    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "safe": safe})
+    monkeypatch.setattr(registry, "BUILT_IN_ENGINES", {**registry.BUILT_IN_ENGINES, "safe": safe})
     vault = SiteSpec("vault", "safe")
     with pytest.raises(InvalidInput, match="tls of site 'vault'"):
         sites(tmp_path, YARD, vault)
@@ -141,7 +141,9 @@ async def test_a_restart_that_never_could_make_an_engine_ends_in_order(
     def locked(place: EnginePlace, options: Mapping[str, Any]) -> FakeEngine:
         raise InvalidInput("tls", "keys", "a folder")
 
-    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "safe": EngineKind("safe", "", locked)})
+    monkeypatch.setattr(
+        registry, "BUILT_IN_ENGINES", {**registry.BUILT_IN_ENGINES, "safe": EngineKind("safe", "", locked)}
+    )
     one = SiteEngines((SiteSpec("vault", "safe"),), lambda: LocalEngine(tmp_path / "engine"), tmp_path, patient=True)
     assert (await one.engine.start([], lambda report: None, FilesInMemory())).absent == set()
     await one.engine.stop()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headway.core.record import StateRecord
-from headway.foresight.advice import SUBMITTED_WITHIN, TOO_FAR, UNKNOWN, Adviser, needed
+from headway.foresight.advice import RUN_TIME_UNKNOWN, SUBMITTED_WITHIN, TOO_FAR, Adviser, needed
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
 from headway.model.forecast import Chance
@@ -187,11 +187,11 @@ def test_nothing_is_changed() -> None:
 
 def test_what_is_not_known_is_not_promised() -> None:
     unknown = replace(job(1), name="unknown")
-    assert adviser().of(three(), unknown, 0.9).lack == UNKNOWN
+    assert adviser().of(three(), unknown, 0.9).lack == RUN_TIME_UNKNOWN
     state = three()
     first = replace(state.jobs[0], spec=replace(state.jobs[0].spec, name="unknown"))
     after = replace(job(1, estimate=7), after=(first.spec.id,))
-    assert adviser().of(replace(state, jobs=(first, *state.jobs[1:])), after, 0.9).lack == UNKNOWN
+    assert adviser().of(replace(state, jobs=(first, *state.jobs[1:])), after, 0.9).lack == RUN_TIME_UNKNOWN
     assert "has ended" in adviser().of(state, 77, 0.9).lack
 
 

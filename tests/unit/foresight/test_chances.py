@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.foresight.chances import REMEMBERED, TrackRecord
+from headway.foresight.chances import REMEMBERED_FORECASTS, TrackRecord
 from headway.model.instant import SECOND, Instant
 
 HOUR = 3600.0
@@ -90,6 +90,6 @@ def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None
 
 def test_what_is_never_resolved_is_forgotten() -> None:
     record = TrackRecord()
-    for number in range(REMEMBERED + 50):
+    for number in range(REMEMBERED_FORECASTS + 50):
         record.told(after(number), (number,), BOUNDS[None, :])
-    assert len(record.open_jobs) == REMEMBERED
+    assert len(record.open_jobs) == REMEMBERED_FORECASTS

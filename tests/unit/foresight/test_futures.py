@@ -18,7 +18,7 @@ from headway.foresight import trial as trials
 from headway.foresight.chances import TrackRecord
 from headway.foresight.futures import Exactly, Floats, draw_futures, futures_for
 from headway.foresight.learning import RunTimesOfLog
-from headway.foresight.trial import FEW, error_by_instant, trial
+from headway.foresight.trial import FEW_INSTANTS, error_by_instant, trial
 from headway.model.events import JobSubmitted, NodeJoined, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Bag, Service
@@ -196,7 +196,7 @@ def test_the_error_of_a_share_is_what_drawing_instants_again_gives() -> None:
 def test_the_error_of_jobs_of_an_instant_each_is_that_of_independent_ones_and_few_instants_tell_none() -> None:
     held = np.array([True] * 45 + [False] * 5)
     assert error_by_instant(held, np.arange(50.0)) == (50, pytest.approx(np.sqrt(0.9 * 0.1 / 49)))
-    for few in (1, FEW - 1):
+    for few in (1, FEW_INSTANTS - 1):
         instants, error = error_by_instant(held, np.arange(50.0) % few)
         assert (instants, np.isnan(error)) == (few, True)
-    assert not np.isnan(error_by_instant(held, np.arange(50.0) % FEW)[1])
+    assert not np.isnan(error_by_instant(held, np.arange(50.0) % FEW_INSTANTS)[1])

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from headway.foresight.copies import LOOK
-from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, SHARE, Pace
+from headway.foresight.copies import COPY_LOOK_SECONDS
+from headway.foresight.pace import AWAITED_WAIT, LONGEST_WAIT, PACE_SHARE, Pace
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def asked(machine: Machine, pace: Pace, seconds: float, works: int = 2, *, await
 def test_without_gaps_questions_take_their_share_and_no_more(needs: float) -> None:
     machine = Machine(gaps=0.0, needs=needs)
     ages = asked(machine, machine.pace(), 1000.0)
-    assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
+    assert machine.taken / machine.now == pytest.approx(PACE_SHARE, rel=0.1)
     assert max(ages) <= 2 * (LONGEST_WAIT + 2 * needs) + 0.01
 
 
@@ -116,7 +116,7 @@ def test_who_begins_to_wait_for_the_answer_in_hand_has_it_as_soon_as_if_it_had_b
     with pace.question():
         pace.all([lambda: 1])
     assert machine.hurries == []
-    assert waits + 2.0 - 0.01 <= machine.now - began <= waits + 2.0 + LOOK
+    assert waits + 2.0 - 0.01 <= machine.now - began <= waits + 2.0 + COPY_LOOK_SECONDS
     began = machine.now
     with pace.question():
         pace.all([lambda: 1])
@@ -130,21 +130,21 @@ def test_in_the_long_run_those_who_wait_take_no_more_either() -> None:
     while machine.now < 1000.0:
         asked(machine, pace, 0.0005, works=1, awaited=True)
         asked(machine, pace, 0.0005, works=1)
-    assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
+    assert machine.taken / machine.now == pytest.approx(PACE_SHARE, rel=0.1)
 
 
 def test_where_a_processor_is_idle_nothing_is_taken_from_others_but_the_first_answer() -> None:
     machine = Machine(gaps=1.0, needs=0.04)
     ages = asked(machine, machine.pace(), 100.0)
     assert max(ages) < 0.5
-    assert machine.taken / machine.now < SHARE
+    assert machine.taken / machine.now < PACE_SHARE
 
 
 def test_short_gaps_are_left_to_those_who_wake_up_in_them() -> None:
     machine = Machine(gaps=0.5, needs=0.04)
     ages = asked(machine, machine.pace(), 1000.0)
     assert machine.all_taken == machine.taken
-    assert machine.taken / machine.now == pytest.approx(SHARE, rel=0.1)
+    assert machine.taken / machine.now == pytest.approx(PACE_SHARE, rel=0.1)
     assert max(ages) <= 2 * (LONGEST_WAIT + 2 * machine.needs) + 0.01
 
 
@@ -165,7 +165,7 @@ def test_what_was_done_in_gaps_is_not_done_again() -> None:
     pace = machine.pace()
     with pace.question():
         pace.all([lambda: 0])
-    machine.gaps, machine.is_idle = 0.15 / (0.1 / SHARE), True
+    machine.gaps, machine.is_idle = 0.15 / (0.1 / PACE_SHARE), True
     before = machine.taken
     with pace.question():
         assert pace.all([lambda: 0, lambda: 1]) == [0, 1]

@@ -6,10 +6,10 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.renting import would_rent
 from headway.model.events import JobSubmitted, NodeJoined, RentingChosen, Woke
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.job import Bag, Service
 from headway.model.node import NodeSpec
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.policies.registry import find
 
 OFFERED = Renting((Offer("public", "small", 2, UNIT, period=HOUR, minimum=HOUR, start_time=60 * SECOND, limit=9),))

@@ -11,7 +11,7 @@ from headway import NodeSpec, workload_of
 from headway.foresight.futures import Exactly, RunTime
 from headway.foresight.learning import RunTimesKnown, RunTimesOfLog, running_in
 from headway.foresight.present import with_told
-from headway.history.similar import LAST
+from headway.history.similar import LAST_RUNS
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob, TaskSpec, Workflow
 from headway.policies.registry import find
@@ -76,7 +76,7 @@ def test_how_long_a_task_has_run_counts_by_the_speed_of_its_slot() -> None:
 
 def test_jobs_of_one_name_tell_of_that_name_and_others_only_a_little() -> None:
     known = RunTimesKnown(DEFAULT)
-    for _ in range(LAST):
+    for _ in range(LAST_RUNS):
         known.learn(like("short", 100), 5 * SECOND)
     assert bounds(known(like("short", 100), 0)) == (5, 5)
     low, high = bounds(known(like("other", 100), 0))
@@ -118,7 +118,7 @@ def test_each_task_of_a_workflow_has_its_own_estimate() -> None:
 def test_workflows_teach_shares_of_their_estimates() -> None:
     """Tasks that were to run for 5 s on average ran for 10: of another workflow, that of 100 s runs for about 200."""
     known = RunTimesKnown(DEFAULT)
-    for _ in range(LAST):
+    for _ in range(LAST_RUNS):
         known.learn(workflow(4, 6), 10 * SECOND)
     assert known(workflow(1, 100), 1).quantile(0.5) == pytest.approx(200)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.history.described import LEAST, RUNS_KEPT, SHAPES, Described
+from headway.history.described import FEATURE_SETS, RUNS_KEPT, RUNS_LEAST, Described
 from headway.history.features import numbers_of, of_commands, with_found
 from headway.history.similar import Similar
 from headway.model.instant import SECOND
@@ -34,7 +34,7 @@ def test_of_equally_near_ones_the_last_comes_first() -> None:
 
 
 def test_too_few_runs_tell_nothing() -> None:
-    runs = [(float(mesh), 0.0, float(mesh)) for mesh in range(LEAST - 1)]
+    runs = [(float(mesh), 0.0, float(mesh)) for mesh in range(RUNS_LEAST - 1)]
     assert learnt(runs).nearest({"mesh": 1.0, "seed": 0.0}, 2) == []
     assert learnt([*runs, (9.0, 0.0, 9.0)]).nearest({"mesh": 1.0, "seed": 0.0}, 1) == [1]
 
@@ -117,7 +117,7 @@ def test_what_is_asked_in_between_changes_no_answer() -> None:
         features, seconds = {"mesh": mesh, "command n": float(rng.random())}, mesh + float(rng.random())
         once.learn(features, seconds)
         often.learn(features, seconds)
-        for number in range(SHAPES + 2):
+        for number in range(FEATURE_SETS + 2):
             often.nearest({"mesh": 3.0, "command n": 0.5} | ({f"mach {number}": 1.0} if number else {}), 3)
         often.nearest({"mesh": 3.0}, 3)
     assert once.nearest({"mesh": 3.0}, 20) == often.nearest({"mesh": 3.0}, 20)

@@ -11,7 +11,8 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.history import factors
-from headway.history.factors import LEAST, Factors
+from headway.history.described import RUNS_LEAST
+from headway.history.factors import Factors
 
 pytestmark = pytest.mark.skipif(
     find_spec("sklearn") is None, reason="scikit-learn is not installed (pip install headway[predict])"
@@ -95,7 +96,7 @@ def test_run_times_that_are_all_alike_depend_on_nothing() -> None:
 
 
 def test_a_history_of_few_runs_tells_nothing() -> None:
-    with pytest.raises(HeadwayError, match=f"there is 1 run; at least {LEAST} are needed"):
+    with pytest.raises(HeadwayError, match=f"there is 1 run; at least {RUNS_LEAST} are needed"):
         Factors([{"mesh": 1.0}], [3.0])
 
 

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from headway.history import similar
-from headway.history.similar import FADES, LAST, LEAST, PRIOR, WIDER, Sample, Similar, running_of, runs_on, with_running
+from headway.history.similar import (
+    ALIKE_LEAST,
+    FADES,
+    LAST_RUNS,
+    PRIOR,
+    WIDER,
+    Sample,
+    Similar,
+    running_of,
+    runs_on,
+    with_running,
+)
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid
 
@@ -45,7 +56,7 @@ def naive(weighted: list[tuple[float, float]], level: float) -> float:
 @pytest.mark.parametrize("seed", range(20))
 def test_each_job_counts_less_than_the_one_after_it(seed: int) -> None:
     chance = Random(seed)
-    took = [chance.choice([1.0, 5.0, chance.uniform(1, 90)]) for _ in range(LAST)]
+    took = [chance.choice([1.0, 5.0, chance.uniform(1, 90)]) for _ in range(LAST_RUNS)]
     known = Similar()
     learn(known, *took)
     weighted = [(each, FADES**age) for age, each in enumerate(reversed(took))]
@@ -59,7 +70,7 @@ def test_old_runs_are_forgotten() -> None:
     learn(known, *[90] * 100)
     learn(known, *[9] * 5)
     assert sample(known).quantile(0.5) == 9
-    learn(known, *[9] * (LAST - 5))
+    learn(known, *[9] * (LAST_RUNS - 5))
     assert sample(known).quantile(1.0) == 9
 
 
@@ -87,11 +98,11 @@ def test_jobs_that_all_have_names_of_their_own_do_not_fill_the_memory(monkeypatc
 def test_the_most_alike_count_first(terms: dict[str, Any], expected: float) -> None:
     """What is less alike has run last, so that it would count if the narrower had not been asked first."""
     known = Similar()
-    learn(known, *[1] * LAST)
-    learn(known, *[2] * LAST, width=2)
-    learn(known, *[6] * LAST, estimate=200 * SECOND, width=2)
-    learn(known, *[4] * LAST, name="old")
-    learn(known, *[5] * LAST, name="old", user="carl")
+    learn(known, *[1] * LAST_RUNS)
+    learn(known, *[2] * LAST_RUNS, width=2)
+    learn(known, *[6] * LAST_RUNS, estimate=200 * SECOND, width=2)
+    learn(known, *[4] * LAST_RUNS, name="old")
+    learn(known, *[5] * LAST_RUNS, name="old", user="carl")
     wanted = terms.get("name") or terms.get("user")
     level = 0.3 if wanted else 0.5  # others are counted beside what is expected of any estimate
     assert sample(known, **terms).quantile(level) == pytest.approx(expected)
@@ -112,7 +123,7 @@ def test_wider_likeness_counts_less() -> None:
 
 def test_run_times_of_other_estimates_count_as_shares_of_theirs() -> None:
     known = Similar()
-    learn(known, *[50] * LAST, estimate=100 * SECOND)
+    learn(known, *[50] * LAST_RUNS, estimate=100 * SECOND)
     assert sample(known, estimate=10 * SECOND).quantile(0.5) == pytest.approx(5)
 
 
@@ -137,7 +148,7 @@ def test_what_runs_longer_than_all_may_run_as_long_again() -> None:
 def test_old_jobs_that_still_run_tell_little() -> None:
     """A user's jobs take 5 s. One of long ago still runs; another began after all that are known."""
     known = Similar()
-    for number in range(100, 100 + LAST):
+    for number in range(100, 100 + LAST_RUNS):
         known.learn(Rigid(number, user="ann", name="flow", estimate=100 * SECOND, width=4), 5 * SECOND)
 
     def beside(number: int) -> Sample:
@@ -161,10 +172,10 @@ def test_with_an_estimate_alone_it_may_be_half_or_double() -> None:
 
 def test_without_estimate_only_the_same_name_counts() -> None:
     known = Similar()
-    learn(known, *[5] * LAST)
+    learn(known, *[5] * LAST_RUNS)
     assert known.sample(job(estimate=None)) is None
     assert not known.knows(job(estimate=None))
-    learn(known, *[7] * LEAST, estimate=None)
+    learn(known, *[7] * ALIKE_LEAST, estimate=None)
     assert sample(known, estimate=None).quantile(0.9) == 7
     assert known.knows(job(estimate=None, width=1))
     assert not known.knows(job(estimate=None, name="other"))

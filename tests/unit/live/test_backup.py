@@ -16,7 +16,7 @@ from headway.errors import Damaged, HeadwayError
 from headway.live.store import backup
 from headway.live.store.backup import BACKUP, Manifest, _below, back_up, restore
 from headway.live.store.journal import Journal
-from headway.live.store.layout import TOKEN, UPLOADS
+from headway.live.store.layout import TOKEN_FILE, UPLOADS_FOLDER
 from headway.live.store.schema import FILE
 
 CONTENTS = (b"one", b"another")
@@ -27,11 +27,11 @@ def data(tmp_path: Path) -> Iterator[Path]:
     """A data directory with two uploads and a token, in use."""
     folder = tmp_path / "data"
     with closing(Journal(folder)) as journal:
-        (folder / UPLOADS).mkdir()
-        (folder / TOKEN).write_text("secret")
+        (folder / UPLOADS_FOLDER).mkdir()
+        (folder / TOKEN_FILE).write_text("secret")
         for content in CONTENTS:
             name = sha256(content).hexdigest()
-            (folder / UPLOADS / name).write_bytes(content)
+            (folder / UPLOADS_FOLDER / name).write_bytes(content)
             journal.retained.keep_upload(name, 0, len(content))
         yield folder
 
@@ -43,7 +43,7 @@ def manifest_of(folder: Path) -> Manifest:
 def test_a_file_that_has_gone_meanwhile_is_said_and_the_rest_is_whole(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = data / UPLOADS / sha256(CONTENTS[0]).hexdigest()
+    first = data / UPLOADS_FOLDER / sha256(CONTENTS[0]).hexdigest()
     copied = backup._copy_file
 
     def copy(source: Path, goal: Path) -> None:
@@ -53,8 +53,8 @@ def test_a_file_that_has_gone_meanwhile_is_said_and_the_rest_is_whole(
     monkeypatch.setattr(backup, "_copy_file", copy)
     back_up(data, tmp_path / "backup")
     made = manifest_of(tmp_path / "backup")
-    assert made.gone == [f"{UPLOADS}/{first.name}"]
-    assert set(made.files) == {TOKEN, f"{UPLOADS}/{sha256(CONTENTS[1]).hexdigest()}"}
+    assert made.gone == [f"{UPLOADS_FOLDER}/{first.name}"]
+    assert set(made.files) == {TOKEN_FILE, f"{UPLOADS_FOLDER}/{sha256(CONTENTS[1]).hexdigest()}"}
 
 
 def test_the_current_folder_is_not_replaced(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

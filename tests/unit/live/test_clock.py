@@ -123,7 +123,7 @@ def test_time_goes_on_from_the_last_instant_of_before(machine: Machine) -> None:
 
 
 def test_the_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "CLOCK_LOOK_SECONDS", 0.01)
     told: list[Step] = []
 
     async def main() -> None:

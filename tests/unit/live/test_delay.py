@@ -20,7 +20,7 @@ def test_delays_are_sorted_into_classes() -> None:
 
 
 def test_a_loop_that_is_held_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delay, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(delay, "DELAY_LOOK_SECONDS", 0.01)
 
     async def main() -> None:
         found = LoopDelay()

@@ -81,11 +81,12 @@ from headway.model.events import (
     WindowEnded,
     Woke,
 )
+from headway.model.instant import HOUR
 from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.network import Link, LinkTerms, Network
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.power import Switching
-from headway.model.renting import HOUR, Offer, Renting
+from headway.model.renting import Offer, Renting
 from headway.model.site import SiteTerms
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -203,7 +204,7 @@ def test_the_latest_events_that_somebody_asked_for_are_found(journal: Journal) -
 
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
 def test_requests_are_read_part_by_part(journal: Journal, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(requests, "LOOKED_AT_ONCE", at_once)
+    monkeypatch.setattr(requests, "EVENTS_LOOKED_AT_ONCE", at_once)
     events = [JobCancelled(at, at, by="me" if at % 2 else "") for at in range(1, 8)]
     journal.write(Batch([event_row(number, event.at, event) for number, event in enumerate(events, 1)]))
 

@@ -65,7 +65,7 @@ def test_the_whole_of_it_is_in_the_file_or_in_the_result(journal: Journal) -> No
 
 
 def test_an_engine_elsewhere_is_asked_piece_by_piece(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "ASKED", 4)
+    monkeypatch.setattr(output, "ASKED_BYTES", 4)
     engine, asked = FakeEngine(), list[tuple[int, int]]()
     engine.written["1/whole"] = b"0123456789"
     ask = engine.read
@@ -88,7 +88,7 @@ def test_an_engine_elsewhere_is_asked_piece_by_piece(journal: Journal, monkeypat
 @pytest.mark.parametrize("runs", [True, False])
 def test_what_goes_while_it_is_read(journal: Journal, monkeypatch: pytest.MonkeyPatch, runs: bool) -> None:
     """Of what runs it goes at its end, and the caller asks again; of what has ended, the answer must not look whole."""
-    monkeypatch.setattr(output, "ASKED", 4)
+    monkeypatch.setattr(output, "ASKED_BYTES", 4)
 
     async def scenario() -> None:
         engine = FakeEngine()

@@ -8,7 +8,7 @@ import pytest
 
 from headway import wire
 from headway.core.views import view_of
-from headway.live.forecasts import STILL_MADE, UNKNOWN, Outlook
+from headway.live.forecasts import NO_OUTLOOK, STILL_MADE, Outlook
 from headway.live.prospects import Prospect, of_ended, of_open, told
 from headway.model.actions import JobStatus
 from headway.model.forecast import Awaited, Bounds, Chance, Expected, Forecast
@@ -69,7 +69,7 @@ def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_comput
     for nothing, lack in (
         (Outlook(lack="too many"), "too many"),
         (outlook(Expected(2, 0, 1)), STILL_MADE),
-        (UNKNOWN, ""),
+        (NO_OUTLOOK, ""),
     ):
         assert in_time(of_open(view(due=99), nothing, 0)) == Prospect("not computed", lack=lack)
         assert in_time(of_open(view(), nothing, 0)) == Prospect(lack=lack)
@@ -133,7 +133,7 @@ def test_lateness_costs_the_rate_times_its_shape(shape: PenaltyShape, so_far: fl
     found = of_open(late, ends, 104 * SECOND)
     assert (found.penalty, found.penalty_expected) == (so_far, at_the_end)
     assert of_open(late, ends, 50 * SECOND)[-2:] == (0.0, at_the_end)
-    assert of_open(late, UNKNOWN, 104 * SECOND)[-2:] == (so_far, None)
+    assert of_open(late, NO_OUTLOOK, 104 * SECOND)[-2:] == (so_far, None)
     assumed = outlook(Expected(1, 0, 125 * SECOND, (), (), (7,)))
     assert of_open(late, assumed, 104 * SECOND)[-2:] == (so_far, None), "nobody knows when it ends"
     assert of_open(view(rate=2.0), ends, 104 * SECOND)[-2:] == (0.0, None), "it has no due date"

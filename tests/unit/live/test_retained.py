@@ -12,7 +12,7 @@ import pytest
 
 from headway import wire
 from headway.live.store.journal import Batch, Journal, JournalFull, encode
-from headway.live.store.retained import LAST, SIZE_MAX
+from headway.live.store.retained import AFTER_ALL_TASKS, SIZE_MAX
 from headway.model.events import Outcome, Woke
 from headway.testing import job
 
@@ -52,7 +52,7 @@ class Rows:
         self.batch.ended.append(("succeeded", 0, at, 0, 0, False, None, job))
 
     def acknowledge(
-        self, job: int, first: int = 0, last: int = LAST, *, at: int = 0, number: int | None = None
+        self, job: int, first: int = 0, last: int = AFTER_ALL_TASKS, *, at: int = 0, number: int | None = None
     ) -> None:
         self.batch.acknowledged.append((job, first, last, self.number if number is None else number, at))
 

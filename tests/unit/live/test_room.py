@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import NoRoom
-from headway.live.room import FRESH, LOG_MAX, LOOK_EVERY, RESERVE, DiskBounds, Free, Room, free_on
+from headway.live.room import DISK_LOOK_EVERY, LOG_MAX, LOOK_COUNTS_FOR, RESERVE, DiskBounds, Free, Room, free_on
 from headway.model.instant import to_seconds
 from headway.testing import ManualClock
 
@@ -36,7 +36,7 @@ class Disk:
 
     def submit(self, gives: Callable[[], bool] = lambda: False) -> None:
         """A submission comes, a while after everything else."""
-        self.clock.advance(to_seconds(FRESH))
+        self.clock.advance(to_seconds(LOOK_COUNTS_FOR))
         self.room.check_work(gives)
 
     def _measure(self, folder: Path) -> Free:
@@ -70,9 +70,9 @@ def test_for_submissions_that_follow_each_other_the_disk_is_looked_at_once() -> 
     disk = Disk()
     disk.submit()
     disk.free = 9 * MIB
-    disk.clock.advance(to_seconds(FRESH) * 0.9)
+    disk.clock.advance(to_seconds(LOOK_COUNTS_FOR) * 0.9)
     disk.room.check_work()
-    disk.clock.advance(to_seconds(FRESH) * 0.1)
+    disk.clock.advance(to_seconds(LOOK_COUNTS_FOR) * 0.1)
     with pytest.raises(NoRoom, match="no submission is taken on"):
         disk.room.check_work()
 
@@ -90,13 +90,13 @@ def test_there_is_room_again_with_somewhat_more_than_the_reserve() -> None:
     disk = Disk()
     disk.room.follow()
     disk.free = 9 * MIB
-    disk.clock.advance(to_seconds(LOOK_EVERY))
+    disk.clock.advance(to_seconds(DISK_LOOK_EVERY))
     assert [kind for kind, _ in disk.told] == ["disk_short"]
     disk.free = 11 * MIB  # more than the reserve, but by less than an eighth
-    disk.clock.advance(10 * to_seconds(LOOK_EVERY))
+    disk.clock.advance(10 * to_seconds(DISK_LOOK_EVERY))
     assert disk.room.short
     disk.free = 12 * MIB
-    disk.clock.advance(to_seconds(LOOK_EVERY))
+    disk.clock.advance(to_seconds(DISK_LOOK_EVERY))
     assert disk.told[1:] == [("disk_enough", "12.0 MiB are free: new work is accepted again")]
     disk.submit()
     disk.room.stop()
@@ -147,10 +147,10 @@ def test_nobody_looks_at_the_disk_while_there_is_nothing_to_look_for() -> None:
     disk.free = 0
     disk.room.look()
     disk.room.follow()
-    disk.clock.advance(to_seconds(LOOK_EVERY))
+    disk.clock.advance(to_seconds(DISK_LOOK_EVERY))
     assert len(disk.clock.alarms) == 1
     disk.free = 100 * MIB
-    disk.clock.advance(to_seconds(LOOK_EVERY))
+    disk.clock.advance(to_seconds(DISK_LOOK_EVERY))
     assert disk.clock.alarms == []
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headway.model.slots import (
     NO_SLOTS,
-    PART,
+    NUMBERS_AT_ONCE,
     below,
     bounds,
     count,
@@ -106,7 +106,7 @@ def test_bounds_of_a_set_without_a_part(parts: list[tuple[int, int]], others: li
     assert left == bounds(some & ~more)
 
 
-@given(st.integers(0, 3 * PART))
+@given(st.integers(0, 3 * NUMBERS_AT_ONCE))
 def test_below(number: int) -> None:
     assert below(number) == span(0, number)
 

@@ -22,7 +22,7 @@ pytest.importorskip("matplotlib")
 
 from headway.pictures import gantt, workflow  # noqa: E402
 from headway.pictures.canvas import ALARM  # noqa: E402
-from headway.pictures.workflow import TASKS_MAX, places  # noqa: E402
+from headway.pictures.workflow import TASKS_DRAWN_MAX, places  # noqa: E402
 
 S = SECOND
 FORK = (TaskSpec(S), TaskSpec(9 * S, 1, (0,)), TaskSpec(2 * S, 1, (0,)), TaskSpec(S, 1, (1, 2)))
@@ -85,9 +85,9 @@ def test_long_labels_are_cut_and_many_are_left_out() -> None:
     assert words(workflow([TaskSpec(S)] * 100)) == []
 
 
-@pytest.mark.parametrize("tasks", [0, TASKS_MAX + 1])
+@pytest.mark.parametrize("tasks", [0, TASKS_DRAWN_MAX + 1])
 def test_too_many_tasks_are_refused(tasks: int) -> None:
-    with pytest.raises(InvalidInput, match=f"number of tasks to draw is {tasks}; allowed: 1 to {TASKS_MAX}"):
+    with pytest.raises(InvalidInput, match=f"number of tasks to draw is {tasks}; allowed: 1 to {TASKS_DRAWN_MAX}"):
         workflow([TaskSpec(S)] * tasks)
 
 

@@ -153,7 +153,7 @@ def test_the_horizon_is_a_lower_bound() -> None:
 
 def test_rigid_jobs_and_bags_are_dealt_too() -> None:
     jobs = [Rigid(0, estimate=9 * SECOND, width=4), job(1, tasks=3, estimate=9), job(2, width=2, estimate=9)]
-    for top in deals.RULES:
+    for top in deals.DEAL_RULES:
         found = dealt(top, [THIRSTY, SPARING, SMALL], jobs)
         assert set(found) == {0, 1, 2}
         assert found[0] in ("thirsty", "sparing")

@@ -10,11 +10,11 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.metrics import summarise
 from headway.model.events import JobSubmitted, NodeJoined, RentingChosen, Woke
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.job import Bag, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Reason
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload, workload_us
 from headway.policies.registry import find

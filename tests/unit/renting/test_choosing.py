@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import InvalidInput
-from headway.model.instant import NEVER, SECOND
-from headway.model.renting import HOUR, UNIT, Offer
+from headway.model.instant import HOUR, NEVER, SECOND
+from headway.model.renting import UNIT, Offer
 from headway.renting.choosing import OpenTask, cheapest, cheapest_each, left_of
 from headway.renting.packing import AtHand
 

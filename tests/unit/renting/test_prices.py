@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.instant import SECOND
-from headway.model.renting import HOUR, UNIT, Offer, offer_flaw
+from headway.model.instant import HOUR, SECOND
+from headway.model.renting import UNIT, Offer, offer_flaw
 from headway.renting.formats import parse_prices, read_prices
 from headway.renting.prices import PriceList, money_of
 

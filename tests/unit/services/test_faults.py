@@ -12,7 +12,7 @@ import pytest
 from headway.errors import HeadwayError, ServiceFull
 from headway.services import frames
 from headway.services.broker import Broker
-from headway.services.queue import TRIES
+from headway.services.queue import REQUEST_TRIES
 
 from .acting import Actor, broker_of, virtual
 
@@ -150,7 +150,7 @@ def test_no_request_is_lost_without_an_error_and_none_answered_twice(seed: int) 
         kind = "answered" if isinstance(end, tuple) else end if isinstance(end, str) else type(end).__name__
         assert isinstance(kind, str)
         ends[kind] += 1
-        assert world.handed[body] <= TRIES
+        assert world.handed[body] <= REQUEST_TRIES
         if isinstance(end, tuple):
             assert end[0].startswith(body + b" by ")
             assert world.replied[body] >= 1

@@ -14,7 +14,7 @@ import pytest
 
 from headway.errors import HandlerFailed, InvalidInput, Malformed
 from headway.services.frames import AnswerFrame, Junk, Splitter, frame
-from headway.services.handlers import BYTES, JSON, command_handler, function_handler, loaded
+from headway.services.handlers import BYTES_TYPE, JSON_TYPE, command_handler, function_handler, loaded
 from headway.services.terms import InstanceTerms, ServiceAnswer
 
 
@@ -31,18 +31,18 @@ class Reading:
 
 def test_json_is_decoded_and_encoded_and_bytes_are_passed_on() -> None:
     handle = function_handler(echo, 100)
-    assert handle("application/json", b'{"a": [1, null]}') == ServiceAnswer(b'{"a":[1,null]}', JSON)
-    assert handle("application/problem+json; charset=utf-8", b"2") == ServiceAnswer(b"2", JSON)
-    assert handle("", b"\xff") == ServiceAnswer(b"\xff", BYTES)
-    assert handle("text/plain", b"text") == ServiceAnswer(b"text", BYTES)
+    assert handle("application/json", b'{"a": [1, null]}') == ServiceAnswer(b'{"a":[1,null]}', JSON_TYPE)
+    assert handle("application/problem+json; charset=utf-8", b"2") == ServiceAnswer(b"2", JSON_TYPE)
+    assert handle("", b"\xff") == ServiceAnswer(b"\xff", BYTES_TYPE)
+    assert handle("text/plain", b"text") == ServiceAnswer(b"text", BYTES_TYPE)
     for value in (bytearray(b"x"), memoryview(b"x")):
-        assert function_handler(lambda body, value=value: value, 100)("", b"") == ServiceAnswer(b"x", BYTES)
+        assert function_handler(lambda body, value=value: value, 100)("", b"") == ServiceAnswer(b"x", BYTES_TYPE)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"NaN", b"[1, -Infinity]", b"1e999"])
 def test_a_body_that_is_not_json_is_the_callers_fault(body: bytes) -> None:
     with pytest.raises(Malformed, match="the request is not JSON"):
-        function_handler(echo, 100)(JSON, body)
+        function_handler(echo, 100)(JSON_TYPE, body)
 
 
 def test_a_coroutine_function_is_awaited_in_a_loop_that_stays() -> None:
@@ -54,7 +54,7 @@ def test_a_coroutine_function_is_awaited_in_a_loop_that_stays() -> None:
         return value + 1
 
     handle = function_handler(handler, 100)
-    assert [handle(JSON, b"1").body, handle(JSON, b"2").body] == [b"2", b"3"]
+    assert [handle(JSON_TYPE, b"1").body, handle(JSON_TYPE, b"2").body] == [b"2", b"3"]
     (loop,) = loops
     loop.close()
 
@@ -115,8 +115,8 @@ def command(code: str, answer_max: int = 100) -> Any:
 
 def test_a_program_gets_the_body_and_its_stdout_is_the_answer() -> None:
     code = "import os, sys; print(os.environ['HEADWAY_SERVICE_KIND'], sys.stdin.read()[::-1], end='')"
-    assert command(code)("text/plain", b"abc") == ServiceAnswer(b"text/plain cba", BYTES)
-    assert command("pass")("", b"x" * (1 << 20)) == ServiceAnswer(b"", BYTES)  # it need not read its stdin
+    assert command(code)("text/plain", b"abc") == ServiceAnswer(b"text/plain cba", BYTES_TYPE)
+    assert command("pass")("", b"x" * (1 << 20)) == ServiceAnswer(b"", BYTES_TYPE)  # it need not read its stdin
 
 
 def test_a_program_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from headway import HeadwayError, InvalidInput
 from headway.errors import NotReadable
 from headway.traces import read_workload
-from headway.traces.formats import HINT
+from headway.traces.formats import READABLE_HINT
 
 NO_WORKFLOWS = "a tar archive without workflows (.json, .xml, .stg)"
 
@@ -52,9 +52,9 @@ def test_a_format_that_cannot_be_read_is_named(tmp_path: Path, name: str, conten
     path.write_bytes(content)
     with pytest.raises(NotReadable) as caught:
         read_workload(path)
-    assert (caught.value.args[0], caught.value.hint) == (f"{path} is {kind}, which cannot be read", HINT)
-    assert ".swf" in HINT
-    assert ".csv" in HINT
+    assert (caught.value.args[0], caught.value.hint) == (f"{path} is {kind}, which cannot be read", READABLE_HINT)
+    assert ".swf" in READABLE_HINT
+    assert ".csv" in READABLE_HINT
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_text_of_no_known_format_is_answered_with_what_can_be_read(tmp_path: Pat
     with pytest.raises(NotReadable) as caught:
         read_workload(path)
     assert caught.value.args[0] == f"{path} is in no format that can be read"
-    assert caught.value.hint.startswith(f"{HINT} {path}:1: {why}")
+    assert caught.value.hint.startswith(f"{READABLE_HINT} {path}:1: {why}")
 
 
 def test_a_slip_in_a_table_of_another_name_is_named_as_in_any_table(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_claims_to_be_readable_and_is_not_is_answered_so_too(tmp_path: Path
     path.write_text(content)
     with pytest.raises(InvalidInput) as caught:
         read_workload(path)
-    assert caught.value.hint.endswith(HINT)
+    assert caught.value.hint.endswith(READABLE_HINT)
 
 
 @pytest.mark.parametrize(

@@ -492,7 +492,7 @@ def test_a_file_that_decompresses_to_too_much_is_refused(
 
 
 def test_too_many_tasks_are_refused(file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflows, "TASKS_MAX", 6)
+    monkeypatch.setattr(workflows, "FILE_TASKS_MAX", 6)
     assert len(read_workflows([file("a.stg", STG)] * 2)) == 2
     with pytest.raises(HeadwayError, match="the workflows have more than 6 tasks in all"):
         read_workflows([file("a.stg", STG)] * 3)

@@ -16,7 +16,7 @@ from headway.model.plan import Plan, Reason
 from headway.model.policy import Policy
 from headway.model.snapshot import Snapshot
 from headway.policies import registry
-from headway.web.decider import ROUTES, DeciderRoutes
+from headway.web.decider import DECIDER_ROUTES, DeciderRoutes
 
 OFFERS = (PolicyOffer("easy", "EASY backfilling.", {"order": "release"}),)
 
@@ -215,7 +215,7 @@ def test_a_question_has_a_size() -> None:
 
 
 def test_a_token_is_demanded_where_there_is_one() -> None:
-    for route in ROUTES:
+    for route in DECIDER_ROUTES:
         status, head, content = asked(route.method, route.path, b"{}", token="s3cret")
         assert (status == 401) == (route.path != "/health"), route.name
         assert status != 401 or (head["www-authenticate"] == "Bearer" and "no token" in content["error"])
@@ -228,7 +228,7 @@ def test_it_describes_itself() -> None:
     found = asked("GET", "/openapi.json")[2]
     schemas = found["components"]["schemas"]
     assert {(method.upper(), path) for path, methods in found["paths"].items() for method in methods} == {
-        (route.method, route.path) for route in ROUTES
+        (route.method, route.path) for route in DECIDER_ROUTES
     }
     assert schemas["Question"]["required"] == ["snapshot"]
     assert set(schemas["Question"]["properties"]) == set(Question.__struct_fields__)

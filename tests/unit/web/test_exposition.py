@@ -20,7 +20,7 @@ from headway.live.driver import Driver
 from headway.live.services import ServiceTotals
 from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
-from headway.live.tally import INCIDENTS
+from headway.live.tally import INCIDENT_KINDS
 from headway.model.events import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
@@ -129,7 +129,7 @@ def test_every_name_has_its_line_on_the_page(tmp_path: Path) -> None:
 
 def test_every_kind_of_incident_has_a_value() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "incidents.md").read_text("utf-8")
-    assert sorted(INCIDENTS) == sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert sorted(INCIDENT_KINDS) == sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 @pytest.mark.long

@@ -391,7 +391,7 @@ def test_an_upgrade_is_passed_over(run: Run) -> None:
 @pytest.mark.thorough
 @pytest.mark.long
 def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(line, "READ_ANSWER_SECONDS", 2.0)
 
     async def test(rig: Rig) -> None:
         deaf, slow = await rig.caller(), await rig.caller()
@@ -418,7 +418,7 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
 def test_one_who_reads_is_not_given_up_because_the_server_stood_still(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(line, "READ_ANSWER_SECONDS", 1.0)
 
     async def test(rig: Rig) -> None:
         caller, size = await rig.caller(), 0

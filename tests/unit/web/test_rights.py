@@ -38,7 +38,7 @@ from headway.web.api import Api
 from headway.web.bodies import OTHERS_MAX
 from headway.web.epochs import Epochs
 from headway.web.line import HEAD_MAX, PIPELINE_MAX, URL_MAX
-from headway.web.refusals import ROWS_MAX, Refusals
+from headway.web.refusals import PERIOD_ROWS_MAX, Refusals
 from headway.web.rights import right_of
 from headway.web.serving import BoundedServer, listen
 from headway.wire import Role
@@ -625,8 +625,8 @@ def test_requests_that_are_refused_unread_are_one_line_of_the_log(
             noted.write()
             lines = [record.getMessage() for record in logged.records]
             assert lines[0] == "refused a request from 10.0.0.1, 1000 times: 404, GET /999: Not Found"
-            assert lines[-1] == f"refused others, {1001 - ROWS_MAX} times: 400, this is no HTTP/1.1 request"
-            assert len(lines) == ROWS_MAX + 1
+            assert lines[-1] == f"refused others, {1001 - PERIOD_ROWS_MAX} times: 400, this is no HTTP/1.1 request"
+            assert len(lines) == PERIOD_ROWS_MAX + 1
             assert not rig.driver.journal.refusals.latest(None, 0, 10)
 
     asyncio.run(main())
@@ -640,7 +640,7 @@ def test_a_flood_of_refusals_has_few_rows_and_is_counted_in_full(tmp_path: Path)
                 noted.note("jobs", HTTPStatus.UNAUTHORIZED, Unauthorised("no token was sent"), "", f"10.0.0.{number}")
             noted.write()
             rows = rig.driver.journal.refusals.latest(None, 0, 10_000)
-            assert len(rows) == ROWS_MAX + 1
+            assert len(rows) == PERIOD_ROWS_MAX + 1
             assert sum(row.times for row in rows) == rig.driver.tally.refused["401"] == 1000
 
     asyncio.run(main())

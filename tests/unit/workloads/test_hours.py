@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import InvalidInput
-from headway.workloads.hours import HOUR, even, superposed
+from headway.model.instant import HOUR
+from headway.workloads.hours import even, superposed
 
 COUNTS = st.lists(st.integers(0, 30), max_size=6).map(np.array)
 INSTANTS = np.array([0, 5, 5, 90, HOUR, 3 * HOUR + 7, 3 * HOUR + 8])  # the third hour is empty

@@ -15,7 +15,7 @@ from headway.model.workload import Workload
 from headway.traces import read_swf
 from headway.workloads import lublin99, statistics
 from headway.workloads.distributions import draw_gamma_up_to
-from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS, JobStream
+from headway.workloads.lublin99 import BATCH_STREAM, INTERACTIVE_STREAM, TYPELESS, JobStream
 
 JOBS = 200_000
 
@@ -27,7 +27,7 @@ def typeless() -> Workload:
 
 @pytest.fixture(scope="module")
 def typed() -> Workload:
-    return lublin99(JOBS, 1, streams=(INTERACTIVE, BATCH), estimates=None)
+    return lublin99(JOBS, 1, streams=(INTERACTIVE_STREAM, BATCH_STREAM), estimates=None)
 
 
 def figures(jobs: Workload) -> dict[str, float]:
@@ -86,8 +86,8 @@ def test_two_streams_are_as_published(typed: Workload, name: str) -> None:
 @pytest.mark.parametrize(
     ("stream", "published"),
     [
-        (INTERACTIVE, {"serial": 0.154, "powers": 0.692, "width": 8.04, "runtime": 243, "median runtime": 13}),
-        (BATCH, {"serial": 0.296, "powers": 0.672, "width": 13.7, "runtime": 9448, "median runtime": 781}),
+        (INTERACTIVE_STREAM, {"serial": 0.154, "powers": 0.692, "width": 8.04, "runtime": 243, "median runtime": 13}),
+        (BATCH_STREAM, {"serial": 0.296, "powers": 0.672, "width": 13.7, "runtime": 9448, "median runtime": 781}),
     ],
 )
 def test_each_type_is_as_published(stream: JobStream, published: dict[str, float]) -> None:
@@ -99,7 +99,7 @@ def test_batch_jobs_come_by_day() -> None:
     """The program has about 1.2 % in hour 0, 6.8 % in hour 12, 2 % in hour 23, of 31,000 batch jobs among 200,000."""
     shares = []
     for seed in range(10):
-        jobs = lublin99(31_000, seed, streams=(BATCH,), estimates=None)
+        jobs = lublin99(31_000, seed, streams=(BATCH_STREAM,), estimates=None)
         hour = jobs.release // SECOND % 86_400 // 3600
         shares.append(np.bincount(hour, minlength=24) / len(jobs))
     assert np.mean(shares, axis=0)[[0, 12, 23]].tolist() == pytest.approx([0.012, 0.068, 0.020], abs=0.006)
@@ -128,7 +128,7 @@ def walked(stream: JobStream, jobs: int, seed: int) -> list[int]:
     return arrivals
 
 
-@pytest.mark.parametrize("stream", [TYPELESS, INTERACTIVE, BATCH])
+@pytest.mark.parametrize("stream", [TYPELESS, INTERACTIVE_STREAM, BATCH_STREAM])
 def test_arrivals_are_those_of_the_program_step_by_step(stream: JobStream) -> None:
     slow = np.array(walked(stream, 20_000, 9))
     fast = stream.arrivals(np.random.default_rng(9), 20_000)

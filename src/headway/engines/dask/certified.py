@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headway.engines.dask.settings import TLS_FILES
 
-SECONDS: Final = 3.0
+CERTIFIED_SECONDS: Final = 3.0
 """A handshake may take so long."""
 
 _REFUSAL_SECONDS: Final = 0.5
@@ -75,7 +75,7 @@ def _shaken(context: ssl.SSLContext, host: str, port: int) -> str:
         OSError: there is no connection.
     """
     with (
-        socket.create_connection((host, port), SECONDS) as line,
+        socket.create_connection((host, port), CERTIFIED_SECONDS) as line,
         context.wrap_socket(line, server_hostname=host) as safe,
     ):
         safe.settimeout(_REFUSAL_SECONDS)
@@ -99,7 +99,10 @@ def _speaks_tls(host: str, port: int) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host, port), SECONDS) as line, context.wrap_socket(line, server_hostname=host):
+        with (
+            socket.create_connection((host, port), CERTIFIED_SECONDS) as line,
+            context.wrap_socket(line, server_hostname=host),
+        ):
             return True
     except (OSError, ssl.SSLError):
         return False

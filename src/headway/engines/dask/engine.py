@@ -33,7 +33,7 @@ from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.sharing import SharedFolders, offer
 from headway.engines.dask.started import StartedCluster
-from headway.engines.dask.station import ATTACH, END, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
+from headway.engines.dask.station import ATTACH, END_OPERATION, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
 from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
@@ -542,7 +542,7 @@ class _ToWorker:
             comm = await self._comm(self._spec.name)
             try:
                 async with asyncio.timeout(ATTACH_SECONDS):
-                    await comm.write({"op": END, "wanted": self._engine.wanted(self._spec, fresh=True)})
+                    await comm.write({"op": END_OPERATION, "wanted": self._engine.wanted(self._spec, fresh=True)})
                     await comm.read()
             finally:
                 comm.abort()

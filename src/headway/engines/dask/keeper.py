@@ -24,12 +24,12 @@ import msgspec
 
 from headway.sockets import short
 
-CLUSTER: Final = "cluster.json"
+CLUSTER_FILE: Final = "cluster.json"
 SOCKET: Final = "keeper"
-LOG: Final = "keeper.log"
-LOCK: Final = "keeper.lock"
+KEEPER_LOG: Final = "keeper.log"
+KEEPER_LOCK: Final = "keeper.lock"
 
-ENDS: Final = b"end\n"
+END_LINE: Final = b"end\n"
 """What a server sends that wants the cluster to end."""
 
 CLASSES: Final = {"local": "distributed.LocalCluster", "ssh": "distributed.SSHCluster"}
@@ -134,7 +134,7 @@ def serve(listener: socket.socket, place: ClusterPlace, patience: float, there: 
                 said = one.recv(64)
             except OSError:
                 said = b""
-            if said == ENDS:
+            if said == END_LINE:
                 return
             one.close()
             there.remove(one)
@@ -166,9 +166,9 @@ def main() -> None:
     """Start the cluster and keep it."""
     folder = Path(sys.argv[1])
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if not _locked(folder / LOCK):
+    if not _locked(folder / KEEPER_LOCK):
         return  # another one keeps it
-    wanted = msgspec.json.decode((folder / CLUSTER).read_bytes(), type=Start)
+    wanted = msgspec.json.decode((folder / CLUSTER_FILE).read_bytes(), type=Start)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and then this
     with socket.socket(socket.AF_UNIX) as listener:

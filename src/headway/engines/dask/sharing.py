@@ -14,7 +14,7 @@ import msgspec
 
 from headway.engines.local.shared.terms import NO_ROOM
 
-WORD: Final = "word"
+WORD_FILE: Final = "word"
 """The file of the engine's folder that has the word."""
 
 
@@ -24,7 +24,7 @@ class SharedFolders(msgspec.Struct, frozen=True):
     Attributes:
         engine: of the site's engine.
         uploads: of the files that the server keeps.
-        word: what the file `WORD` of the first one says.
+        word: what the file `WORD_FILE` of the first one says.
     """
 
     engine: str
@@ -38,14 +38,14 @@ def offer(engine: Path, uploads: Path) -> SharedFolders:
     Raises:
         OSError: it cannot be written.
     """
-    word, draft = secrets.token_hex(16), engine / f".{WORD}"
+    word, draft = secrets.token_hex(16), engine / f".{WORD_FILE}"
     try:
         draft.write_text(word, "ascii")
-        draft.replace(engine / WORD)
+        draft.replace(engine / WORD_FILE)
     except OSError as error:
-        if error.errno not in NO_ROOM or not (engine / WORD).exists():
+        if error.errno not in NO_ROOM or not (engine / WORD_FILE).exists():
             raise
-        word = (engine / WORD).read_text("ascii")
+        word = (engine / WORD_FILE).read_text("ascii")
     return SharedFolders(str(engine.absolute()), str(uploads.absolute()), word)
 
 
@@ -54,7 +54,7 @@ def trouble(offered: SharedFolders) -> str:
 
     A full disk does not count: it is the same one there and here, and passes.
     """
-    path = os.path.join(offered.engine, WORD)
+    path = os.path.join(offered.engine, WORD_FILE)
     try:
         with open(path, "rb") as file:
             if file.read(len(offered.word) + 1) != offered.word.encode("ascii"):

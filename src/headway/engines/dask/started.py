@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headway.engines.dask.keeper import CLUSTER, ENDS, LOG, SOCKET, ClusterPlace, Start
+from headway.engines.dask.keeper import CLUSTER_FILE, END_LINE, KEEPER_LOG, SOCKET, ClusterPlace, Start
 from headway.errors import EngineError
 from headway.sockets import short
 
@@ -70,7 +70,7 @@ class StartedCluster:
         if self._writer is not None and self._reader is not None:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
-                    self._writer.write(ENDS)
+                    self._writer.write(END_LINE)
                     await self._writer.drain()
                     await self._reader.read()
         await self._hang_up()
@@ -114,10 +114,10 @@ class StartedCluster:
 
     def _spawn(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._folder / f".{CLUSTER}"
+        draft = self._folder / f".{CLUSTER_FILE}"
         draft.write_bytes(msgspec.json.encode(self._start))
-        draft.replace(self._folder / CLUSTER)
-        with open(os.open(self._folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+        draft.replace(self._folder / CLUSTER_FILE)
+        with open(os.open(self._folder / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headway.engines.dask.keeper", str(self._folder)],
                 stdin=subprocess.DEVNULL,
@@ -128,11 +128,11 @@ class StartedCluster:
 
     def _failed(self, why: str) -> EngineError:
         try:
-            tail = (self._folder / LOG).read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
+            tail = (self._folder / KEEPER_LOG).read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
         except OSError:
             tail = ""
         last = f" Its last line: {tail.splitlines()[-1]}" if tail and why not in tail else ""
         return EngineError(
             f"the Dask cluster ({self._start.start}) does not start: {why}",
-            f"{self._folder / LOG} has what it said.{last}",
+            f"{self._folder / KEEPER_LOG} has what it said.{last}",
         )

@@ -34,14 +34,14 @@ from distributed.protocol.serialize import to_serialize
 from headway import __version__
 from headway.engines.dask.sharing import PatientLooks, SharedFolders
 from headway.engines.local.driver.host import AgentHost, node_folder, secret_in
-from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, VERSION, Body
+from headway.engines.local.shared.frames import LARGE_BODY, SEND_BUFFER, VERSION, Body
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.terms import Terms
 
 ATTACH: Final = "headway_attach"
 """The operation that opens a line."""
 
-END: Final = "headway_end"
+END_OPERATION: Final = "headway_end"
 """The operation that ends everything on the node."""
 
 MESSAGE_MAX: Final = 4 << 20
@@ -108,7 +108,7 @@ def install(dask_worker: Any) -> dict[str, Any]:
     if ATTACH not in dask_worker.handlers:
         station = Station(dask_worker.scheduler.address)
         dask_worker.handlers[ATTACH] = station.attach
-        dask_worker.handlers[END] = station.end
+        dask_worker.handlers[END_OPERATION] = station.end
     facts = WorkerFacts(
         __version__, VERSION, (sys.version_info.major, sys.version_info.minor), dask_worker.state.nthreads
     )
@@ -283,7 +283,7 @@ class Station:
 
 def message(data: Body) -> object:
     """Bytes as Dask sends them; many of them are not copied into the message."""
-    return to_serialize(memoryview(data)) if len(data) > LARGE else data
+    return to_serialize(memoryview(data)) if len(data) > LARGE_BODY else data
 
 
 class _TakenError(OSError):

@@ -15,7 +15,7 @@ from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable, number
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput, did_you_mean
 
-NAMES: Final = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
+SLURM_COMMANDS: Final = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
 
 _OF_SLURM: Final = ("SLURM_CONF", "SLURM_CONF_SERVER")
 """Variables that say which Slurm it is. All others of Slurm change what commands do, so they are left out."""
@@ -44,7 +44,7 @@ class SlurmCommands:
         """
         folder = self._settings.commands
         where = "the PATH" if folder is None else str(folder)
-        for name in NAMES:
+        for name in SLURM_COMMANDS:
             found = shutil.which(name, path=None if folder is None else str(folder))
             if found is None:
                 hint = (
@@ -57,8 +57,8 @@ class SlurmCommands:
         except (SlurmUnavailable, SlurmRefused) as error:
             raise EngineError(f"Slurm cannot be used: {error}") from error
         found_version = parsing.version(printed)
-        if found_version is None or found_version < parsing.OLDEST:
-            oldest = "{}.{:02}".format(*parsing.OLDEST)
+        if found_version is None or found_version < parsing.OLDEST_SLURM:
+            oldest = "{}.{:02}".format(*parsing.OLDEST_SLURM)
             raise EngineError(f"Slurm cannot be used: its version is {printed.strip()!r}; allowed: {oldest} or newer")
 
     async def partition(self) -> parsing.Partition:

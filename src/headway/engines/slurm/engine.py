@@ -63,7 +63,7 @@ from headway.engines.slurm.nodes import NodesInService
 from headway.engines.slurm.parsing import Queued
 from headway.engines.slurm.places import SlotQueues
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.submission import AGAIN_SECONDS, SlurmSubmission
+from headway.engines.slurm.submission import SUBMIT_AGAIN_SECONDS, SlurmSubmission
 from headway.engines.slurm.written import Seat, WrittenAttempt
 from headway.errors import EngineError, HeadwayError, NameTaken, NoSuchOutput
 from headway.model.job import JobId
@@ -503,7 +503,7 @@ class SlurmEngine(OutputsInFiles):
 
     async def _cancel_jobs(self) -> None:
         """Cancel jobs; while Slurm does not answer, try again."""
-        pause = AGAIN_SECONDS[0]
+        pause = SUBMIT_AGAIN_SECONDS[0]
         while self._to_cancel:
             now, self._to_cancel = self._to_cancel, set()
             try:
@@ -513,7 +513,7 @@ class SlurmEngine(OutputsInFiles):
                 log.warning("jobs %s of Slurm are not cancelled yet: %s", sorted(now), error)
                 self._to_cancel |= now
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, AGAIN_SECONDS[1])
+                pause = min(2 * pause, SUBMIT_AGAIN_SECONDS[1])
 
     def _bury(self, attempt: Attempt) -> None:
         """Its jobs should leave the queue soon."""

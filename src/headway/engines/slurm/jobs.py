@@ -20,7 +20,7 @@ from headway.engines.slurm.bundle import HASH_SIZE
 from headway.engines.slurm.folder import BUNDLE, SlurmFolder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
-from headway.engines.slurm.start import COMMANDS
+from headway.engines.slurm.start import COMMANDS_ONLY
 from headway.engines.slurm.written import Order
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
@@ -34,15 +34,15 @@ _MARGIN_MINUTES: Final = 2
 _MEMORY_MARGIN: Final = 128
 """MiB for the runner itself, beside a task with a limit of memory."""
 
-PLACES: Final = tuple(
+IMPORT_PLACES: Final = tuple(
     dict.fromkeys(str(place) for place in (Path(__file__).parents[3], Path(msgspec.__file__).parents[1]))
 )
 _BEGINNING: Final = f"""import gc, sys
 gc.disable()
 had = set(sys.modules)
-sys.path += {PLACES!r}
+sys.path += {IMPORT_PLACES!r}
 """
-RUNNING: Final = f"""{_BEGINNING}
+RUNNER_PROGRAM: Final = f"""{_BEGINNING}
 try:
     import _imp, marshal
     with open(sys.argv[1].rsplit("/", 2)[0] + "/{BUNDLE}", "rb") as file:
@@ -139,7 +139,7 @@ class SlurmJob:
             *((f"--dependency=afterany:{self.after}",) if self.after else ()),
             *settings.options,
             str(self.folder.script),
-            *(settings.python, "-P", *self._runner(), str(folder), *((COMMANDS,) if self._is_plain() else ())),
+            *(settings.python, "-P", *self._runner(), str(folder), *((COMMANDS_ONLY,) if self._is_plain() else ())),
         )
 
     def _is_plain(self) -> bool:
@@ -149,7 +149,7 @@ class SlurmJob:
     def _runner(self) -> tuple[str, ...]:
         """How Python starts a runner."""
         if self._is_plain() and self.settings.python == sys.executable:
-            return ("-S", "-c", RUNNING)
+            return ("-S", "-c", RUNNER_PROGRAM)
         return ("-m", "headway.engines.slurm.start")
 
     def _as_account(self) -> Iterator[str]:

@@ -21,14 +21,14 @@ from headway.engines.base import (
 from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.slurm.jobs import slots_of
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
-from headway.engines.slurm.settings import SLOTS_MAX, SlurmSettings
+from headway.engines.slurm.settings import SLURM_SLOTS_MAX, SlurmSettings
 from headway.errors import EngineError, InvalidInput
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.node import Capabilities, NodeSpec
 
 log = logging.getLogger(__name__)
 
-CAPABLE: Final = Capabilities(tiers=False, moves=False)
+SLURM_CAPABLE: Final = Capabilities(tiers=False, moves=False)
 """What can be done on nodes of Slurm."""
 
 SHORT: Final = from_seconds(BEHIND_SECONDS / 2)
@@ -124,7 +124,7 @@ class NodesInService:
     def check_fit(self, node: NodeSpec) -> None:
         """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
         seen = self.seen.get(node.name)
-        most = SLOTS_MAX if seen is None else slots_of(seen, self._settings)
+        most = SLURM_SLOTS_MAX if seen is None else slots_of(seen, self._settings)
         if node.slots > most and not node.found:
             allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
             raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
@@ -180,7 +180,7 @@ class NodesInService:
 
     def _slots(self, node: SlurmNode) -> int:
         """How many slots a node gets that is found."""
-        return min(self._settings.slots or slots_of(node, self._settings), SLOTS_MAX)
+        return min(self._settings.slots or slots_of(node, self._settings), SLURM_SLOTS_MAX)
 
     def _check_slots(self) -> None:
         """Check that each node of the partition has a CPU for each slot that the settings give it.
@@ -215,7 +215,7 @@ class NodesInService:
                 site=self._settings.site,
                 reports_start=True,
                 read_ahead=self._settings.read_ahead,
-                capabilities=CAPABLE,
+                capabilities=SLURM_CAPABLE,
                 short=SHORT,
             )
             self.by_name[node.name] = NodeInService(replace(spec, found=True), up=True)

@@ -12,7 +12,7 @@ from headway.engines.base import AttemptKey
 QUEUE_FORMAT: Final = "%i|%T|%r|%j"
 NODE_FORMAT: Final = "%N|%a|%T|%c|%X|%Y|%m|%E"
 
-OLDEST: Final = (22, 5)
+OLDEST_SLURM: Final = (22, 5)
 """The oldest version of Slurm whose commands are known to print this."""
 
 

@@ -49,7 +49,7 @@ from headway.engines.local.shared.frames import (
 from headway.engines.slurm.written import DoorPlate, Order, Torn, append, read, records
 from headway.model.outcome import Outcome
 
-LOOK_SECONDS: Final = 5.0
+WANTED_LOOK_SECONDS: Final = 5.0
 """How often a runner looks whether the server still wants what it runs."""
 
 _MEET_SECONDS: Final = (0.01, 0.5)
@@ -222,7 +222,7 @@ class Runner(Agent):
             self.meets = False
             self.begin_together()
         self.pause = min(2 * self.pause, _MEET_SECONDS[1])
-        self.look_at = now + (self.pause if self.meets else LOOK_SECONDS)
+        self.look_at = now + (self.pause if self.meets else WANTED_LOOK_SECONDS)
 
     def on_signal(self, _: int) -> None:
         """A child has ended, or Slurm ends the job."""

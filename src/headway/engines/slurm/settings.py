@@ -11,7 +11,7 @@ from headway.engines.local.driver.environment import check_names
 from headway.engines.local.driver.settings import OUTPUT_RANGE
 from headway.errors import InvalidInput
 
-SLOTS_MAX: Final = 1000
+SLURM_SLOTS_MAX: Final = 1000
 """How many slots a node may have."""
 
 _RANGES: Final = (
@@ -69,8 +69,8 @@ class SlurmSettings:
     def __post_init__(self) -> None:
         if not self.partition or not self.partition.isprintable() or set(self.partition) & set(" ,"):
             raise InvalidInput("partition", self.partition, "the name of one partition of Slurm (`sinfo` lists them)")
-        if self.slots is not None and not 1 <= self.slots <= SLOTS_MAX:
-            raise InvalidInput("slots", self.slots, f"1 to {SLOTS_MAX}, or none: one for each core")
+        if self.slots is not None and not 1 <= self.slots <= SLURM_SLOTS_MAX:
+            raise InvalidInput("slots", self.slots, f"1 to {SLURM_SLOTS_MAX}, or none: one for each core")
         if self.memory is not None and self.memory < 0:
             raise InvalidInput("memory", self.memory, "MiB for each slot, 0 or more, or none: an equal share")
         for option in self.options:

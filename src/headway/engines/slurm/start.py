@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # as far as a type checker knows, it is true: see `_Typin
 if TYPE_CHECKING:
     from typing import Any, Final, NoReturn
 
-COMMANDS: Final = "commands"
+COMMANDS_ONLY: Final = "commands"
 """The argument that says that no member of the part is a function."""
 
 _STOOD_IN_FOR: Final = (
@@ -30,7 +30,7 @@ _STOOD_IN_FOR: Final = (
 )
 """What msgspec imports for values, types, patterns and formats that a runner of commands does not have."""
 
-_AGAIN: Final = """import sys
+_WITH_THIS_HEADWAY: Final = """import sys
 place = sys.argv.pop(1)
 sys.path.insert(0, place)
 import headway
@@ -143,14 +143,14 @@ def main(arguments: list[str]) -> int:
 
     def serve() -> NoReturn:
         gc.disable()
-        functions = COMMANDS not in arguments[1:]
+        functions = COMMANDS_ONLY not in arguments[1:]
         try:
             run = import_runner(functions=functions)
         except Exception:  # noqa: BLE001 - another msgspec may need more than what stands in for other modules
             _complain()
             if functions:
                 os._exit(1)
-            os.execv(sys.executable, (sys.executable, "-P", "-c", _AGAIN, _place(), *arguments[:1]))
+            os.execv(sys.executable, (sys.executable, "-P", "-c", _WITH_THIS_HEADWAY, _place(), *arguments[:1]))
         gc.freeze()
         gc.enable()
         try:

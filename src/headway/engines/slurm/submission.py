@@ -24,7 +24,7 @@ from headway.engines.slurm.settings import SlurmSettings
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS: Final = (0.5, 10.0)
+SUBMIT_AGAIN_SECONDS: Final = (0.5, 10.0)
 """The first and the longest pause before something is submitted or cancelled again."""
 
 _SUBMITTERS: Final = 4
@@ -145,7 +145,7 @@ class SlurmSubmission:
         """
         attempt, part, words = job.attempt, job.part, job.words()
         variables = NO_MORE if attempt.account is None else attempt.account.environment
-        pause = AGAIN_SECONDS[0]
+        pause = SUBMIT_AGAIN_SECONDS[0]
         while not part.cancelled:
             try:
                 async with self._free:
@@ -155,7 +155,7 @@ class SlurmSubmission:
             except SlurmUnavailable as error:
                 log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, AGAIN_SECONDS[1])
+            pause = min(2 * pause, SUBMIT_AGAIN_SECONDS[1])
             with suppress(SlurmUnavailable, SlurmRefused):  # perhaps it was accepted, and only the answer was lost
                 queue = await self._commands.queue(self._folder.identity)
                 if mine := queue.get((attempt.key, part.number)):

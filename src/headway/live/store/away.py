@@ -14,7 +14,7 @@ from typing import Final
 from headway.live.store.rows import Rows
 from headway.model.instant import SECOND, Duration, Instant
 
-LEAST: Final[Duration] = 60 * SECOND
+AWAY_LEAST: Final[Duration] = 60 * SECOND
 """A shorter gap counts as time in which the server was up."""
 
 GAPS_MAX: Final = 1000
@@ -54,7 +54,7 @@ class Away:
 
     def note(self, since: Instant, until: Instant) -> None:
         """Record a gap in which nothing could be fetched. `keep` makes it durable."""
-        if until - since >= LEAST:
+        if until - since >= AWAY_LEAST:
             self._gaps.append((since, until))
             self._new.append((since, until))
 

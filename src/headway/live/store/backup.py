@@ -25,8 +25,8 @@ from headway.errors import HeadwayError
 from headway.live.store import mark
 from headway.live.store.conversion import commit
 from headway.live.store.kept import files_of, moved, new_folder, opened, sha256_of
-from headway.live.store.layout import CHECKPOINTS, PAIR, TOKEN, TOKENS
-from headway.live.store.mark import MARK, sync_folder
+from headway.live.store.layout import CHECKPOINTS, PAIR, TOKEN_FILE, TOKENS_FILE
+from headway.live.store.mark import MARK_FILE, sync_folder
 from headway.live.store.opening import take
 from headway.live.store.schema import FILE, connect, connect_to_read, new_epoch, remove
 from headway.live.store.verification import BACKUP, Manifest, damaged, flaws, read_manifest
@@ -34,7 +34,7 @@ from headway.live.store.vouching import UNREADABLE, Vouching, last_of, reached_b
 
 _JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
-_SECRETS: Final = (TOKEN, TOKENS, PAIR)
+_SECRETS: Final = (TOKEN_FILE, TOKENS_FILE, PAIR)
 """Those that are there stay when a backup is restored: what was revoked since is not valid again."""
 
 
@@ -81,11 +81,11 @@ def _copy(data: Path, draft: Path) -> Manifest:
         number, digest, sums = last_of(db)
         row = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         epoch = str(row[0]) if row else ""
-        mark.make(draft / MARK, reached_by(epoch, number, digest, sums))
+        mark.make(draft / MARK_FILE, reached_by(epoch, number, digest, sums))
         files, gone = dict[str, str](), list[str]()
         named = [file.path for file in files_of(db, data)]
         named += [path for job in _open_jobs(db) for path in _below(data / CHECKPOINTS / str(job))]
-        secrets = (data / name for name in _SECRETS if name == TOKEN or (data / name).exists())
+        secrets = (data / name for name in _SECRETS if name == TOKEN_FILE or (data / name).exists())
         for path in (*named, *secrets):
             try:
                 place = path.relative_to(data).as_posix()
@@ -139,7 +139,7 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
                 _begin_again(db, vouching, epoch, before, manifest.data, str(data.resolve()))
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             aside = _move_aside(data)
-            mark.make(data / MARK, vouching.reached)
+            mark.make(data / MARK_FILE, vouching.reached)
             draft.replace(data / FILE)
             sync_folder(data)
         except (OSError, *UNREADABLE) as error:
@@ -166,7 +166,7 @@ def _begin_again(
 
 def _read_mark(data: Path) -> mark.Reached | None:
     try:
-        return mark.read(data / MARK)
+        return mark.read(data / MARK_FILE)
     except OSError:  # there was no journal, or what is here is to be replaced anyway
         return None
 
@@ -181,8 +181,8 @@ def _move_aside(data: Path) -> Path | None:
     if not there:
         return None
     aside = new_folder(data, "replaced")
-    if (data / MARK).exists():
-        _copy_file(data / MARK, aside / MARK)
+    if (data / MARK_FILE).exists():
+        _copy_file(data / MARK_FILE, aside / MARK_FILE)
     for name in there:
         (data / name).rename(aside / name)
     sync_folder(aside)

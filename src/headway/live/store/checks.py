@@ -30,7 +30,7 @@ SERVICE_COSTS: Final = "service_costs (job INTEGER PRIMARY KEY, at INTEGER NOT N
 JOB_MONEY: Final = "job_money (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, paid INTEGER NOT NULL)"
 """What rented machines have cost, by job; older journals get this table when they are opened."""
 
-SCHEMA: Final = f"""
+CHECKS_SCHEMA: Final = f"""
 CREATE TABLE node_metrics (
     at INTEGER NOT NULL, node TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (at, node, metric)
@@ -52,10 +52,10 @@ CREATE TABLE {JOB_MONEY};
 """
 """Ordered by instant, so that new rows go to the end and old ones from the beginning: a write touches few pages."""
 
-STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
-LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
-COSTS: Final = "INSERT OR REPLACE INTO service_costs VALUES (?, ?, ?)"
-MONEY: Final = (
+PUT_STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
+PUT_LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
+PUT_COSTS: Final = "INSERT OR REPLACE INTO service_costs VALUES (?, ?, ?)"
+PUT_MONEY: Final = (
     "INSERT INTO job_money SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?1)"
     " ON CONFLICT (job) DO UPDATE SET at = excluded.at, paid = paid + excluded.paid"
 )
@@ -148,8 +148,8 @@ class Checks:
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO node_metrics VALUES (?, ?, ?, ?)", metrics)
             db.executemany("INSERT OR REPLACE INTO slot_statuses VALUES (?, ?, ?, ?)", statuses)
-            db.executemany(STATISTICS, statistics)
-            db.executemany(LOSSES, losses)
+            db.executemany(PUT_STATISTICS, statistics)
+            db.executemany(PUT_LOSSES, losses)
             for table, key, since, new in (
                 ("node_metrics", "at, node, metric", metrics_since, len(metrics)),
                 ("slot_statuses", "at, node, slot", statuses_since, len(statuses)),

@@ -19,7 +19,7 @@ import msgspec
 
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import mark
-from headway.live.store.mark import MARK, sync_folder
+from headway.live.store.mark import MARK_FILE, sync_folder
 from headway.live.store.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
 from headway.live.store.verification import whole_again
 from headway.live.store.vouching import GUARDED, UNREADABLE, Vouching
@@ -129,7 +129,7 @@ def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
             db.close()
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
-        mark.make(folder / MARK, vouching.reached)
+        mark.make(folder / MARK_FILE, vouching.reached)
         for side in ("-wal", "-shm"):
             path.with_name(f"{FILE}{side}").unlink(missing_ok=True)
         draft.replace(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headway.live.room import Free, free_on
-from headway.live.store.layout import UPLOADS
+from headway.live.store.layout import UPLOADS_FOLDER
 from headway.live.store.opening import OpenJournal, open_journal
 from headway.live.store.schema import FILE
 from headway.live.uploads import Uploads
@@ -92,4 +92,4 @@ class DataDirectory(Disk):
 
     def uploads(self, size_max: int, check_room: Callable[[int], None]) -> Uploads:
         """The files in a folder of it."""
-        return Uploads(self._folder / UPLOADS, size_max, check_room)
+        return Uploads(self._folder / UPLOADS_FOLDER, size_max, check_room)

@@ -35,13 +35,13 @@ from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.disk import DataDirectory, Disk
 from headway.live.store.expiry import Expiry
-from headway.live.store.mark import MARK
+from headway.live.store.mark import MARK_FILE
 from headway.live.store.messages import MessageRow, NewMessage, Page
 from headway.live.store.past import PastTable
 from headway.live.store.refusals import RefusalTable
 from headway.live.store.retained import Retained
 from headway.live.store.rows import Rows, not_whole, refuse
-from headway.live.store.schema import ASKED
+from headway.live.store.schema import ASKED_EVENTS
 from headway.live.store.schema import FILE as FILE
 from headway.live.store.schema import FORMAT as FORMAT
 from headway.live.store.specs import Specs
@@ -128,20 +128,20 @@ _STATEMENTS: Final = {
     "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?,
         functions = CASE WHEN ?6 THEN functions END, work = CASE WHEN ?6 THEN work ELSE ?7 END WHERE id = ?8""",
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
-    "statistics": checks.STATISTICS,
-    "losses": checks.LOSSES,
-    "costs": checks.COSTS,
-    "money": checks.MONEY,
-    "acknowledged": retained.ACKNOWLEDGED,
-    "uploads": retained.UPLOADS,
-    "outputs": retained.OUTPUTS,
+    "statistics": checks.PUT_STATISTICS,
+    "losses": checks.PUT_LOSSES,
+    "costs": checks.PUT_COSTS,
+    "money": checks.PUT_MONEY,
+    "acknowledged": retained.PUT_ACKNOWLEDGED,
+    "uploads": retained.PUT_UPLOAD,
+    "outputs": retained.PUT_OUTPUT,
     "facts": "INSERT OR REPLACE INTO meta VALUES (?, ?)",
 }
 
 _IN_PARTS: Final = ("events", "jobs")
 """Tables whose rows `writing` adds part by part, before all others: they tell nobody what was accepted or has ended."""
 
-WRITTEN_AT_ONCE: Final = 250
+ROWS_WRITTEN_AT_ONCE: Final = 250
 """Rows that are added in one go, in a few milliseconds."""
 
 HURRY_MILLISECONDS: Final = 5
@@ -275,7 +275,7 @@ class Journal:
             self._mark.write(self._vouching.reached)
         except OSError as error:
             if not self._mark_fails:
-                log.warning("%s cannot be written: %s", self.folder / MARK, error.strerror or error)
+                log.warning("%s cannot be written: %s", self.folder / MARK_FILE, error.strerror or error)
             self._mark_fails = True
         else:
             self._mark_fails = False
@@ -310,10 +310,10 @@ class Journal:
             for name, statement in _STATEMENTS.items():
                 rows = getattr(batch, name)
                 if name in _IN_PARTS:
-                    for first in range(0, len(rows), WRITTEN_AT_ONCE):
+                    for first in range(0, len(rows), ROWS_WRITTEN_AT_ONCE):
                         if first:
                             yield from self._pause()
-                        db.executemany(statement, rows[first : first + WRITTEN_AT_ONCE])
+                        db.executemany(statement, rows[first : first + ROWS_WRITTEN_AT_ONCE])
                 elif rows:
                     db.executemany(statement, rows)
         self.retained.stored += stored
@@ -405,7 +405,9 @@ class Journal:
         Events from before callers were recorded have no `by`.
         """
         values = (after, self._beyond(before), limit)
-        rows = self._rows.of("events", f"WHERE {ASKED} AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values)
+        rows = self._rows.of(
+            "events", f"WHERE {ASKED_EVENTS} AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values
+        )
         events = ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
         return [(seq, event) for seq, event in events if isinstance(event, Asked)][::-1]
 
@@ -590,7 +592,7 @@ class Journal:
             rows = self._rows.of(
                 "messages",
                 "WHERE job = ? AND task >= ? AND task < ? AND result IS NOT NULL ORDER BY task",
-                (tasks.job, tasks.first, retained.LAST if tasks.last is None else tasks.last),
+                (tasks.job, tasks.first, retained.AFTER_ALL_TASKS if tasks.last is None else tasks.last),
                 body="result",
             )
             for *_, result in rows:

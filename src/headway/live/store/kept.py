@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.live.store.layout import UPLOADS, output_file
+from headway.live.store.layout import UPLOADS_FOLDER, output_file
 from headway.live.store.schema import FILE, connect_to_read
 from headway.wire import TaskResult
 
@@ -42,7 +42,7 @@ def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
     """All files of a data directory that its journal names; outputs that engines keep elsewhere are not among them."""
     uploads = "SELECT name FROM uploads UNION SELECT upload FROM outputs ORDER BY 1"
     for (name,) in db.execute(uploads):
-        yield KeptFile(folder / UPLOADS / name, name, f"the upload {name}")
+        yield KeptFile(folder / UPLOADS_FOLDER / name, name, f"the upload {name}")
     for job, task, result in db.execute("SELECT job, task, result FROM messages WHERE files > 0 ORDER BY number"):
         if result is not None:
             for ending in _result.decode(result).endings:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-TOKEN: Final = "token"
+TOKEN_FILE: Final = "token"
 """The token that callers must show."""
 
 ALERT_SECRET: Final = "alert-secret"
 """The secret with which alerts are signed."""
 
-TOKENS: Final = "tokens.json"
+TOKENS_FILE: Final = "tokens.json"
 """The tokens of users, as hashes."""
 
 PAIR: Final = "tls-pair.pem"
@@ -29,16 +29,16 @@ PORT: Final = "port"
 TRACK_RECORD: Final = "track-record"
 """What came of earlier forecasts: their process writes it, see `foresight.remembered`."""
 
-UPLOADS: Final = "uploads"
+UPLOADS_FOLDER: Final = "uploads"
 """Files that the server keeps, each under its SHA-256."""
 
 ENGINE: Final = "engine"
 """The engine's folder."""
 
-SITES: Final = "sites"
+SITES_FOLDER: Final = "sites"
 """Folders of the engines of other sites, one each."""
 
-OUTPUT: Final = Path(ENGINE, "output")
+OUTPUTS_FOLDER: Final = Path(ENGINE, "output")
 """What attempts wrote, one folder for each job."""
 
 CHECKPOINTS: Final = Path(ENGINE, "checkpoints")
@@ -54,4 +54,4 @@ def output_file(data: Path, name: str) -> Path | None:
     """
     *_, job, file = ("", "", *name.split("/"))
     is_here = name.startswith("/") and job.isdecimal() and file not in ("", ".", "..")
-    return data / OUTPUT / job / file if is_here else None
+    return data / OUTPUTS_FOLDER / job / file if is_here else None

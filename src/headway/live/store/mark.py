@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
-MARK: Final = "accepted"
+MARK_FILE: Final = "accepted"
 
 _SLOT: Final = 4096
 _FORM: Final = struct.Struct("<8s16sQ16sQQQ")

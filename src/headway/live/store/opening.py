@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import conversion, mark
 from headway.live.store.checks import JOB_MONEY, SERVICE_COSTS
-from headway.live.store.layout import ENGINE, TOKEN, UPLOADS, URL
-from headway.live.store.mark import MARK, Mark
-from headway.live.store.past import TABLE as PAST_JOBS
-from headway.live.store.refusals import TABLE as REFUSALS
+from headway.live.store.layout import ENGINE, TOKEN_FILE, UPLOADS_FOLDER, URL
+from headway.live.store.mark import MARK_FILE, Mark
+from headway.live.store.past import PAST_TABLE
+from headway.live.store.refusals import REFUSALS_TABLE
 from headway.live.store.rows import refuse
 from headway.live.store.salvage import salvage
 from headway.live.store.schema import FILE, FORMAT, KEPT_INDEX, connect, connect_to_read, make_tables, new_epoch, remove
@@ -29,7 +29,7 @@ LOCK: Final = "lock"
 _FLOCK: Final = "hhqqi4x"
 """What the system says of a lock: its kind, the origin of its offset, its start and length, the id of its process."""
 
-_SIGNS: Final = (MARK, ENGINE, UPLOADS, URL, TOKEN)
+_SIGNS: Final = (MARK_FILE, ENGINE, UPLOADS_FOLDER, URL, TOKEN_FILE)
 """What a server leaves in its directory beside the journal."""
 
 OTHER_TABLES: Final = 3
@@ -127,9 +127,9 @@ def _open(folder: Path, lock: int) -> OpenJournal:
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {SERVICE_COSTS}")
         db.execute(f"CREATE TABLE IF NOT EXISTS {JOB_MONEY}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_JOBS}")
-        return OpenJournal(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
+        db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS_TABLE}")
+        db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_TABLE}")
+        return OpenJournal(lock, db, Vouching(epoch, db), Mark(folder / MARK_FILE), epoch)
     except sqlite3.Error as error:
         db.close()
         refuse(error, path)
@@ -149,7 +149,7 @@ def _is_new(folder: Path, lock: int) -> bool:
         return False
     signs = [name for name in _SIGNS if (folder / name).exists()]
     # A token alone may have been put there for a first start.
-    if signs and not (signs == [TOKEN] and not os.fstat(lock).st_size):
+    if signs and not (signs == [TOKEN_FILE] and not os.fstat(lock).st_size):
         what = "is empty" if path.exists() else "is missing"
         raise Damaged(
             f"{path} {what}, though a server has used {folder} and left there: {', '.join(signs)}."
@@ -161,7 +161,7 @@ def _is_new(folder: Path, lock: int) -> bool:
 
 def has_been_used(folder: Path) -> bool:
     """Whether a server has had this folder as its data directory, or it is a backup of one."""
-    return any((folder / name).exists() for name in (FILE, MARK, LOCK))
+    return any((folder / name).exists() for name in (FILE, MARK_FILE, LOCK))
 
 
 def _make(folder: Path, lock: int) -> None:
@@ -179,7 +179,7 @@ def _make(folder: Path, lock: int) -> None:
             db.close()
     except sqlite3.Error as error:
         raise HeadwayError(f"{path} cannot be made: {error}", "Choose another data directory (--data).") from error
-    mark.make(folder / MARK, vouching.reached)
+    mark.make(folder / MARK_FILE, vouching.reached)
 
 
 def _format(path: Path) -> int:

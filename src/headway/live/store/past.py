@@ -21,6 +21,7 @@ from headway.errors import Damaged
 from headway.history.features import ON_CLASS, numbers_of
 from headway.history.tasks import mean_estimate
 from headway.live.store.bodies import encode, work_of
+from headway.live.store.checks import DROPPED_AT_ONCE
 from headway.live.store.rows import Rows
 from headway.live.store.specs import Specs
 from headway.live.store.vouching import row_sum
@@ -30,7 +31,7 @@ from headway.model.job import Bag, JobId, JobSpec, Rigid
 from headway.wire import Commands
 from headway.wire.reading import is_packed
 
-TABLE: Final = (
+PAST_TABLE: Final = (
     "past_jobs (job INTEGER PRIMARY KEY, ended INTEGER NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,"
     " took INTEGER NOT NULL, terms BLOB NOT NULL, features BLOB NOT NULL, sum INTEGER NOT NULL,"
     " UNIQUE (user, name, job))"
@@ -43,10 +44,8 @@ OF_PROGRAM: Final = 200
 BEHIND_MAX: Final = 20_000
 """A sweep takes over so many jobs at most: of more that have ended since the one before, the last ones."""
 
-LATEST: Final = 2_000
+LATEST_JOBS: Final = 2_000
 """Of the jobs that no sweep has taken over yet, so many are read: those that ended last."""
-
-DROPPED_AT_ONCE: Final = 1_000
 
 _REACHED: Final = "past"
 """Under this name `meta` has the end of the last job that was taken over."""
@@ -175,7 +174,7 @@ class PastTable:
 def past_jobs(db: sqlite3.Connection, rows: Rows) -> Iterator[PastJob]:
     """The jobs that have succeeded, as far as history has them, in the order of their ends.
 
-    Those that ended last come from the rows of jobs, see `LATEST`.
+    Those that ended last come from the rows of jobs, see `LATEST_JOBS`.
 
     Raises:
         Damaged: the row of a job was changed on the disk.
@@ -186,7 +185,7 @@ def past_jobs(db: sqlite3.Connection, rows: Rows) -> Iterator[PastJob]:
         if past.ended >= reached:
             known.add(past.job.id)
         yield past
-    yield from _ended(db, rows, "ended >= ?", reached, LATEST, known)
+    yield from _ended(db, rows, "ended >= ?", reached, LATEST_JOBS, known)
 
 
 def last_jobs(db: sqlite3.Connection, rows: Rows, after: Instant, most: int) -> Iterator[PastJob]:

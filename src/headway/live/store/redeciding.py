@@ -20,7 +20,7 @@ from headway.model.slots import numbers
 from headway.model.tier import Tier
 from headway.times import clock_text
 
-NAMED = 5
+NAMED_PARTS = 5
 """How many parts of a decision a sentence names at most."""
 
 
@@ -172,5 +172,5 @@ def _said(facts: Iterable[_Fact], others: Iterable[_Fact]) -> str:
     """What one side has alone; to the microsecond where the other has the same but for parts of a second."""
     alike = {fact.text for fact in others}
     said = sorted(fact.exactly if fact.text in alike else fact.text for fact in facts)
-    more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
-    return "; ".join(said[:NAMED]) + more or "nothing of this"
+    more = f"; and {len(said) - NAMED_PARTS} more" if len(said) > NAMED_PARTS else ""
+    return "; ".join(said[:NAMED_PARTS]) + more or "nothing of this"

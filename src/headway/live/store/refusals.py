@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from headway.model.instant import Instant
 
-ROWS_MAX: Final = 100_000
+REFUSALS_MAX: Final = 100_000
 """How many rows there may be; older ones are deleted first."""
 
-TABLE: Final = (
+REFUSALS_TABLE: Final = (
     "refusals (number INTEGER PRIMARY KEY, at INTEGER NOT NULL, user TEXT NOT NULL, peer TEXT NOT NULL,"
     " request TEXT NOT NULL, status INTEGER NOT NULL, code TEXT NOT NULL, detail TEXT NOT NULL, times INTEGER NOT NULL)"
 )
@@ -89,7 +89,7 @@ class RefusalTable:
         (last,) = self._db.execute("SELECT coalesce(max(number), 0) FROM refusals").fetchone()
         gone = self._db.execute(
             "SELECT number FROM refusals WHERE at < ? OR number <= ? ORDER BY number LIMIT ?",
-            (since, last - ROWS_MAX, limit),
+            (since, last - REFUSALS_MAX, limit),
         ).fetchall()
         if gone:
             with self._transaction() as db:

@@ -19,7 +19,7 @@ from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.wire import TaskResult
 
-SCHEMA: Final = f"""
+RETAINED_SCHEMA: Final = f"""
 CREATE TABLE acknowledged (
     job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL,
     {sum_of("acknowledged")}
@@ -39,12 +39,12 @@ CREATE INDEX acknowledged_job ON acknowledged (job);
 CREATE INDEX messages_ends ON messages (at) WHERE task IS NULL;
 """
 
-ACKNOWLEDGED: Final = "INSERT INTO acknowledged VALUES (?, ?, ?, ?, ?)"
-UPLOADS: Final = """INSERT INTO uploads VALUES (?, ?, ?)
+PUT_ACKNOWLEDGED: Final = "INSERT INTO acknowledged VALUES (?, ?, ?, ?, ?)"
+PUT_UPLOAD: Final = """INSERT INTO uploads VALUES (?, ?, ?)
     ON CONFLICT DO UPDATE SET used = max(used, excluded.used), size = max(size, excluded.size)"""
-OUTPUTS: Final = "INSERT OR IGNORE INTO outputs VALUES (?, ?, ?)"
+PUT_OUTPUT: Final = "INSERT OR IGNORE INTO outputs VALUES (?, ?, ?)"
 
-LAST: Final = 2**62
+AFTER_ALL_TASKS: Final = 2**62
 """Greater than the number of any task."""
 
 SIZE_MAX: Final = 1 << 20
@@ -170,7 +170,7 @@ class Retained:
                 rowid, job, first, last, number = row
                 if is_used(job):
                     db.execute("DELETE FROM acknowledged WHERE rowid = ?", (rowid,))
-                    db.execute(ACKNOWLEDGED, (job, first, last, number, again))
+                    db.execute(PUT_ACKNOWLEDGED, (job, first, last, number, again))
                     limit -= 1
                     continue
                 ended = not db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL", (job,)).fetchone()
@@ -262,7 +262,7 @@ class Retained:
         """
         is_new = not self.has_upload(name)
         with self._transaction() as db:
-            db.execute(UPLOADS, (name, now, size))
+            db.execute(PUT_UPLOAD, (name, now, size))
         self.stored += size if is_new else 0
 
     def drop_upload(self, name: str, unused_since: Instant) -> bool:

@@ -20,7 +20,7 @@ from headway.errors import Damaged
 from headway.live.store import conversion, mark
 from headway.live.store.conversion import FACTS_LEFT, TABLES, commit, new_journal
 from headway.live.store.kept import new_folder
-from headway.live.store.mark import MARK, sync_folder
+from headway.live.store.mark import MARK_FILE, sync_folder
 from headway.live.store.schema import FILE, FORMAT, connect_to_read, lenient
 from headway.live.store.verification import Flaw, flaws
 from headway.live.store.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, body_sum, last_of, row_sum
@@ -49,7 +49,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
     )
     kept = _kept_aside(folder)
     try:
-        reached = mark.read(folder / MARK)
+        reached = mark.read(folder / MARK_FILE)
     except OSError:  # the report of flaws already says that it is gone
         reached = None
     with new_journal(folder) as (db, vouching):
@@ -82,7 +82,7 @@ def _kept_aside(folder: Path) -> Path:
     """A new folder with copies of the files as they are."""
     kept = new_folder(folder, "damaged")
     try:
-        for file in (FILE, f"{FILE}-wal", MARK):
+        for file in (FILE, f"{FILE}-wal", MARK_FILE):
             if (folder / file).exists():
                 shutil.copy2(folder / file, kept / file)
                 with open(kept / file, "rb") as copy:

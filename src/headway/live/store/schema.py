@@ -19,7 +19,7 @@ FILE: Final = "journal.sqlite"
 _SIDES: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite appends to the name of a file to name the files that belong to it."""
 
-ASKED: Final = f"kind IN ({', '.join(repr(kind.__name__) for kind in get_args(Asked))})"
+ASKED_EVENTS: Final = f"kind IN ({', '.join(repr(kind.__name__) for kind in get_args(Asked))})"
 """Events that a caller may have asked for."""
 
 KEPT_INDEX: Final = "jobs_kept ON jobs (functions) WHERE ended IS NOT NULL AND functions IS NOT NULL"
@@ -35,7 +35,7 @@ CREATE TABLE events (
     {sum_of("events")}
 );
 CREATE INDEX events_incidents ON events (seq) WHERE kind = 'Incident';
-CREATE INDEX events_asked ON events (seq) WHERE {ASKED};
+CREATE INDEX events_asked ON events (seq) WHERE {ASKED_EVENTS};
 CREATE TABLE snapshots (
     seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL,
     {sum_of("snapshots")}
@@ -74,9 +74,9 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
 CREATE INDEX messages_files ON messages (job, files) WHERE files > 0;
-{checks.SCHEMA}CREATE TABLE {refusals.TABLE};
-CREATE TABLE {past.TABLE};
-{retained.SCHEMA}{triggers()}
+{checks.CHECKS_SCHEMA}CREATE TABLE {refusals.REFUSALS_TABLE};
+CREATE TABLE {past.PAST_TABLE};
+{retained.RETAINED_SCHEMA}{triggers()}
 """
 
 

@@ -17,7 +17,7 @@ import msgspec
 from headway.errors import Damaged
 from headway.live.store import mark
 from headway.live.store.kept import KeptFile, flaw_of, flaws_of_files
-from headway.live.store.mark import MARK, Reached
+from headway.live.store.mark import MARK_FILE, Reached
 from headway.live.store.schema import FILE, KEPT_INDEX, connect_to_read, lenient, make_tables, new_epoch
 from headway.live.store.vouching import (
     BODIES,
@@ -31,7 +31,7 @@ from headway.live.store.vouching import (
     row_sum,
 )
 
-NAMED: Final = 10
+NAMED_RANGES: Final = 10
 """How many ranges of rows a sentence names at most."""
 
 BACKUP: Final = "backup.json"
@@ -124,8 +124,8 @@ def whole_again(folder: Path) -> str:
 
 def damaged(folder: Path, found: Sequence[Flaw]) -> Damaged:
     """An error that reports flaws."""
-    said = "; ".join(f"{flaw.file}: {flaw.what}" for flaw in found[:NAMED])
-    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    said = "; ".join(f"{flaw.file}: {flaw.what}" for flaw in found[:NAMED_RANGES])
+    more = f"; and {len(found) - NAMED_RANGES} more" if len(found) > NAMED_RANGES else ""
     return Damaged(f"the journal in {folder} is damaged: {said}{more}", whole_again(folder))
 
 
@@ -136,16 +136,16 @@ def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
         files: also check the files that belong to the journal.
     """
     try:
-        reached = mark.read(folder / MARK)  # before reading the journal, which a server may be extending
+        reached = mark.read(folder / MARK_FILE)  # before reading the journal, which a server may be extending
     except FileNotFoundError:
         reached = None
-        yield Flaw(MARK, "it is missing, so it is not known whether the end of the journal is missing too")
+        yield Flaw(MARK_FILE, "it is missing, so it is not known whether the end of the journal is missing too")
     except OSError as error:
         reached = None
-        yield Flaw(MARK, f"it cannot be read: {error.strerror or error}")
+        yield Flaw(MARK_FILE, f"it cannot be read: {error.strerror or error}")
     else:
         if reached is None:
-            yield Flaw(MARK, "it was changed or cut, so it is not known whether the end of the journal is missing")
+            yield Flaw(MARK_FILE, "it was changed or cut, so it is not known whether the end of the journal is missing")
     if files:
         yield from _flaws_of_files(folder)
     try:
@@ -186,7 +186,7 @@ def _of_backup(folder: Path) -> Iterator[tuple[KeptFile, str]]:
 def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
     yield from _lost_end(db, reached)
     try:
-        for (line,) in db.execute(f"PRAGMA integrity_check({NAMED})"):
+        for (line,) in db.execute(f"PRAGMA integrity_check({NAMED_RANGES})"):
             if line != "ok":
                 yield Flaw(FILE, " ".join(str(line).split()))
     except UNREADABLE as error:
@@ -256,14 +256,16 @@ def _lost_end(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]
     number, _, sums = last_of(db)
     epoch = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
     if epoch is not None and epoch[0] != reached.epoch:
-        yield Flaw(MARK, "it belongs to another journal: one of the two files was put here from elsewhere")
+        yield Flaw(MARK_FILE, "it belongs to another journal: one of the two files was put here from elsewhere")
     elif number < reached.number:
         lost = [("transactions", number, reached.number)]
         lost += [(table, sums.greatest.get(table, 0), last) for table, last in zip(NUMBERED, reached[3:], strict=True)]
         said = ", ".join(f"{what} {_span(have + 1, had)}" for what, have, had in lost if have < had)
         yield Flaw(f"{FILE}-wal", f"the end of the journal is missing: {said}. This file was lost, cut or changed")
     elif at_mark is not None and at_mark != reached.digest:
-        yield Flaw(MARK, f"it belongs to another story: transaction {reached.number} of the journal is a different one")
+        yield Flaw(
+            MARK_FILE, f"it belongs to another story: transaction {reached.number} of the journal is a different one"
+        )
 
 
 def look_through(db: sqlite3.Connection, table: str) -> TableFound:
@@ -310,7 +312,9 @@ def _span(first: int, last: int) -> str:
 
 def _some(values: Iterable[Any]) -> str:
     named = [str(value) if isinstance(value, int) else repr(value)[:80] for value in values]
-    return ", ".join(named[:NAMED]) + (f" and {len(named) - NAMED} more" if len(named) > NAMED else "")
+    return ", ".join(named[:NAMED_RANGES]) + (
+        f" and {len(named) - NAMED_RANGES} more" if len(named) > NAMED_RANGES else ""
+    )
 
 
 def _gaps(numbers: list[tuple[int, int]], last: int, missing: int) -> str:
@@ -320,4 +324,6 @@ def _gaps(numbers: list[tuple[int, int]], last: int, missing: int) -> str:
     gaps = [(end + 1, start - 1) for end, start in zip(ends, starts, strict=True) if end + 1 < start]
     if sum(end - start + 1 for start, end in gaps) != missing:
         return ""
-    return ": " + ", ".join(_span(*gap) for gap in gaps[:NAMED]) + (" and more" if len(gaps) > NAMED else "")
+    return (
+        ": " + ", ".join(_span(*gap) for gap in gaps[:NAMED_RANGES]) + (" and more" if len(gaps) > NAMED_RANGES else "")
+    )

@@ -40,7 +40,7 @@ STEP: Final = 5.0
 PER_WINDOW: Final = 4
 """Steps of a window of services."""
 
-LEAST: Final = 1
+UNITS_LEAST: Final = 1
 """Units that each service has."""
 
 PATIENCE: Final = 15
@@ -99,7 +99,7 @@ def lower_bound(
     """
     batch = _Batch(jobs, units, windows)
     curves = [_curves(one, windows, border) for one in services]
-    price = _first_prices(jobs, max(1, units - LEAST * len(services)), batch.windows)
+    price = _first_prices(jobs, max(1, units - UNITS_LEAST * len(services)), batch.windows)
     best, best_price, length, failed = -np.inf, price, 1.0, 0
     for _ in range(trials):
         cost, used = batch.least(price)
@@ -111,7 +111,7 @@ def lower_bound(
                 choice = int(paid.argmin())
                 cost += float(paid[choice])
                 used[payer] += curve.amounts[choice]
-        held = LEAST * len(services) * STEP * PER_WINDOW
+        held = UNITS_LEAST * len(services) * STEP * PER_WINDOW
         cost += held * float(price[:windows].sum())
         used[:windows] += held
         room = units * STEP * PER_WINDOW
@@ -184,7 +184,7 @@ def _curves(one: Answered, windows: int, border: Border) -> list[Curve]:
 
 def _by_work(one: Answered, came: FloatArray, takes: FloatArray) -> Curve:
     """The shortest requests first; the least units serve while one may be in time, for nothing."""
-    free = LEAST * float(np.minimum(np.append(np.diff(came), np.inf), one.threshold).sum())
+    free = UNITS_LEAST * float(np.minimum(np.append(np.diff(came), np.inf), one.threshold).sum())
     work = np.append(0.0, np.cumsum(np.sort(takes[takes <= one.threshold])))
     costs = _costs(one, np.arange(len(work)), len(came))
     last = int(np.argmin(costs)) + 1
@@ -197,7 +197,7 @@ def _by_units(one: Answered, came: FloatArray, takes: FloatArray, end: float) ->
     latest = (np.maximum(came, end) + takes - came <= one.threshold).tolist()  # if they begin when the window has ended
     requests, most = list(zip(came.tolist(), takes.tolist(), strict=True)), int((takes <= one.threshold).sum())
     while not in_time or in_time[-1] < min(most, one.fraction * len(came)):
-        in_time.append(_in_time(requests, latest, LEAST + len(in_time), end, one.threshold))
+        in_time.append(_in_time(requests, latest, UNITS_LEAST + len(in_time), end, one.threshold))
     amounts = STEP * PER_WINDOW * np.arange(len(in_time), dtype=np.float64)
     return Curve(amounts, _costs(one, np.array(in_time), len(came)))
 

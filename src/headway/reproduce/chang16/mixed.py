@@ -20,11 +20,11 @@ import numpy as np
 
 from headway import pictures
 from headway.metrics import summarise
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray, Workload
 from headway.pictures import Curve, Mean
-from headway.reproduce.chang16.bound import LEAST, PER_WINDOW, STEP, Answered, Border, lower_bound
+from headway.reproduce.chang16.bound import PER_WINDOW, STEP, UNITS_LEAST, Answered, Border, lower_bound
 from headway.reproduce.chang16.experiment import Asked, Experiment
 from headway.reproduce.chang16.samples import JOBS, cluster, draw
 from headway.reproduce.experiment import Progress, Result, Statement, draws, range_of, ratio
@@ -32,7 +32,7 @@ from headway.reproduce.processes import done
 from headway.reproduce.tables import Table
 from headway.sim.experiment import ServiceLoad, run
 from headway.traces.http import HttpLog, read_hourly, read_http_log
-from headway.workloads.hours import HOUR, superposed
+from headway.workloads.hours import superposed
 
 HOURS: Final = 100
 """Consecutive hours of a service's log."""
@@ -322,7 +322,7 @@ def offered(services: Sequence[Requests], warm_up: float = 0.0) -> list[ServiceL
             *(one.arrivals, one.processing, 2 * float(one.processing.mean())),
             fraction=FRACTION,
             rate=RATE,
-            least=LEAST,
+            least=UNITS_LEAST,
             warm_up=warm_up,
         )
         for number, one in enumerate(services)

@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     """
 
     seeds: range
-    jobs: int = dn13.JOBS
+    jobs: int = dn13.JOBS_OF_INSTANCE
     sites: dn13.Size = "alike"
     kinds: tuple[str, ...] = dn13.NAMES
     added: tuple[str, ...] = ()

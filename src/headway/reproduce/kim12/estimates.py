@@ -19,7 +19,7 @@ from headway.reproduce.tables import Table
 FIRST: Final = 100
 """So many runs are history before the first is estimated."""
 
-AGAIN: Final = 25
+WORKED_OUT_EVERY: Final = 25
 """What matters is worked out again after so many runs."""
 
 SURE: Final = 0.9
@@ -57,7 +57,7 @@ def estimated(seed: int) -> Estimated:
     factors = _factors(runs[:FIRST])
     for number in range(FIRST, len(runs)):
         run = runs[number]
-        if not number % AGAIN:
+        if not number % WORKED_OUT_EVERY:
             factors = _factors(runs[:number])
         sample = factors.sample(run.parameters)
         told = (

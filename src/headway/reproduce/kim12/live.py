@@ -31,10 +31,10 @@ from headway.client.client import Client
 from headway.client.replay import Replay
 from headway.config import read_renting, read_terms
 from headway.errors import HeadwayError
-from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
+from headway.model.instant import HOUR, NEVER, SECOND, from_seconds, to_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.schedule import RentalRow, Schedule
 from headway.model.site import SiteTerms
 from headway.model.workload import BagTimes, Workload, workload_us
@@ -94,7 +94,7 @@ STARTUP: Final = 0.02
 MARGIN: Final = 3.0
 """Seconds before the end of a period at which an idle machine is given back."""
 
-LIMIT: Final = 3
+MACHINES_AT_ONCE: Final = 3
 """Machines of a type at once: each is a process of this machine, after all."""
 
 FIND_SECONDS: Final = 60.0
@@ -287,7 +287,7 @@ def offers() -> tuple[Offer, ...]:
             period=from_seconds(PERIOD),
             minimum=from_seconds(PERIOD),
             start_time=from_seconds(START),
-            limit=LIMIT,
+            limit=MACHINES_AT_ONCE,
         )
         for kind, (slots, price) in TYPES.items()
     )

@@ -16,10 +16,10 @@ import numpy as np
 
 from headway import pictures
 from headway.metrics import summarise
-from headway.model.instant import SECOND
+from headway.model.instant import HOUR, SECOND
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
-from headway.model.renting import HOUR, UNIT, Offer, Renting
+from headway.model.renting import UNIT, Offer, Renting
 from headway.model.site import SiteTerms
 from headway.model.workload import BagTimes, FloatArray, Workload, workload_us
 from headway.pictures import Mean

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
 
 from headway.engines.dask import sharing, station
-from headway.engines.dask.sharing import WORD, PatientLooks, SharedFolders, offer, trouble
+from headway.engines.dask.sharing import WORD_FILE, PatientLooks, SharedFolders, offer, trouble
 from headway.engines.remote.node import ATTACH_SECONDS
 
 
@@ -30,7 +30,7 @@ def offered(tmp_path: Path) -> SharedFolders:
 
 def test_who_reads_the_word_and_may_write_shares_the_folders(tmp_path: Path, offered: SharedFolders) -> None:
     assert trouble(offered) == ""
-    assert [path.name for path in tmp_path.rglob("*")].count(WORD) == 1
+    assert [path.name for path in tmp_path.rglob("*")].count(WORD_FILE) == 1
     assert not list((tmp_path / "uploads").iterdir()), "it leaves nothing there"
 
 
@@ -58,7 +58,7 @@ def test_a_full_disk_is_shared_all_the_same(offered: SharedFolders, monkeypatch:
     monkeypatch.setattr(Path, "write_text", _failing(code))
     assert trouble(offered) == ""
     assert offer(Path(offered.engine), Path(offered.uploads)) == offered
-    os.unlink(os.path.join(offered.engine, WORD))
+    os.unlink(os.path.join(offered.engine, WORD_FILE))
     with pytest.raises(OSError, match=os.strerror(code)):
         offer(Path(offered.engine), Path(offered.uploads))
     monkeypatch.undo()

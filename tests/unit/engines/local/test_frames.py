@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from headway.engines.base import Ending
 from headway.engines.local.agent.run import Channel
 from headway.engines.local.shared.frames import (
-    LARGE,
+    LARGE_BODY,
     Body,
     CallFrame,
     Launch,
@@ -52,7 +52,19 @@ def test_frames_arrive_whole_and_in_order_however_the_stream_is_cut(bodies: list
 HUGE = 4 << 20
 """Bytes of a body that gets pages of its own."""
 
-SIZES = (0, 1, LARGE - 5, LARGE - 4, LARGE - 3, LARGE, LARGE + 1, 3 * LARGE, HUGE - 1, HUGE, HUGE + 1)
+SIZES = (
+    0,
+    1,
+    LARGE_BODY - 5,
+    LARGE_BODY - 4,
+    LARGE_BODY - 3,
+    LARGE_BODY,
+    LARGE_BODY + 1,
+    3 * LARGE_BODY,
+    HUGE - 1,
+    HUGE,
+    HUGE + 1,
+)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -62,7 +74,7 @@ def test_large_frames_arrive_whole_too(seed: int) -> None:
     stream, splitter, arrived = b"".join(map(framed, bodies)), Splitter(), list[Body]()
     at = 0
     while at < len(stream):
-        size = chance.choice((3, 20_000, 1 << 16, LARGE, 4 * LARGE))
+        size = chance.choice((3, 20_000, 1 << 16, LARGE_BODY, 4 * LARGE_BODY))
         arrived += splitter.feed(stream[at : at + size])
         at += size
     assert arrived == bodies
@@ -86,7 +98,7 @@ def test_what_does_not_fit_into_a_socket_is_sent_later_in_order() -> None:
         channel.close()
 
 
-SIZES_OF_PARTS = (0, 1, LARGE, LARGE + 1, 1 << 16, 3 * LARGE)
+SIZES_OF_PARTS = (0, 1, LARGE_BODY, LARGE_BODY + 1, 1 << 16, 3 * LARGE_BODY)
 
 
 @pytest.mark.parametrize("size", SIZES_OF_PARTS)
@@ -107,18 +119,18 @@ def test_arguments_and_results_arrive_however_large_they_are(size: int) -> None:
 
 
 def test_what_is_large_is_sent_from_where_it_is() -> None:
-    sent = bytes(LARGE + 1)
+    sent = bytes(LARGE_BODY + 1)
     ended = MemberEnded(7, 3, 2, 0, 1, Raw(encode(Ending(Outcome.SUCCEEDED))), result=memoryview(sent))
     assert [part.obj is sent for part in in_parts(ended) if isinstance(part, memoryview)] == [True]
-    small = replace(ended, result=memoryview(sent)[:LARGE])
-    assert len(in_parts(small)) == 1 + (len(encode(small)) > LARGE)
+    small = replace(ended, result=memoryview(sent)[:LARGE_BODY])
+    assert len(in_parts(small)) == 1 + (len(encode(small)) > LARGE_BODY)
 
 
-@given(st.lists(st.sampled_from([b"", b"a", b"bcd", bytes(LARGE), bytes(LARGE + 1)])))
+@given(st.lists(st.sampled_from([b"", b"a", b"bcd", bytes(LARGE_BODY), bytes(LARGE_BODY + 1)])))
 def test_small_neighbours_are_joined_and_large_parts_are_left_alone(parts: list[Body]) -> None:
     found = joined(parts)
     assert b"".join(found) == b"".join(parts)
-    large = [part for part in parts if len(part) > LARGE]
+    large = [part for part in parts if len(part) > LARGE_BODY]
     assert all(any(part is one for one in found) for part in large)
     assert len(found) <= 2 * len(large) + 1
 
@@ -154,7 +166,7 @@ def test_a_shelf_drops_what_was_not_asked_for_the_longest(sizes: list[int]) -> N
     assert shelf.get(str(len(sizes) - 1)) == b"held"
 
 
-@pytest.mark.parametrize("size", [0, 1, LARGE, LARGE + 1, HUGE + 5])
+@pytest.mark.parametrize("size", [0, 1, LARGE_BODY, LARGE_BODY + 1, HUGE + 5])
 @pytest.mark.parametrize("kind", [bytes, bytearray])
 def test_what_a_pickler_writes_is_what_it_makes_at_once(kind: type, size: int) -> None:
     value = {"before": [1, "two"], "large": kind(Random(size).randbytes(size)), "after": (None, 3.0)}

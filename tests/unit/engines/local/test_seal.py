@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Ending, Output
 from headway.engines.local.shared.frames import (
-    LARGE,
+    LARGE_BODY,
     Body,
     CallFrame,
     CommandFrame,
@@ -87,13 +87,13 @@ def test_what_is_not_sealed_is_noticed_at_once_and_nothing_after_it_is_read(writ
 def test_large_frames_come_whole_too(seed: int) -> None:
     chance, seal = Random(seed), b"12345678"
     reader = reader_of(seal)
-    sizes = (0, LARGE - 2, LARGE + 1, 3 * LARGE)
+    sizes = (0, LARGE_BODY - 2, LARGE_BODY + 1, 3 * LARGE_BODY)
     reader.size_max = max(sizes)
     bodies = [chance.randbytes(chance.choice(sizes)) for _ in range(8)]
     stream, arrived = b"".join(seal + framed(body) for body in bodies), list[tuple[bool, Body]]()
     at = 0
     while at < len(stream):
-        size = chance.choice((3, 20_000, 1 << 16, LARGE, 4 * LARGE))
+        size = chance.choice((3, 20_000, 1 << 16, LARGE_BODY, 4 * LARGE_BODY))
         arrived += reader.feed(stream[at : at + size])
         at += size
     assert arrived == [(True, body) for body in bodies]
@@ -134,7 +134,7 @@ def test_what_is_said_of_the_launch_before_is_told_apart() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_large_results_come_whole_too_however_they_are_cut(seed: int) -> None:
     chance, seal, arrived = Random(seed), new_seal(), list[Any]()
-    sizes = (1, LARGE - 40, LARGE, 3 * LARGE, 4 << 20, 5 << 20)
+    sizes = (1, LARGE_BODY - 40, LARGE_BODY, 3 * LARGE_BODY, 4 << 20, 5 << 20)
     results = [chance.randbytes(chance.choice(sizes)) for _ in range(8)]
     ends = [RunEnded(False, Raw(encode(Ending(Outcome.SUCCEEDED))), True, memoryview(one)) for one in results]
     sent, reader = b"".join(part for end in ends for part in sealed_end(seal, end)), Reader()

@@ -19,7 +19,7 @@ import pytest
 import headway
 from headway.engines.slurm.bundle import HASH_SIZE
 from headway.engines.slurm.folder import SlurmFolder
-from headway.engines.slurm.jobs import BUNDLING, RUNNING
+from headway.engines.slurm.jobs import BUNDLING, RUNNER_PROGRAM
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.submission import SlurmSubmission
 
@@ -59,7 +59,7 @@ class Site:
 
     def origins(self) -> dict[str, tuple[str, str]]:
         """The loader and the file of each module that a runner has imported."""
-        done = bare(self.here(RUNNING).replace("start.end()", ORIGINS), str(self.attempt), "commands")
+        done = bare(self.here(RUNNER_PROGRAM).replace("start.end()", ORIGINS), str(self.attempt), "commands")
         assert done.returncode == 0, done.stderr
         found = (line.split() for line in done.stdout.splitlines())
         return {name: (loader, file) for name, loader, file in found}
@@ -148,13 +148,13 @@ def test_after_an_upgrade_the_new_modules_are_imported_until_the_next_start_of_a
 
 def test_modules_that_are_gone_are_not_taken_from_the_file(apart: Site) -> None:
     shutil.rmtree(apart.source)
-    done = bare(apart.here(RUNNING), str(apart.attempt), "commands")
+    done = bare(apart.here(RUNNER_PROGRAM), str(apart.attempt), "commands")
     assert "attempts/1.2.3.0/part is not there" in done.stderr
     assert str(apart.source) not in done.stderr
 
 
 def test_a_runner_from_the_file_can_start_again_as_one_of_functions(site: Site) -> None:
-    code = site.here(RUNNING).replace("start.end()", "del start._Typing.Protocol; start.end()")
+    code = site.here(RUNNER_PROGRAM).replace("start.end()", "del start._Typing.Protocol; start.end()")
     done = bare(code, str(site.attempt), "commands")
     assert "cannot import name 'Protocol' from 'typing'" in done.stderr
     assert "attempts/1.2.3.0/part is not there" in done.stderr.splitlines()[-1]
@@ -162,7 +162,7 @@ def test_a_runner_from_the_file_can_start_again_as_one_of_functions(site: Site) 
 
 def test_a_runner_from_the_file_can_import_what_is_not_in_it(site: Site) -> None:
     code = "start.import_runner(functions=False); from headway.engines.local.slot import calls; print(calls.__file__)"
-    done = bare(site.here(RUNNING).replace("start.end()", code), str(site.attempt), "commands")
+    done = bare(site.here(RUNNER_PROGRAM).replace("start.end()", code), str(site.attempt), "commands")
     assert done.stdout.strip() == str(HERE / "engines/local/slot/calls.py"), done.stderr
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.engines.slurm.answers import SlurmFull, SlurmRefused, SlurmUnavailable
-from headway.engines.slurm.commands import NAMES, SlurmCommands
+from headway.engines.slurm.commands import SLURM_COMMANDS, SlurmCommands
 from headway.engines.slurm.settings import SlurmSettings
 from headway.errors import EngineError, InvalidInput
 
@@ -25,7 +25,7 @@ class Scripts:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in NAMES:
+        for name in SLURM_COMMANDS:
             self.put(name, "echo slurm-wlm 22.05.8")
 
     def put(self, name: str, does: str) -> None:

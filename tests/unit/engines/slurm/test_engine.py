@@ -187,7 +187,7 @@ async def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     slurm = PlayedSlurm()
     monkeypatch.setattr(module, "SlurmCommands", lambda _: slurm)
     for where in (module, submission):
-        monkeypatch.setattr(where, "AGAIN_SECONDS", (0.01, 0.02))
+        monkeypatch.setattr(where, "SUBMIT_AGAIN_SECONDS", (0.01, 0.02))
     monkeypatch.setattr(attempt, "SETTLE_SECONDS", 0.1)
     async with Trial(SlurmEngine(tmp_path / "shared", SlurmSettings("main", poll=0.1)), 10) as trial:
         yield Played(trial, slurm, tmp_path / "shared")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.engines.slurm.jobs import PLACES
+from headway.engines.slurm.jobs import IMPORT_PLACES
 
 IMPORTS = "from headway.engines.slurm import start; start.import_runner(functions={})"
 
@@ -33,7 +33,7 @@ FOR_FUNCTIONS = (
 
 def bare(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run this in a Python that has imported nothing yet, as a runner of commands begins."""
-    places = f"import sys; sys.path += {PLACES!r}"
+    places = f"import sys; sys.path += {IMPORT_PLACES!r}"
     words = [sys.executable, "-P", "-S", "-c", f"{places}; {code}", *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=True)
 

@@ -36,7 +36,7 @@ from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
 from headway.engines.local.shared import stores
-from headway.engines.local.shared.checkpoints import LOOK_SECONDS
+from headway.engines.local.shared.checkpoints import CHECKPOINT_LOOK_SECONDS
 from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
@@ -96,7 +96,7 @@ Key = tuple[int, int, int]
 
 _STRANGERS_MAX = 8
 
-_SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
+_SAVED_AGAIN_SECONDS = CHECKPOINT_LOOK_SECONDS / 2
 _WANTED_MAX = 100_000
 _DIGEST = "[0-9a-f]{64}"
 _UNREADABLE_MAX = 8
@@ -527,7 +527,7 @@ class Agent:
         runs = self.runs.get(key, ())
         begun = [run.places[0] for run in runs if run.since is not None and run.tier is not tier]
         if refused := priorities.move([place.pid for place in begun if place.pid], tier):
-            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {priorities.HINT}.")))
+            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {priorities.NICE_HINT}.")))
             return
         for place in begun:
             place.priority = tier

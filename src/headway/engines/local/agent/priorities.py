@@ -37,7 +37,7 @@ ALIKE: Final = (
     f"(policy {os.sched_getscheduler(0)}, nice {_NICE}). Start it with normal priority."
 )
 
-HINT: Final = "Give the server the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 (systemd: LimitNICE=+0)"
+NICE_HINT: Final = "Give the server the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 (systemd: LimitNICE=+0)"
 
 
 def threads(pid: int) -> list[int]:
@@ -164,7 +164,7 @@ def limits() -> str:
         put(child, Tier.FOREGROUND)
         apart = apart and not in_background(child)
     except OSError as error:
-        return f"what starts in the background cannot be moved to the foreground: {error.strerror}. {HINT}."
+        return f"what starts in the background cannot be moved to the foreground: {error.strerror}. {NICE_HINT}."
     finally:
         os.kill(child, signal.SIGKILL)
     return "" if apart else ALIKE

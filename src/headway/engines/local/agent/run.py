@@ -15,7 +15,7 @@ from msgspec import Raw, structs
 
 from headway.engines.local.agent.streams import OutputStream
 from headway.engines.local.shared import descriptors
-from headway.engines.local.shared.frames import LARGE, SEND_BUFFER, Body, Launch, Shelf, Splitter
+from headway.engines.local.shared.frames import LARGE_BODY, SEND_BUFFER, Body, Launch, Shelf, Splitter
 from headway.engines.local.shared.processes import children
 from headway.engines.local.shared.seal import Reader
 from headway.engines.local.shared.terms import Account, Terms
@@ -275,7 +275,7 @@ class MemberRun:
 
     def lighten(self) -> None:
         """It has been handed to its process: forget what only that needs."""
-        if len(self.body) > LARGE:  # the parts of its launch are views of it
+        if len(self.body) > LARGE_BODY:  # the parts of its launch are views of it
             work = Raw(bytes(memoryview(self.launch.work)))
             self.launch = structs.replace(self.launch, work=work, pickled=None, arguments=None)
         self.body = b""

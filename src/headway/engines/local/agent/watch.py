@@ -63,11 +63,13 @@ class Watch:
         """
         self.is_wanted = True
         self._look_soon()
-        self._put[run] = math.inf if run.tier is Tier.BACKGROUND else time.monotonic() + checkpoints.LOOK_SECONDS
+        self._put[run] = (
+            math.inf if run.tier is Tier.BACKGROUND else time.monotonic() + checkpoints.CHECKPOINT_LOOK_SECONDS
+        )
 
     def _look_soon(self) -> None:
         if not (self._programs or self._put):
-            self._look_at = time.monotonic() + checkpoints.LOOK_SECONDS
+            self._look_at = time.monotonic() + checkpoints.CHECKPOINT_LOOK_SECONDS
 
     def fetched(self, run: MemberRun) -> None:
         """A run has its inputs; its time counts from now."""
@@ -133,7 +135,7 @@ class Watch:
     def saved(self, now: float) -> Iterator[MemberRun]:
         """Programs that have changed something in their folders; checked at intervals."""
         if (self._programs or self._put) and self._look_at <= now:
-            self._look_at = now + checkpoints.LOOK_SECONDS
+            self._look_at = now + checkpoints.CHECKPOINT_LOOK_SECONDS
             for run, until in tuple(self._put.items()):
                 if not run.asked:
                     priorities.move((run.places[0].pid,), run.tier)

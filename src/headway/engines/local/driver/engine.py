@@ -42,7 +42,7 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.driver.supervising import AgentEngine
 from headway.engines.local.driver.written import attempt_of
 from headway.engines.local.shared import checkpoints
-from headway.engines.local.shared.accounts import FOLDERS, account_of, check_root, prepare_ground
+from headway.engines.local.shared.accounts import GROUND_FOLDERS, account_of, check_root, prepare_ground
 from headway.engines.local.shared.frames import (
     Kill,
     frame,
@@ -233,7 +233,7 @@ class LocalEngine(AgentEngine[LocalNode]):
             (self._root / "fences").mkdir(mode=0o700, exist_ok=True)
         else:
             prepare_ground(self._ground, self._account)
-            attempt(self._account, tuple(self._ground / name for name in FOLDERS))
+            attempt(self._account, tuple(self._ground / name for name in GROUND_FOLDERS))
 
     def _grounds(self) -> list[str]:
         """The folders of what tasks are given and save: one, or that of each account."""

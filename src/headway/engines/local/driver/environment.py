@@ -18,7 +18,7 @@ PASSED: Final = (
 """Names of the variables that tasks get, if the server has them; `*` stands for any text. The last row is what
 this Python may need to run at all."""
 
-NEVER: Final = ("HEADWAY_TOKEN", "HEADWAY_DECIDER_TOKEN")
+NEVER_GIVEN: Final = ("HEADWAY_TOKEN", "HEADWAY_DECIDER_TOKEN")
 """Variables with secrets of the server, which tasks never get."""
 
 
@@ -28,7 +28,7 @@ def passed(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str
     return {
         name: text
         for name, text in environment.items()
-        if name not in NEVER and any(fnmatchcase(name, pattern) for pattern in wanted)
+        if name not in NEVER_GIVEN and any(fnmatchcase(name, pattern) for pattern in wanted)
     }
 
 
@@ -42,7 +42,7 @@ def check_names(names: Iterable[str]) -> tuple[str, ...]:
         if not is_variable_name(name):
             hint = "The value is the server's own: set it where `headway up` is started."
             raise InvalidInput("pass_env", name, f"{VARIABLE_NAME}; `*` in it stands for any text", hint=hint)
-        if name in NEVER:
+        if name in NEVER_GIVEN:
             raise InvalidInput("pass_env", name, "a variable that is no secret of the server")
     return given
 

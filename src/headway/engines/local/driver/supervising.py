@@ -67,7 +67,7 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-SLOTS_MAX: Final = 1000
+NODE_SLOTS_MAX: Final = 1000
 """How many slots a node may have: each is a process."""
 
 _PINGS_A_LEASE = 3
@@ -100,9 +100,9 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
 
     def check_fit(self, node: NodeSpec) -> None:
         """A slot is a process, and a node is asked for signs of life several times in each lease."""
-        if node.slots > SLOTS_MAX:
+        if node.slots > NODE_SLOTS_MAX:
             hint = "Each slot is a process of this machine; more nodes may have as many each."
-            raise InvalidInput(f"slots of node {node.name!r}", node.slots, f"1 to {SLOTS_MAX}", hint=hint)
+            raise InvalidInput(f"slots of node {node.name!r}", node.slots, f"1 to {NODE_SLOTS_MAX}", hint=hint)
         least, most = LEASE_RANGE
         if node.lease is not None and not least <= to_seconds(node.lease) <= most:
             allowed = f"{least:g} to {most:g} seconds, or none"

@@ -13,7 +13,7 @@ from typing import Final
 from headway.engines.local.shared.terms import Account, Terms
 from headway.errors import EngineError, HeadwayError, InvalidInput
 
-FOLDERS: Final = ("checkpoints", "fences", "dropped")
+GROUND_FOLDERS: Final = ("checkpoints", "fences", "dropped")
 """The folders of a ground that belong to its account."""
 
 _STALE_SECONDS: Final = 3600.0
@@ -81,7 +81,7 @@ def prepare_ground(ground: Path, account: Account | None) -> None:
         ground.chmod(0o711)
         if account is not None:
             (ground / "nodes").mkdir(mode=0o711, exist_ok=True)
-            for name in FOLDERS:
+            for name in GROUND_FOLDERS:
                 hand_over(ground / name, account)
             _sweep(ground / "dropped")
     except OSError as error:

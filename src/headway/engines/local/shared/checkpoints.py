@@ -13,7 +13,7 @@ from headway.checkpoints import take_over
 from headway.engines.local.shared.frames import Body, Launch, Saved, Unreadable
 from headway.engines.local.shared.seal import sealed
 
-LOOK_SECONDS: Final = 1.0
+CHECKPOINT_LOOK_SECONDS: Final = 1.0
 """How often at most a saved checkpoint is reported, and the folder of a command is looked at."""
 
 
@@ -69,7 +69,7 @@ def remove(path: str) -> None:
 
 
 class Teller:
-    """Reports a function's checkpoints to the agent: saved ones at most once in `LOOK_SECONDS`.
+    """Reports a function's checkpoints to the agent: saved ones at most once in `CHECKPOINT_LOOK_SECONDS`.
 
     Attributes:
         ahead: unread bytes from the agent. While something runs they can only be the request to end it.
@@ -102,7 +102,7 @@ class Teller:
     def saved(self) -> bool:
         """Report that everything until now is saved; returns whether the attempt shall end with it."""
         now, asked = time.monotonic(), self.asked()
-        if asked or now - self._told >= LOOK_SECONDS:
+        if asked or now - self._told >= CHECKPOINT_LOOK_SECONDS:
             self._told = now
             self._channel.sendall(sealed(self.seal, Saved()))
         return asked

@@ -29,7 +29,7 @@ VERSION = 12
 Body = bytes | memoryview
 """Of a frame, or a part of it."""
 
-LARGE: Final = 1 << 17
+LARGE_BODY: Final = 1 << 17
 """The body of a longer frame is not copied."""
 
 
@@ -515,7 +515,7 @@ def ending_of(ended: MemberEnded) -> Ending:
     result: bytes | memoryview | None = ended.result
     if result is None:
         result = ending.result
-    elif len(result) <= LARGE:
+    elif len(result) <= LARGE_BODY:
         result = bytes(result)  # a view would keep all that came with it
     return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr, result=result)
 
@@ -523,7 +523,7 @@ def ending_of(ended: MemberEnded) -> Ending:
 def encoded(message: Launch | RunEnded | MemberEnded) -> tuple[Body, ...]:
     """The body of the frame of a message, in one part, or in two if its last field is large: that is not copied."""
     name, last = ("arguments", message.arguments) if isinstance(message, Launch) else ("result", message.result)
-    if last is None or len(last) <= LARGE:
+    if last is None or len(last) <= LARGE_BODY:
         return (encode(message),)
     before = encode(msgspec.structs.replace(message, **{name: None}))
     return before[: -len(_NONE)] + _BYTES + len(last).to_bytes(4, "big"), last
@@ -541,11 +541,11 @@ def led(*parts: Body) -> tuple[Body, ...]:
 
 def joined(parts: Sequence[Body]) -> tuple[Body, ...]:
     """The same bytes in fewer parts: neighbours are joined unless they are large."""
-    if max(map(len, parts), default=0) <= LARGE:
+    if max(map(len, parts), default=0) <= LARGE_BODY:
         return (b"".join(parts),)
     found, small = list[Body](), list[Body]()
     for part in parts:
-        if len(part) <= LARGE:
+        if len(part) <= LARGE_BODY:
             small.append(part)
             continue
         if small:
@@ -662,7 +662,7 @@ def together(parts: Sequence[Body]) -> Body:
     if len(parts) == 1:
         return parts[0]
     size = sum(map(len, parts))
-    if size <= LARGE:
+    if size <= LARGE_BODY:
         return b"".join(parts)
     gathered = Gathered(size)
     for part in parts:
@@ -712,7 +712,7 @@ class Splitter:
                 break
             bodies.append(chunk[at + 4 : end])
             at = end
-        if size - at >= 4 and end - at > LARGE:
+        if size - at >= 4 and end - at > LARGE_BODY:
             self._large = Gathered(end - at - 4)
             self._large.add(memoryview(chunk)[at + 4 :])
         elif at < size:

@@ -18,7 +18,7 @@ import msgspec
 from headway.engines.base import TAIL_MAX, Ending, Output
 from headway.engines.local.shared import output
 from headway.engines.local.shared.frames import (
-    LARGE,
+    LARGE_BODY,
     Body,
     FromSlot,
     Gathered,
@@ -167,7 +167,7 @@ class Reader:
                 continue
             if len(rest) - at - _HEAD < size:
                 self.missing = size + _HEAD + at - len(rest)
-                if size > LARGE:
+                if size > LARGE_BODY:
                     self._large = Gathered(size)
                     with memoryview(rest) as view:
                         self._large.add(view[at + _HEAD :])

@@ -22,7 +22,7 @@ from headway.model.outcome import Outcome
 if TYPE_CHECKING:
     from headway.engines.local.slot.files import AttemptFiles
 
-DETAIL_MAX: Final = 1 << 16
+TRACEBACK_MAX: Final = 1 << 16
 """Characters of a traceback that are sent; a longer one is cut in the middle."""
 
 _NOTHING_GIVEN: Final = contextlib.nullcontext()
@@ -172,9 +172,9 @@ def _told(error: BaseException) -> str:
         text = "".join(traceback.format_exception(type(error), error, trace))
     except BaseException:  # noqa: BLE001 - the exception's own text may raise
         text = f"{type(error).__qualname__}, whose text cannot be read"
-    if len(text) > DETAIL_MAX:
-        half = DETAIL_MAX // 2
-        text = f"{text[:half]}\n[{len(text) - DETAIL_MAX} characters left out]\n{text[-half:]}"
+    if len(text) > TRACEBACK_MAX:
+        half = TRACEBACK_MAX // 2
+        text = f"{text[:half]}\n[{len(text) - TRACEBACK_MAX} characters left out]\n{text[-half:]}"
     return text
 
 
