@@ -22,7 +22,7 @@ from headway import Client, Job, Waiter
 from headway.cli.main import COMMANDS, headway
 from headway.cli.workload import FEITELSON96, LUBLIN99, option_name
 from headway.core.scheduler import Scheduler
-from headway.live.forecasts import JOBS_MAX
+from headway.live.forecasts import FORECAST_JOBS_MAX
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
@@ -82,7 +82,7 @@ def test_python_on_a_page_can_be_read_and_imports_what_there_is(page: Path) -> N
 def test_pages_say_of_how_many_open_jobs_there_are_forecasts(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     said = re.findall(r"(?:more than|up to) ([\d,]+)\s+(?:jobs are open|open\s+jobs)", text)
-    assert set(said) == {f"{JOBS_MAX:,}"}
+    assert set(said) == {f"{FORECAST_JOBS_MAX:,}"}
 
 
 SESSIONS = [page for page in PAGES if blocks(page, "pycon")]
