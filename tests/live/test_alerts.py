@@ -400,7 +400,7 @@ def test_a_command_gets_the_alert_on_its_input(tmp_path: Path) -> None:
 SERVER = """
 from headway.cli.main import main
 from headway.live import alerts
-alerts.EVERY = 0.2  # seconds between two looks
+alerts.LOOK_AT_JOBS_SECONDS = 0.2  # seconds between two looks
 main()
 """
 

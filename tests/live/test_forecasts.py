@@ -72,7 +72,7 @@ IDLES = """
 from headway import forecaster
 remember = forecaster.Forecaster.remember
 forecaster.Forecaster.remember = lambda self, every=0.0: None if every else remember(self)
-forecaster.IDLE_SECONDS = 0.1
+forecaster.UNASKED_SECONDS = 0.1
 forecaster.main()
 """
 """Ends by itself when it has not been asked for a tenth of a second, and writes only then what it has learnt."""

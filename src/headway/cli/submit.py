@@ -50,7 +50,7 @@ from headway.wire import Explanation, TaskEnding, TaskResult
 TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
 
-SOON_SECONDS: Final = 0.5
+ENDS_SOON_SECONDS: Final = 0.5
 """Of a job that ends sooner it is not said when it will."""
 
 
@@ -319,7 +319,7 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
 def ends_soon(client: Client, waiter: Waiter) -> bool:
     """Whether a job ends so soon that nobody wants to know when; it returns then."""
     try:
-        client.wait(waiter, timeout=SOON_SECONDS)
+        client.wait(waiter, timeout=ENDS_SOON_SECONDS)
     except TimeoutError:
         return False
     return True

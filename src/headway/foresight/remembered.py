@@ -23,10 +23,10 @@ from headway.foresight.chances import Chances, KeptTrackRecord, TrackRecord
 from headway.live.store.layout import TRACK_RECORD
 from headway.private import write_private
 
-FORMAT: Final = 1
+RECORD_FORMAT: Final = 1
 """Of the file. Where its numbers mean something else, as with other levels or horizons, it needs another one."""
 
-SIZE_MAX: Final = 32 << 20
+RECORD_SIZE_MAX: Final = 32 << 20
 """A file with more bytes is no track record: one has 14 MB at most, see `calibration.MEMORY` and `chances.KEPT`."""
 
 ASIDE: Final = ".aside"
@@ -82,7 +82,7 @@ class TrackRecordFile:
         """
         body = msgspec.msgpack.encode(_Content(self._epoch, *chances.dump()))
         if body != self._written:
-            write_private(self._path, b"headway track record %d %s\n" % (FORMAT, _digest(body)) + body)
+            write_private(self._path, b"headway track record %d %s\n" % (RECORD_FORMAT, _digest(body)) + body)
             self._written = body
 
     def _chances_of(self, file: bytes) -> Chances:
@@ -90,8 +90,8 @@ class TrackRecordFile:
         head = _HEAD.fullmatch(line)
         if head is None:
             raise ValueError("it is no track record")
-        if int(head[1]) != FORMAT:
-            raise ValueError(f"it has format {int(head[1])}, and this version of Headway reads {FORMAT}")
+        if int(head[1]) != RECORD_FORMAT:
+            raise ValueError(f"it has format {int(head[1])}, and this version of Headway reads {RECORD_FORMAT}")
         if head[2] != _digest(body):
             raise ValueError("it is damaged: its checksum is another one")
         try:
@@ -126,6 +126,6 @@ def _bytes_of(path: Path) -> bytes:
     # Neither a link is followed, nor does a pipe block.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > SIZE_MAX:
+        if not stat.S_ISREG(found.st_mode) or found.st_size > RECORD_SIZE_MAX:
             raise ValueError("it is no track record")
         return file.read()

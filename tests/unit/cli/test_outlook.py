@@ -266,7 +266,8 @@ def test_the_start_that_is_expected_of_a_job_that_runs_is_that_of_its_next_task(
 
 
 def test_a_list_and_a_job_say_why_there_is_no_forecast(server: list[JobReport]) -> None:
-    lack = f"{FORECAST_JOBS_MAX + 1:,} jobs are open, and forecasts are made for up to {FORECAST_JOBS_MAX:,}; many tasks count as one"
+    most = f"{FORECAST_JOBS_MAX:,}; many tasks count as one"
+    lack = f"{FORECAST_JOBS_MAX + 1:,} jobs are open, and forecasts are made for up to {most}"
     dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
     server += [report(1, lack=lack), dated, report(3, expected_end=NOW + 9)]
     listed = CliRunner().invoke(jobs).output.splitlines()

@@ -16,7 +16,7 @@ from headway.errors import HeadwayError
 from headway.foresight import chances as chances_module
 from headway.foresight.calibration import AHEAD, MEMORY, Calibration
 from headway.foresight.chances import Chances, TrackRecord
-from headway.foresight.remembered import FORMAT, SIZE_MAX, TrackRecordFile
+from headway.foresight.remembered import RECORD_FORMAT, RECORD_SIZE_MAX, TrackRecordFile
 from headway.live.store.layout import TRACK_RECORD
 from headway.model.instant import SECOND, Instant
 
@@ -109,10 +109,13 @@ def _pipe(path: Path) -> None:
         (_flipped, "it is damaged"),
         (lambda path: os.truncate(path, path.stat().st_size - 1), "it is damaged"),
         (lambda path: os.truncate(path, 0), "it is no track record"),
-        (lambda path: os.truncate(path, SIZE_MAX + 1), "it is no track record"),
+        (lambda path: os.truncate(path, RECORD_SIZE_MAX + 1), "it is no track record"),
         (lambda path: path.write_bytes(os.urandom(1000)), "it is no track record"),
-        (_of_format(FORMAT + 1), f"it has format {FORMAT + 1}, and this version of Headway reads {FORMAT}"),
-        (_of_format(FORMAT), "its content is not that of a track record: "),
+        (
+            _of_format(RECORD_FORMAT + 1),
+            f"it has format {RECORD_FORMAT + 1}, and this version of Headway reads {RECORD_FORMAT}",
+        ),
+        (_of_format(RECORD_FORMAT), "its content is not that of a track record: "),
         (lambda path: file(path.parent, "other").write(Chances()), "it is of another history of the journal"),
         (_linked, "it cannot be read"),
         (_pipe, "it is no track record"),
@@ -169,7 +172,7 @@ def test_the_largest_file_is_read(tmp_path: Path) -> None:
             jobs = tuple(range(10**9, 10**9 + chances_module.KEPT // 8))
             record.told(after(number), jobs, np.tile(BOUNDS, (len(jobs), 1)))
     file(tmp_path).write(largest)
-    assert SIZE_MAX / 4 < (tmp_path / TRACK_RECORD).stat().st_size < SIZE_MAX / 2
+    assert RECORD_SIZE_MAX / 4 < (tmp_path / TRACK_RECORD).stat().st_size < RECORD_SIZE_MAX / 2
     assert file(tmp_path).read().open_jobs == largest.open_jobs
 
 
