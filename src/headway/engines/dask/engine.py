@@ -40,7 +40,7 @@ from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
 from headway.engines.remote.engine import RemoteEngine
 from headway.engines.remote.node import ATTACH_SECONDS, AgentAccess, RemoteNode
 from headway.errors import EngineError, HeadwayError, NameTaken
-from headway.model.instant import to_seconds
+from headway.model.instant import SECOND, to_seconds
 from headway.model.node import Capabilities, NodeSpec
 
 log = logging.getLogger(__name__)
@@ -359,7 +359,7 @@ class DaskEngine(RemoteEngine):
 
     def _spec(self, name: str, slots: int) -> NodeSpec:
         ahead = self._terms.read_ahead
-        return NodeSpec(name, slots, site=self._terms.site, capabilities=APART, read_ahead=ahead)
+        return NodeSpec(name, slots, site=self._terms.site, capabilities=APART, read_ahead=ahead, short=WORTH_AHEAD)
 
     def _node(self, spec: NodeSpec, address: str, slots: int) -> RemoteNode:
         lease = self._settings.lease if spec.lease is None else to_seconds(spec.lease)
@@ -479,6 +479,11 @@ class DaskEngine(RemoteEngine):
         except asyncio.CancelledError:
             connecting.add_done_callback(_given_up)
             raise
+
+
+WORTH_AHEAD: Final = SECOND // 10
+"""What runs shorter than this is worth launching ahead of its turn: on a busy machine an end takes a twentieth of a
+second to come back from a worker."""
 
 
 def _given_up(connecting: asyncio.Future[Comm]) -> None:
