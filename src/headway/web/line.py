@@ -70,7 +70,8 @@ READ_ANSWER_SECONDS: Final = 60.0
 """A caller that has read nothing of an answer for this long is gone."""
 
 ONCE_MORE: Final = 0.1
-"""After this share of that time it is looked at once more: the event loop may have stood still, and not the caller."""
+"""After this share of any time it is looked at once more: the event loop may have stood still, and not the caller. If
+thousands call at once, a turn of the loop may take longer than that time; what has come is read in the next one."""
 
 LINGER_SECONDS: Final = 5.0
 """How long the rest of an answered request is read and dropped."""
@@ -678,7 +679,11 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _watch(self, seconds: float, late: Callable[[], None]) -> None:
+        """See after this time, and once more (`ONCE_MORE`), whether it is late."""
         self._unwatch()
+        self._deadline = self.loop.call_later(seconds, self._watch_once_more, ONCE_MORE * seconds, late)
+
+    def _watch_once_more(self, seconds: float, late: Callable[[], None]) -> None:
         self._deadline = self.loop.call_later(seconds, late)
 
     def _unwatch(self) -> None:

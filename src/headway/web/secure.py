@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from headway.web.line import ConnectionRoom, Desk, HttpConnection
+from headway.web.line import ONCE_MORE, ConnectionRoom, Desk, HttpConnection
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class SecureConnection(asyncio.Protocol):
         self._room.enter(self)  # one for whom there is no room is told so after the handshake
         self._is_inside = True
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # what `shutdown` is called of
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._late)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._look_once_more)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the handshake, or of what is encrypted."""
@@ -136,6 +136,10 @@ class SecureConnection(asyncio.Protocol):
         line = self._make()
         line.connection_made(_Transport(self, self._raw, self._tls))
         self._line = line
+
+    def _look_once_more(self) -> None:
+        """The event loop may have stood still, and not the caller."""
+        self._deadline = asyncio.get_running_loop().call_later(ONCE_MORE * HANDSHAKE_SECONDS, self._late)
 
     def _late(self) -> None:
         self._deadline = None

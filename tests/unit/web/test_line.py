@@ -232,14 +232,24 @@ def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.Monkey
     run(test)
 
 
+@pytest.mark.parametrize("is_read_late", [False, True])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_request_that_is_here_in_time_is_answered_however_late_the_loop_is(
-    loop: str, monkeypatch: pytest.MonkeyPatch
+    loop: str, is_read_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One turn of the loop takes longer than the caller has, and in that turn the connection may not be read yet."""
     made = HttpConnection.connection_made
 
     def held_up(connection: HttpConnection, transport: asyncio.Transport) -> None:
         made(connection, transport)
+        if is_read_late:
+            transport.pause_reading()
+            connection.loop.call_soon(hold_up)
+            connection.loop.call_soon(connection.loop.call_soon, transport.resume_reading)
+        else:
+            hold_up()
+
+    def hold_up() -> None:
         time.sleep(5 * line.HEAD_SECONDS)
 
     async def test() -> None:
