@@ -28,12 +28,13 @@ from distributed.security import Security
 
 from headway import __version__
 from headway.engines.base import Files, Found, NodeBack, NodeFound, NodeGone, Noticed, Report
+from headway.engines.dask.carrying import MESSAGE_MAX, ChangedOnTheWayError, message, received
 from headway.engines.dask.certified import look
 from headway.engines.dask.keeper import Start
 from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.sharing import SharedFolders, offer
 from headway.engines.dask.started import StartedCluster
-from headway.engines.dask.station import ATTACH, END_OPERATION, MESSAGE_MAX, StationTerms, WorkerFacts, install, message
+from headway.engines.dask.station import ATTACH, END_OPERATION, StationTerms, WorkerFacts, install
 from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
@@ -610,7 +611,9 @@ class _CommTransport(asyncio.Transport):
     async def _read(self) -> None:
         try:
             while not self._closed:
-                self._line.data_received(await self._comm.read())
+                self._line.data_received(received(self._comm, await self._comm.read()))
+        except ChangedOnTheWayError as error:
+            self._line.fail(str(error))
         except OSError:
             self.abort()
 
@@ -623,7 +626,7 @@ class _CommTransport(asyncio.Transport):
                 for part in joined(queue):
                     data = memoryview(part)
                     for at in range(0, len(data), MESSAGE_MAX):
-                        await self._comm.write(message(data[at : at + MESSAGE_MAX]))
+                        await self._comm.write(message(self._comm, data[at : at + MESSAGE_MAX]))
                 self._less.set()
         except OSError:
             self.abort()

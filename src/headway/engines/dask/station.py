@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import socket
@@ -29,23 +30,22 @@ from typing import Any, Final, cast
 import msgspec
 from distributed.comm.core import Comm, CommClosedError
 from distributed.core import Status
-from distributed.protocol.serialize import to_serialize
 
 from headway import __version__
+from headway.engines.dask.carrying import MESSAGE_MAX, ChangedOnTheWayError, message, received
 from headway.engines.dask.sharing import PatientLooks, SharedFolders
 from headway.engines.local.driver.host import AgentHost, node_folder, secret_in
-from headway.engines.local.shared.frames import LARGE_BODY, SEND_BUFFER, VERSION, Body
+from headway.engines.local.shared.frames import SEND_BUFFER, VERSION
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.terms import Terms
+
+log = logging.getLogger(__name__)
 
 ATTACH: Final = "headway_attach"
 """The operation that opens a line."""
 
 END_OPERATION: Final = "headway_end"
 """The operation that ends everything on the node."""
-
-MESSAGE_MAX: Final = 4 << 20
-"""So many bytes are sent as one message of Dask: the next are received while these go on."""
 
 # Together less than `headway.engines.remote.node.ATTACH_SECONDS`, for which the server waits.
 _LETTING_GO_SECONDS: Final = 5.0
@@ -281,11 +281,6 @@ class Station:
         raise OSError(f"its agent does not start: {host.log_tail()}")
 
 
-def message(data: Body) -> object:
-    """Bytes as Dask sends them; many of them are not copied into the message."""
-    return to_serialize(memoryview(data)) if len(data) > LARGE_BODY else data
-
-
 class _TakenError(OSError):
     """Somebody else has the node."""
 
@@ -323,17 +318,20 @@ async def _carry(comm: Comm, connected: socket.socket) -> None:
 
     async def to_agent() -> None:
         while True:
-            await loop.sock_sendall(connected, await comm.read())
+            await loop.sock_sendall(connected, received(comm, await comm.read()))
 
     async def to_server() -> None:
         while data := await loop.sock_recv(connected, MESSAGE_MAX):
-            await comm.write(message(data))
+            await comm.write(message(comm, data))
 
     ways = [asyncio.ensure_future(way()) for way in (to_agent, to_server)]
     try:
         done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in done:
-            if (error := way.exception()) is not None and not isinstance(error, OSError | CommClosedError):
+            error = way.exception()
+            if isinstance(error, ChangedOnTheWayError):
+                log.warning("the connection to the server is closed: %s", error)
+            elif error is not None and not isinstance(error, OSError | CommClosedError):
                 raise error
     finally:
         for way in ways:

@@ -223,9 +223,13 @@ class AgentLine(asyncio.Protocol):
                 self._take(self._decode(body))
         except Exception as error:  # whatever an agent sends affects its node at most
             log.exception("node %s: its agent sent what cannot be taken in", self._node.spec.name)
-            self.transport.abort()
-            if self._node.line is self:
-                self._node.give_up(f"its agent sent what cannot be taken in: {type(error).__name__}: {error}")
+            self.fail(f"its agent sent what cannot be taken in: {type(error).__name__}: {error}")
+
+    def fail(self, why: str) -> None:
+        """What comes over it cannot be taken in."""
+        self.transport.abort()
+        if self._node.line is self:
+            self._node.give_up(why)
 
     def _take(self, message: ToDriver) -> None:
         node = self._node

@@ -22,7 +22,7 @@ from headway.engines.local.shared.stores import Store
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 12
+VERSION = 13
 """Version of these frames. A driver does not talk to an agent of another version."""
 
 
