@@ -8,6 +8,7 @@ bound is moved, on a logarithmic scale of the time ahead, so that in the past th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -25,7 +26,7 @@ LEAST: Final = 20
 and what is near is better known than what is far. With fewer of all, by so much less: what came of one or two forecasts
 may be chance."""
 
-GAIN: Final = 0.05
+GAIN: Final = 0.02
 """How much of what the last bounds missed is added to the next ones (adaptive conformal inference, Gibbs and Candes,
 NeurIPS 2021): so they hold also where times change faster than the memory. It is that much for as many jobs as a
 forecast has in the mean: bounds are to hold for a share of all jobs, and when many are open, more goes wrong. It is
@@ -172,9 +173,9 @@ class Calibration:
         if not len(bounds) or not any(self._held):
             return bounds
         if self._moves is None:
-            everything = np.concatenate([part for seen in self._seen for part in seen])
-            of_all = _outward(self._needed(everything))
-            by_horizon = [self._needed(np.concatenate(seen)) if len(seen) >= LEAST else of_all for seen in self._seen]
+            everything = [part for seen in self._seen for part in seen]
+            of_all = _outward(self._needed(everything, self._learnt))
+            by_horizon = [self._needed(seen, len(seen)) if len(seen) >= LEAST else of_all for seen in self._seen]
             self._moves = np.array(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]
         if levels is not None:
@@ -184,9 +185,31 @@ class Calibration:
         ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
         return ordered
 
-    def _needed(self, errors: Floats) -> Floats:
-        """How far each bound has to be moved, so that as much of what came is below it as should be."""
-        return np.array([np.quantile(errors[:, place], level) for place, level in enumerate(self._levels)])
+    def _needed(self, seen: Sequence[Floats], forecasts: int) -> Floats:
+        """How far each bound has to be moved, so that as much of what came is below it as should be.
+
+        Args:
+            seen: how far outcomes lay from bounds.
+            forecasts: how many they are of.
+        """
+        errors = np.concatenate(seen)
+        levels = [_of_the_next(bound, aim, forecasts) for bound, aim in zip(LEVELS, self._levels.tolist(), strict=True)]
+        return np.array([np.quantile(errors[:, place], level) for place, level in enumerate(levels)])
+
+
+def _of_the_next(bound: float, aim: float, forecasts: int) -> float:
+    """At which level of the past a bound holds for the next forecast as it should.
+
+    What comes of that one is as likely to lie farthest out as what came of any other. So of *n* forecasts as many have
+    to be within as should be of *n* + 1 (conformal prediction; Vovk, Gammerman and Shafer, 2005).
+
+    Args:
+        bound: one of `LEVELS`.
+        aim: the level at which this bound is held to what came now.
+    """
+    if bound < 0.5:
+        return max(0.0, aim - (1 - aim) / forecasts)
+    return min(1.0, aim + aim / forecasts) if bound > 0.5 else aim
 
 
 def _outward(moves: Floats) -> Floats:

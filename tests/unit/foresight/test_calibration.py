@@ -25,6 +25,20 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
     assert 0.87 < np.mean(within) < 0.93
 
 
+def test_bounds_from_few_forecasts_hold_for_the_next_as_often_as_those_from_many() -> None:
+    """After 25 forecasts that shared one fate each, the 26th is within them as often as it should be."""
+    rng = np.random.default_rng(1)
+    bounds = np.full((5, len(LEVELS)), 5000.0)
+    held = []
+    for _ in range(500):
+        told = Calibration()
+        for came in 5000 * np.exp(rng.standard_normal(25)):
+            told.learn(bounds, np.full(5, came))
+        (corrected,) = told.correct(bounds[:1])
+        held.append(bool(corrected[0] <= 5000 * np.exp(rng.standard_normal()) <= corrected[4]))
+    assert np.mean(held) > 0.88, "0.85 without the correction"
+
+
 def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     told = Calibration()
     bounds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
