@@ -14,13 +14,20 @@ import pytest
 from headway import Client, Job, Task
 from headway.cli.main import main
 from headway.errors import HeadwayError, InvalidInput
-from headway.foresight.programs import programs
+from headway.foresight import programs as programs_module
+from headway.foresight.follower import Follower
+from headway.foresight.learning import RunTimesKnown
+from headway.foresight.present import present, run_times_known
+from headway.foresight.programs import KnownProgram, PastRun, programs
 from headway.history import factors
 from headway.history.features import INPUTS
 from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal
+from headway.model.actions import JobStatus
+from headway.model.instant import SECOND
+from headway.model.job import Bag
 from headway.model.outcome import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
@@ -30,10 +37,10 @@ RUNS = [(1.0, 3), (2.0, 5), (4.0, 9), (8.0, 17), (3.0, 7), (6.0, 13)]
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[Driver, FakeEngine, ManualClock]]:
+async def served(folder: Path, **settings: Any) -> AsyncIterator[tuple[Driver, FakeEngine, ManualClock]]:
     engine, clock = FakeEngine(), ManualClock(5)
     with closing(Journal(folder)) as journal:
-        driver = Driver(journal, engine, clock, find, DriverSettings(policy="easy"))
+        driver = Driver(journal, engine, clock, find, DriverSettings(**({"policy": "easy"} | settings)))
         await driver.start((node("a", slots=1),))
         try:
             yield driver, engine, clock
@@ -43,7 +50,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Driver, FakeEngine, Manual
 
 @pytest.fixture
 def past(tmp_path: Path) -> Path:
-    """A data directory whose server has run a program with features, and one without."""
+    """A data directory whose server has run a program with features, one without, and one that never succeeds."""
 
     async def scenario() -> None:
         async with served(tmp_path) as (driver, engine, clock):
@@ -61,6 +68,14 @@ def past(tmp_path: Path) -> Path:
             await ran(1000, Outcome.EXITED, name="flow", features={"mesh": 1.0, "seed": 0.0})
             for seconds in (2, 4):
                 await ran(seconds, name="plain")
+            await ran(30, Outcome.OUT_OF_TIME, name="broken")
+            await ran(1, Outcome.EXITED, name="broken")
+            await ran(30, Outcome.OUT_OF_TIME, name="broken")
+            (job,) = (await driver.submit("ann", submission(new_job(name="broken")))).jobs
+            await driver.cancel([job])
+            engine.end(job, outcome=Outcome.KILLED)
+            while driver.open:
+                await asyncio.sleep(0)
 
     asyncio.run(scenario())
     return tmp_path
@@ -74,12 +89,16 @@ def profile(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str
 
 
 def test_a_program_is_the_jobs_of_a_name_and_user_that_succeeded(past: Path) -> None:
-    flow, plain = programs(past)
+    flow, plain, broken = programs(past)
     assert (flow.name, flow.user, [run.took for run in flow.runs]) == ("flow", "ann", [took for _, took in RUNS])
     assert flow.bounds[2] == pytest.approx(8)
     assert flow.asked == pytest.approx((60 / 7 + 60 / 9) / 2)
     assert (plain.name, len(plain.runs), plain.asked) == ("plain", 2, None)
     assert [(run.features["mesh"], run.took) for run in flow.runs] == RUNS
+    assert (flow.ended, flow.failed_with) == ({JobStatus.SUCCEEDED: 6, JobStatus.FAILED: 1}, {"exited": 1})
+    assert (broken.runs, broken.ended) == ((), {JobStatus.FAILED: 3, JobStatus.CANCELLED: 1})
+    assert broken.failed_with == {"out of time": 2, "exited": 1}
+    assert [(run.took, run.features["mesh"], run.features["on speed=1"]) for run in flow.others] == [(1000, 1, 0)]
     of_terms = {"tasks", "width", "estimate", "hour of the week"}
     assert flow.runs[0].features.keys() == {"mesh", "seed", *of_terms, "on speed=1"}
 
@@ -95,9 +114,76 @@ def test_what_is_known_of_a_program_stays_when_its_jobs_are_deleted(past: Path) 
         assert len(journal.expiry.drop_jobs(10**18, 1000, Walk())) == len(ended)
         assert list(journal.jobs()) == []
     after = programs(past)
-    assert [(one.name, one.user, one.runs, one.asked) for one in after] == [
-        (one.name, one.user, one.runs, one.asked) for one in before
-    ]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "share"),
+    [
+        ((), (), None),
+        ((1, 5), (3, 7, 9), 3 / 5),
+        ((6, 7, 9, 10), (2, 5, 8), 1 / 5),
+        ((1, 2, 21), (20, 22, 23, 24), 4 / 5),
+    ],
+    ids=["none", "all are kept", "the last that succeeded", "the last that failed"],
+)
+def test_the_share_that_failed_counts_from_when_on_all_jobs_are_kept(
+    monkeypatch: pytest.MonkeyPatch, succeeded: tuple[int, ...], failed: tuple[int, ...], share: float | None
+) -> None:
+    """Four of either are kept."""
+    monkeypatch.setattr(programs_module, "OF_PROGRAM", 4)
+
+    def runs(jobs: tuple[int, ...], status: JobStatus) -> tuple[PastRun, ...]:
+        return tuple(PastRun(Bag(job), 1.0, {}, status, "") for job in jobs)
+
+    assert (
+        KnownProgram("", "", runs(succeeded, JobStatus.SUCCEEDED), runs(failed, JobStatus.FAILED)).failed_share == share
+    )
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_run_times_are_learnt_from_jobs_that_succeeded_and_all_that_ran_come_again(
+    tmp_path: Path, *, is_taken_over: bool
+) -> None:
+    """Others fail after 1,000 s, or are cancelled after 500 or before they start: predictions do not know of them."""
+    ends = (Outcome.SUCCEEDED, 20), (Outcome.EXITED, 1000), (Outcome.CANCELLED, 500)
+
+    async def scenario() -> None:
+        async with served(tmp_path) as (driver, engine, clock):
+            with closing(Follower(tmp_path, find)) as by_events:
+                for outcome, seconds in ends * 5:
+                    first, second = (
+                        await driver.submit("ann", submission(new_job(name="p", estimate=2000.0), new_job(name="p")))
+                    ).jobs
+                    await driver.cancel([second])
+                    clock.advance(seconds)
+                    if outcome is Outcome.CANCELLED:
+                        await driver.cancel([first])
+                    engine.end(first, outcome=Outcome.KILLED if outcome is Outcome.CANCELLED else outcome)
+                    while driver.open:
+                        await asyncio.sleep(0)
+                if is_taken_over:
+                    for _ in driver.journal.past.take_over(1000, 50):
+                        pass
+                by_events.catch_up(driver.recorded)
+                with closing(Follower(tmp_path, find)) as by_rows:
+                    for follower in (by_events, by_rows):
+                        assert [past.took / SECOND for past in follower._came] == [took for _, took in ends] * 5
+                        check(follower.run_times)
+            check(run_times_known(present(tmp_path, find)))
+        async with served(tmp_path, policy="easy:quantile=0.75", estimates="predicted") as (driver, _, _):
+            (job,) = (await driver.submit("ann", submission(new_job(name="p", estimate=2000.0)))).jobs
+            assert driver.core.state.jobs[job].estimate == 20 * SECOND
+
+    def check(found: RunTimesKnown) -> None:
+        known, job = RunTimesKnown(SECOND), Bag(1, name="p", user="ann", estimate=2000 * SECOND)
+        for _ in range(5):
+            known.learn(job, 20 * SECOND)
+        assert [found(job, 0).quantile(level / 10) for level in range(1, 10)] == [
+            known(job, 0).quantile(level / 10) for level in range(1, 10)
+        ]
+
+    asyncio.run(scenario())
 
 
 def test_how_large_uploads_are_is_a_feature(up: Any, tmp_path: Path) -> None:
@@ -150,10 +236,31 @@ def test_what_some_runs_lack_is_said_where_nothing_else_differs(
 def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
     status, out, _ = profile(capfd, "--data", past)
     assert status == 0
-    first, second = (line.split() for line in out.splitlines()[2:])
-    assert (first[:3], second[:3]) == (["flow", "ann", "6"], ["plain", "ann", "2"])
-    told = json.loads(profile(capfd, "--data", past, "--json")[1])
-    assert [(one["program"], one["runs"]) for one in told["programs"]] == [("flow", 6), ("plain", 2)]
+    flow, plain, broken = (line.split() for line in out.splitlines()[2:])
+    assert (flow[:5], plain[:3]) == (["flow", "ann", "6", "1", "(14%)"], ["plain", "ann", "2"])
+    assert broken == ["broken", "ann", "0", "3", "(100%)", "1"]
+    told = json.loads(profile(capfd, "--data", past, "--json")[1])["programs"]
+    assert [(one["program"], one["runs"]) for one in told] == [("flow", 6), ("plain", 2), ("broken", 0)]
+    assert [one["ended"] for one in told] == [
+        {"succeeded": succeeded, "failed": failed, "cancelled": cancelled}
+        for succeeded, failed, cancelled in ((6, 1, 0), (2, 0, 0), (0, 3, 1))
+    ]
+    assert [one["failed_share"] for one in told] == [pytest.approx(1 / 7), 0, 1]
+    assert told[2]["failed_with"] == {"out of time": 2, "exited": 1}
+    assert (told[2]["run_time"], told[2]["estimate_ratio"]) == (None, None)
+
+
+def test_of_one_program_it_is_said_how_its_jobs_ended(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = "Of the last 7 jobs: 6 succeeded, 1 failed; 14% of those that were not cancelled failed. Why: exited (1)."
+    assert said in profile(capfd, "flow", "--data", past)[1]
+    assert "Of the last" not in profile(capfd, "plain", "--data", past)[1]
+    assert profile(capfd, "broken", "--data", past)[1] == (
+        "No job named broken of ann has succeeded. Of the last 4 jobs: 3 failed, 1 cancelled; 100% of those that were "
+        "not cancelled failed. Why: out of time (2), exited (1).\n"
+    )
+    told = json.loads(profile(capfd, "broken", "--data", past, "--json")[1])
+    assert (told["runs"], told["features"]) == (0, None)
+    assert "no job named broken has succeeded" in profile(capfd, "broken", "--data", past, "--feature", "width=1")[2]
 
 
 def test_what_matters_is_told_and_what_a_planned_run_will_take(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +285,7 @@ def test_what_matters_is_told_and_what_a_planned_run_will_take(past: Path, capfd
         (("plain", "--feature", "tasks=1"), "there are 2 runs; at least 5 are needed"),
         (("flow", "--feature", "mash=1"), "Did you mean mesh?"),
         (("flow", "--feature", "mesh=1"), "feature seed is missing"),
-        (("flow", "--user", "nobody-here"), "--user is 'nobody-here'; allowed: one of whom a job has succeeded"),
+        (("flow", "--user", "nobody-here"), "--user is 'nobody-here'; allowed: one of whom a job has ended"),
         (("--user", "nobody-here"), "Jobs of "),
         (("--feature", "mesh=1"), "headway profile NAME"),
         (("flow", "--feature", "mesh=large"), "allowed: NAME=NUMBER"),

@@ -9,16 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from headway.cli.whatif import _arrivals
 from headway.client.client import Client
 from headway.client.job import Job, Task
+from headway.foresight.present import present
+from headway.model.instant import SECOND
+from headway.model.outcome import Outcome
+from headway.policies.registry import find
 from headway.testing import new_job
 from headway.times import clock_text
 
 from .conftest import ONE_NODE, Up, headway
 from .test_decisions import TWO
-from .test_driver import rig, run
+from .test_driver import ONE, rig, run
 
 
 def whatif(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -118,6 +124,25 @@ def test_under_more_load_more_jobs_come_in_the_same_time(journal: Path, at_160_s
     assert found["now"]["later"]["jobs"] == {"median": 2, "low": 0, "high": 2}
     assert found["then"]["later"]["jobs"] == {"median": 2, "low": 2, "high": 2}
     assert "jobs that come within 80 s" in whatif(journal, "--load", "2", "--futures", "2").stdout
+
+
+def test_jobs_that_failed_come_again_too(tmp_path: Path) -> None:
+    """Of three jobs one succeeded, one failed after 30 s, and one was cancelled before it started."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, at=BEGINNING, policy="fcfs") as live:
+            await live.submit(new_job(estimate=9.0), new_job(estimate=9.0), new_job(estimate=9.0))
+            await live.driver.cancel([3])
+            await live.advance(10)
+            await live.end(1)
+            await live.advance(30)
+            await live.end(2, 0, 1, Outcome.EXITED)
+
+    run(scenario)
+    now = present(tmp_path, find)
+    (came, _), _ = _arrivals(1.0, now, tmp_path)
+    drawn = came(np.random.default_rng(1))
+    assert sorted(drawn.runtime.tolist()) == [10 * SECOND, 30 * SECOND]
 
 
 @pytest.mark.parametrize("asked", [clock_text(BEGINNING + 120), "40s ago"], ids=["on the clock", "from now"])

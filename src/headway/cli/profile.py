@@ -12,6 +12,7 @@ from headway.cli.show import counted, print_table, span
 from headway.cli.submit import numbers_in
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.metrics import to_json
+from headway.model.actions import JobStatus
 
 if TYPE_CHECKING:
     from headway.foresight.programs import KnownProgram
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN: Final = 10
 """Similar runs in the table; --json has all."""
+
+JOB_ENDS: Final = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+"""What becomes of jobs."""
 
 
 @click.command()
@@ -38,12 +42,12 @@ RUNS_SHOWN: Final = 10
 def profile(
     name: str | None, user: str | None, features: tuple[str, ...], out: str | None, data: str | None, as_json: bool
 ) -> None:
-    """Show what is known of the programs that a server has run: how long, and which features matter.
+    """Show what is known of the programs that a server has run: how they ended, how long, and which features matter.
 
-    A program is what the jobs of one name and user run. With NAME its run times are shown, and how much each feature
-    matters for them: what jobs were submitted with (`submit --feature mesh=1e6`), numbers in the command (`--mesh
-    1e6`), tasks, width, estimate, hour of the week, the size of uploads, and the nodes. Reads the journal; the server
-    may run. What is told of features needs scikit-learn.
+    A program is what the jobs of one name and user run. With NAME it is shown how long those ran that succeeded, and
+    how much each feature matters for that: what jobs were submitted with (`submit --feature mesh=1e6`), numbers in the
+    command (`--mesh 1e6`), tasks, width, estimate, hour of the week, the size of uploads, and the nodes. Reads the
+    journal; the server may run. What is told of features needs scikit-learn.
     """
     from headway.client.address import data_directory
     from headway.foresight.programs import programs
@@ -60,14 +64,14 @@ def profile(
     if ran and not every:
         whose = {one.user for one in ran}
         hint = did_you_mean(str(user), whose) or f"Jobs of {', '.join(sorted(whose))} have."
-        raise InvalidInput("--user", user, "one of whom a job has succeeded", hint=hint)
+        raise InvalidInput("--user", user, "one of whom a job has ended", hint=hint)
     if name is None:
         _list(every, as_json=as_json)
         return
     found = [one for one in every if one.name == name]
     if not found:
         known = {one.name for one in every}
-        raise InvalidInput("name", name, "that of a job that has succeeded", hint=did_you_mean(name, known))
+        raise InvalidInput("name", name, "that of a job that has ended", hint=did_you_mean(name, known))
     if len(found) > 1:
         users = ", ".join(one.user for one in found)
         raise HeadwayError(f"several users have jobs named {name}: {users}", "Say whose with --user.")
@@ -79,18 +83,28 @@ def _list(programs: list[KnownProgram], *, as_json: bool) -> None:
         click.echo(to_json({"programs": [_object(one) for one in programs]}), nl=False)
         return
     if not programs:
-        click.echo("No job has succeeded yet.")
+        click.echo("No job has ended yet.")
         return
     rows = [
         (
-            *(one.name or "(no name)", one.user, f"{len(one.runs):,}", span(one.bounds[2])),
-            f"{span(one.bounds[0])} to {span(one.bounds[-1])}",
+            *(one.name or "(no name)", one.user, *_ends(one)),
+            *((span(one.bounds[2]), f"{span(one.bounds[0])} to {span(one.bounds[-1])}") if one.runs else ("", "")),
             "" if one.asked is None else f"{one.asked:.1f} times",
         )
         for one in programs
     ]
-    headings = ("program", "user", "runs", "median", "90 % of them", "estimate was")
+    headings = ("program", "user", "succeeded", "failed", "cancelled", "median", "90 % of them", "estimate was")
     print_table(headings, rows, right=headings[2:])
+
+
+def _ends(program: KnownProgram) -> tuple[str, str, str]:
+    """How many of its last jobs succeeded, failed and were cancelled; empty: none."""
+    succeeded, failed, cancelled = (program.ended[status] for status in JOB_ENDS)
+    return (
+        f"{succeeded:,}",
+        f"{failed:,} ({program.failed_share:.0%})" if failed else "",
+        f"{cancelled:,}" if cancelled else "",
+    )
 
 
 def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, as_json: bool) -> None:
@@ -98,13 +112,22 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     from headway.history.factors import SAME_IN_ALL, Factors, has_learner
     from headway.history.features import is_own
 
+    is_asked, whose = bool(planned or out), program.user or "nobody"
+    if not program.runs:
+        if is_asked:
+            hint = "Without --feature and --out it is told how they ended."
+            raise HeadwayError(f"no job named {program.name} has succeeded", hint)
+        if as_json:
+            click.echo(to_json(_object(program) | {"features": None}), nl=False)
+        else:
+            click.echo(f"No job named {program.name} of {whose} has succeeded. {_how_ended(program)}")
+        return
     described, took = [run.features for run in program.runs], [run.took for run in program.runs]
     for name in planned:
         known = {feature for run in described for feature in run}
         if name not in known:
             hint = did_you_mean(name, known) or f"Its runs have {', '.join(sorted(known))}."
             raise InvalidInput("--feature", name, "a feature of its earlier runs", hint=hint)
-    is_asked = bool(planned or out)
     factors = Factors(described, took) if is_asked or (len(took) >= RUNS_LEAST and has_learner()) else None
     last = program.runs[-1]
     named = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
@@ -121,8 +144,10 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
         click.echo(to_json(told), nl=False)
         return
     low, _, middle, _, high = program.bounds
+    if program.others:
+        click.echo(_how_ended(program))
     click.echo(
-        f"{counted(len(program.runs), 'job')} named {program.name} of {program.user or 'nobody'} ran for "
+        f"{counted(len(program.runs), 'job')} named {program.name} of {whose} ran for "
         f"{span(middle)} in the median, nine in ten of them for {span(low)} to {span(high)}."
     )
     if program.asked is not None:
@@ -160,6 +185,16 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     click.echo(f"It is expected to run for {span(middle)}, and with 90 % for {span(low)} to {span(high)}.")
 
 
+def _how_ended(program: KnownProgram) -> str:
+    """How its last jobs ended, in sentences."""
+    ended, failed = program.ended, program.failed_share
+    counts = [f"{count:,} {status.value}" for status in JOB_ENDS if (count := ended[status])]
+    told = f"Of the last {counted(ended.total(), 'job')}: {', '.join(counts)}"
+    told += f"; {failed:.0%} of those that were not cancelled failed." if failed else "."
+    why = ", ".join(f"{word} ({count:,})" for word, count in program.failed_with.most_common())
+    return f"{told} Why: {why}." if why else told
+
+
 def _bounds(sample: Sample) -> dict[str, float]:
     from headway.history.bounds import LEVELS
 
@@ -171,7 +206,10 @@ def _object(program: KnownProgram) -> dict[str, Any]:
         "program": program.name,
         "user": program.user,
         "runs": len(program.runs),
-        "run_time": _bounds(program.sample),
+        "ended": {status.value: program.ended[status] for status in JOB_ENDS},
+        "failed_share": program.failed_share,
+        "failed_with": dict(program.failed_with.most_common()),
+        "run_time": _bounds(program.sample) if program.runs else None,
         "estimate_ratio": program.asked,
     }
 

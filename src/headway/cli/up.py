@@ -169,7 +169,7 @@ def with_option(wrong: InvalidInput) -> InvalidInput:
     default=20_000,
     show_default=True,
     type=click.IntRange(min=0, max=1_000_000),
-    help="Of how many ended jobs it is kept how long they ran, however long ago that was.",
+    help="Of how many jobs that succeeded it is kept how long they ran, and of as many others how they ended.",
 )
 @click.option(
     "--reserve",

@@ -247,11 +247,14 @@ def _arrivals(load: float | None, now: Any, folder: Path) -> tuple[tuple[Any, An
     """What comes later, as it is and as it would be; and for how long it is counted, in microseconds."""
     if load is None:
         return (None, None), 0
-    from headway.foresight.coming import coming, counted_for
+    from headway.foresight.coming import coming, counted_for, workload_of_past
     from headway.foresight.rerun import past
     from headway.policy_files import find
+    from headway.traces.transforms import together
 
     came = past(folder, find).workload
+    told = set(came.label.tolist())  # the jobs of which at least a task succeeded
+    came = together(came, workload_of_past([one for one in now.past if not one.succeeded and one.job.id not in told]))
     as_it_is, otherwise = (coming(now.state.now, came, factor) for factor in (1.0, load))
     if otherwise is None:
         raise InvalidInput("load", load, "a server to which jobs came: fewer than two have ended in the last week")

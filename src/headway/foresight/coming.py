@@ -1,4 +1,9 @@
-"""Jobs that come later: as they came in the recent past, from a random moment of it on."""
+"""Jobs that come later: as they came in the recent past, from a random moment of it on.
+
+Jobs that failed, or were cancelled while they ran, come too: others waited for their slots. They run for as long as
+they had these, not for as long as they would have run. Jobs that were cancelled before they started do not come: in a
+future nobody cancels them, so they would take slots that they never had.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +79,9 @@ def counted_for(at: Instant, past: Workload, load: float = 1.0) -> Duration:
 
 
 def workload_of_past(jobs: Sequence[PastJob]) -> Workload:
-    """Jobs that have succeeded, as a workload. Of a workflow the tasks are there, and not their order."""
-    specs = sorted(((past.job, past.took) for past in jobs), key=lambda entry: (entry[0].release, entry[0].id))
+    """Ended jobs that had slots, as a workload. Of a workflow the tasks are there, and not their order."""
+    had_slots = [(past.job, past.took) for past in jobs if past.took]
+    specs = sorted(had_slots, key=lambda entry: (entry[0].release, entry[0].id))
 
     def whole(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array(values, dtype=np.int64)

@@ -23,7 +23,7 @@ from headway.foresight.pace import Pace
 from headway.foresight.remembered import TrackRecordFile
 from headway.live.store.decisions import event_of, replay
 from headway.live.store.journal import state_of
-from headway.live.store.past import PastJob, last_jobs, past_job, past_jobs
+from headway.live.store.past import PastJob, last_jobs, mean_unsuccessful, past_job, past_jobs
 from headway.live.store.rows import Rows
 from headway.live.store.schema import FILE, connect_to_read
 from headway.model.actions import JobStatus
@@ -216,10 +216,16 @@ class Follower:
 
     def _take_in(self, past: PastJob) -> None:
         """Learn from a job of which the core may still have to be told that it has ended."""
-        self.run_times.learn(past.job, past.took)
-        self._came.append(past)
+        self._learn_of(past)
         if past.ended >= self.core.state.now:
             self._met.add(past.job.id)
+
+    def _learn_of(self, past: PastJob) -> None:
+        """Learn from an ended job: run times if it succeeded, and that jobs like it come if it ever had slots."""
+        if past.succeeded:
+            self.run_times.learn(past.job, past.took)
+        if past.took:
+            self._came.append(past)
 
     def _learn(self) -> None:
         """Take over from the recorder what has ended."""
@@ -232,15 +238,20 @@ class Follower:
                 self._started[job] = started
             tasks, took = recorder.run_times.pop(job, (0, 0))
             spec = self._specs.pop(job, None)
-            if recorder.failed.pop(job, None) is not None:
+            status = recorder.failed.pop(job, JobStatus.SUCCEEDED)
+            if status is JobStatus.SUCCEEDED:
+                self._ended[job] = ended
+            else:
                 self._void.add(job)
-                continue
-            self._ended[job] = ended
             if job in self._met:  # it was among the past jobs, too
                 self._met.discard(job)
-            elif spec is not None and tasks:
-                self.run_times.learn(spec, took // tasks)
-                self._came.append(past_job(spec, ended, took // tasks))
+            elif spec is None or spec.endless:
+                continue
+            elif status is not JobStatus.SUCCEEDED:
+                lasted = 0 if started is None else ended - started
+                self._learn_of(past_job(spec, ended, mean_unsuccessful(spec, lasted, took), status=status))
+            elif tasks:
+                self._learn_of(past_job(spec, ended, took // tasks))
 
     def state(self, now: Instant) -> StateRecord:
         """The state as a record, at an instant; not before its last event."""

@@ -32,7 +32,7 @@ class Present:
         state: its core; `now` is the instant.
         done: what became of the jobs until then.
         specs: the terms of all jobs that the journal knows.
-        past: jobs that had succeeded, also those that the journal has deleted, in the order of their ends.
+        past: jobs that had ended, also those that the journal has deleted, in the order of their ends.
     """
 
     state: StateRecord
@@ -75,7 +75,7 @@ def run_times_known(now: Present) -> RunTimesKnown:
     """What the past of a server tells of run times: what its forecasts go by, and what only the journal knows."""
     known, done = RunTimesKnown(now.state.estimate_default), now.done
     past = {one.job.id for one in now.past}
-    found = [(one.ended, one.job, one.took) for one in now.past]
+    found = [(one.ended, one.job, one.took) for one in now.past if one.succeeded]
     for place in np.flatnonzero(done.has(JobStatus.SUCCEEDED)).tolist():
         job = int(done.label[place])
         if job not in past:

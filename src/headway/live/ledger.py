@@ -272,7 +272,8 @@ class Ledger:
         if made is None:
             return None
         for past in self.journal.past.jobs():
-            made.learn(past.job, past.took)
+            if past.succeeded:
+                made.learn(past.job, past.took)
         return Predictions(made)
 
     def _contradiction(self) -> list[JobId]:

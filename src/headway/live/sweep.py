@@ -52,7 +52,8 @@ class Keep:
         uploads: uploads and functions that no open job and no result names, after their last use; at least
             `KEPT_LEAST`.
         upload_max: the most bytes that an uploaded file may have.
-        history: of how many jobs at most it is kept how long they ran, also after they are deleted; 0: of none.
+        history: of how many jobs at most that succeeded it is kept how long they ran, also after they are deleted,
+            and of as many that did not what became of them; 0: of none.
     """
 
     acknowledged: Duration = DAY

@@ -8,6 +8,7 @@ import pytest
 from headway import workload_of
 from headway.foresight.coming import COUNTED, COUNTED_SPAN, coming, counted_for, workload_of_past
 from headway.live.store.past import past_job
+from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import SHAPES, Bag, Kind, PenaltyShape, Rigid
 from headway.sim.specs import specs
@@ -48,6 +49,15 @@ def test_of_many_jobs_some_are_counted_and_those_of_a_day_at_most() -> None:
 
 def test_nothing_is_known_where_nothing_came() -> None:
     assert coming(0, workload_of(release=[0], runtime=[1])) is None
+
+
+def test_jobs_that_failed_come_too_and_those_that_never_started_do_not() -> None:
+    ended = ((1, 7 * SECOND, JobStatus.FAILED), (2, 5 * SECOND, JobStatus.CANCELLED), (3, 0, JobStatus.CANCELLED))
+    made = workload_of_past(
+        [past_job(Bag(job, job * SECOND), 90 * SECOND, took, status=status) for job, took, status in ended]
+    )
+    assert made.label.tolist() == [1, 2]
+    assert made.runtime.tolist() == [7 * SECOND, 5 * SECOND]
 
 
 def test_jobs_of_the_past_are_a_workload_in_order_of_release() -> None:

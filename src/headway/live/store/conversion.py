@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 TABLES: Final = (
     *GUARDED,
     *("node_metrics", "slot_statuses", "job_statistics", "job_losses", "service_costs", "job_money", "refusals"),
-    "past_jobs",
+    *("past_jobs", "past_unsuccessful"),
 )
 """All that hold something of their own."""
 

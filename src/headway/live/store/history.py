@@ -206,7 +206,7 @@ class ReplayRecorder:
 
 
 def read_past(folder: Path) -> list[PastJob]:
-    """The jobs that have succeeded, see `past_jobs`, of a data directory; its server may run.
+    """The jobs that have ended, see `past_jobs`, of a data directory; its server may run.
 
     Raises:
         HeadwayError: there is no journal, or it cannot be read.

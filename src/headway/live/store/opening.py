@@ -16,7 +16,7 @@ from headway.live.store import conversion, mark
 from headway.live.store.checks import JOB_MONEY, SERVICE_COSTS
 from headway.live.store.layout import ENGINE, TOKEN_FILE, UPLOADS_FOLDER, URL
 from headway.live.store.mark import MARK_FILE, Mark
-from headway.live.store.past import PAST_TABLE
+from headway.live.store.past import PAST_TABLES
 from headway.live.store.refusals import REFUSALS_TABLE
 from headway.live.store.rows import refuse
 from headway.live.store.salvage import salvage
@@ -125,10 +125,8 @@ def _open(folder: Path, lock: int) -> OpenJournal:
     try:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {SERVICE_COSTS}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {JOB_MONEY}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {REFUSALS_TABLE}")
-        db.execute(f"CREATE TABLE IF NOT EXISTS {PAST_TABLE}")
+        for table in (SERVICE_COSTS, JOB_MONEY, REFUSALS_TABLE, *PAST_TABLES):
+            db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         return OpenJournal(lock, db, Vouching(epoch, db), Mark(folder / MARK_FILE), epoch)
     except sqlite3.Error as error:
         db.close()

@@ -75,7 +75,8 @@ CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
 CREATE INDEX messages_files ON messages (job, files) WHERE files > 0;
 {checks.CHECKS_SCHEMA}CREATE TABLE {refusals.REFUSALS_TABLE};
-CREATE TABLE {past.PAST_TABLE};
+CREATE TABLE {past.PAST_TABLES[0]};
+CREATE TABLE {past.PAST_TABLES[1]};
 {retained.RETAINED_SCHEMA}{triggers()}
 """
 
