@@ -37,11 +37,13 @@ RUNS = [(1.0, 3), (2.0, 5), (4.0, 9), (8.0, 17), (3.0, 7), (6.0, 13)]
 
 
 @asynccontextmanager
-async def served(folder: Path, **settings: Any) -> AsyncIterator[tuple[Driver, FakeEngine, ManualClock]]:
+async def served(
+    folder: Path, speed: float = 1.0, **settings: Any
+) -> AsyncIterator[tuple[Driver, FakeEngine, ManualClock]]:
     engine, clock = FakeEngine(), ManualClock(5)
     with closing(Journal(folder)) as journal:
         driver = Driver(journal, engine, clock, find, DriverSettings(**({"policy": "easy"} | settings)))
-        await driver.start((node("a", slots=1),))
+        await driver.start((node("a", slots=1, speed=speed),))
         try:
             yield driver, engine, clock
         finally:
@@ -182,6 +184,40 @@ def test_run_times_are_learnt_from_jobs_that_succeeded_and_all_that_ran_come_aga
         assert [found(job, 0).quantile(level / 10) for level in range(1, 10)] == [
             known(job, 0).quantile(level / 10) for level in range(1, 10)
         ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["bag", "rigid"])
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_run_times_on_a_fast_node_count_as_on_one_of_speed_1(tmp_path: Path, kind: str, *, is_taken_over: bool) -> None:
+    """By whatever they are learnt: the running server, one after a restart, forecasts by events and by rows."""
+    terms = {"name": "p", "kind": kind, "estimate": 100.0}
+    predicting = {"policy": "easy:quantile=0.5", "estimates": "predicted"}
+
+    async def submitted(driver: Driver) -> int:
+        return (await driver.submit("ann", submission(new_job(**terms)))).jobs[0]
+
+    async def scenario() -> None:
+        async with served(tmp_path, speed=2.0, **predicting) as (driver, engine, clock):
+            with closing(Follower(tmp_path, find)) as by_events:
+                for _ in range(10):
+                    job = await submitted(driver)
+                    clock.advance(10)
+                    engine.end(job)
+                    while driver.open:
+                        await asyncio.sleep(0)
+                if is_taken_over:
+                    for _ in driver.journal.past.take_over(1000, 50):
+                        pass
+                by_events.catch_up(driver.recorded)
+                with closing(Follower(tmp_path, find)) as by_rows:
+                    for follower in (by_events, by_rows):
+                        assert [past.took / SECOND for past in follower._came] == [20] * 10
+            assert [past.took / SECOND for past in present(tmp_path, find).past] == [20] * 10
+            assert driver.core.state.jobs[await submitted(driver)].estimate == 20 * SECOND
+        async with served(tmp_path, speed=2.0, **predicting) as (driver, _, _):
+            assert driver.core.state.jobs[await submitted(driver)].estimate == 20 * SECOND
 
     asyncio.run(scenario())
 

@@ -427,7 +427,8 @@ class Recorder:
         if outcome is SUCCEEDED:
             if self.run_times is not None:
                 tasks, took = self.run_times.get(key[0], (0, 0))
-                self.run_times[key[0]] = tasks + 1, took + self._state.now - run.start
+                work = round((self._state.now - run.start) * self._state.slowest(run.slots))
+                self.run_times[key[0]] = tasks + 1, took + work
         elif outcome is KILLED and key in self._saving:
             self._migrations += 1
         else:

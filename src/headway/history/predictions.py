@@ -14,7 +14,6 @@ from headway.model.job import JobId
 from headway.model.outcome import Outcome
 from headway.model.policy import quantile_of
 from headway.model.seen import AttemptView, JobView
-from headway.model.slots import numbers
 from headway.model.tier import Tier
 
 
@@ -73,6 +72,5 @@ class Predictions:
         if known is None or attempt.queued or attempt.stepped or attempt.tier is not Tier.FOREGROUND:
             return
         if attempt.since == attempt.start and not (known.job.moves or known.job.kills):
-            slowest = min(core.state.slot_nodes[slot].spec.speed for slot in numbers(attempt.slots))
             known.tasks += 1
-            known.spent += round((core.state.now - attempt.start) * slowest)
+            known.spent += round((core.state.now - attempt.start) * core.state.slowest(attempt.slots))

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headway import wire
 from headway.core.scheduler import Scheduler
@@ -92,6 +92,9 @@ class OpenJob:
         started: when its first task began to run, with its inputs there; None before.
         done: number of tasks that have succeeded or failed; `failed` of them have failed.
         cancelled: number of tasks that were cancelled.
+        timed: number of tasks that have succeeded since the server was started, and `spent` how long all of these would
+            have run on slots of speed factor 1.
+        is_converted: whether one of them ran on others.
         work: None until one of its tasks is launched.
         names_files: whether it has inputs or outputs; known with `work`.
         view: the job as the core has it.
@@ -106,6 +109,9 @@ class OpenJob:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    timed: int = 0
+    spent: Duration = 0
+    is_converted: bool = False
     work: wire.Work | None = None
     names_files: bool = False
     view: JobView | None = None
@@ -119,6 +125,20 @@ class OpenJob:
         if not self.places:
             self.places = {each: place for place, each in enumerate(self.spec.numbers)}
         return self.places[number]
+
+
+class _PlaceAndTime(NamedTuple):
+    """An attempt that has ended.
+
+    Attributes:
+        slots: in the order of its processes.
+        took: how long it ran, with what it had kept of earlier attempts.
+        speed: the speed factor of its slowest slot.
+    """
+
+    slots: tuple[str, ...]
+    took: Duration
+    speed: float
 
 
 @dataclass(slots=True)
@@ -393,7 +413,7 @@ class Ledger:
         batch, now, predictions = entry.batch, entry.now, self._predictions
         self.event += 1
         settled = False
-        slots = () if ended is None else self._slots(ended)
+        ran = None if ended is None else self._ran(ended, now)
         if predictions is not None:
             event = predictions.told(event, self.core)
         rental = self._rental_over(event)
@@ -412,7 +432,7 @@ class Ledger:
                     entry.actions.append(action)
                 case Settle():
                     settled = True
-                    self._settle(entry, action, ended, slots)
+                    self._settle(entry, action, ended, ran)
                 case Conclude():
                     kept = self.open.pop(action.job)
                     cost = 0.0 if kept.view is None else kept.view.cost
@@ -426,6 +446,8 @@ class Ledger:
                         batch.statistics += checks.run_times(kept.view, now)
                         batch.losses += checks.losses(kept.view, now)
                         batch.costs += checks.costs(kept.view, now)
+                    if kept.is_converted:
+                        batch.work.append(checks.WorkRow(action.job, now, kept.spent // kept.timed))
                     self._tell(entry, kept, action.job, None, action.status.value)
                 case Kill() | ChangeTier() | Suspend() | SwitchOff() | SwitchOn() | RentMachine() | ReturnMachine():
                     entry.actions.append(action)
@@ -535,14 +557,16 @@ class Ledger:
                 log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
         return actions
 
-    def _slots(self, ended: base.Ended) -> tuple[str, ...]:
-        """The slots of an attempt that has ended, in the order of its processes."""
-        attempt = self.core.state.current(*ended.key)
+    def _ran(self, ended: base.Ended, now: Instant) -> _PlaceAndTime | None:
+        """Where an attempt that has ended ran, and for how long; None: the core does not wait for it."""
+        state = self.core.state
+        attempt = state.current(*ended.key)
         if attempt is None:
-            return ()
-        nodes = self.core.state.slot_nodes
-        places = attempt.seats or numbers(attempt.slots)
-        return tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in places)
+            return None
+        nodes, places = state.slot_nodes, attempt.seats or numbers(attempt.slots)
+        names = tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in places)
+        took = now - attempt.start + attempt.job.kept.get(attempt.task, 0)
+        return _PlaceAndTime(names, took, state.slowest(attempt.slots))
 
     def _shown(self, job: JobId, kept: OpenJob) -> bytes | None:
         """What is kept of the work of an ended job without failed tasks."""
@@ -550,15 +574,23 @@ class Ledger:
             return None
         return encode(work.in_short(kept.work or self.journal.work(job)))
 
-    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, slots: tuple[str, ...]) -> None:
-        """Keep the result of the attempt that settled the task, and of no other."""
+    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, ran: _PlaceAndTime | None) -> None:
+        """Keep the result of the attempt that settled the task, and of no other.
+
+        Args:
+            ran: what `ended` tells of, as the core had it before.
+        """
         kept, files = self.open[settle.job], 0
         is_cancelled = settle.outcome is Outcome.CANCELLED
         kept.cancelled += is_cancelled
         kept.done += not is_cancelled
         kept.failed += not is_cancelled and settle.outcome is not Outcome.SUCCEEDED
         if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
-            result, files = work.result(ended, settle.outcome, slots), work.kept_bytes(ended)
+            result, files = work.result(ended, settle.outcome, () if ran is None else ran.slots), work.kept_bytes(ended)
+            if ran is not None and settle.outcome is Outcome.SUCCEEDED:
+                kept.timed += 1
+                kept.spent += ran.took if ran.speed == 1.0 else round(ran.took * ran.speed)
+                kept.is_converted |= ran.speed != 1.0
         else:
             ending = wire.TaskEnding(settle.outcome, detail=_DETAIL.get(settle.outcome, ""))
             result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)

@@ -631,11 +631,15 @@ class Snapshot:
                     latest = max(latest, sent[1] + self.routes.time(size, sent[0], here))
         return min(latest, LONGEST)
 
+    def slowest(self, slots: Slots) -> float:
+        """The speed factor of the slowest of these slots."""
+        return 1.0 if self.uniform else min([self.speeds[slot] for slot in numbers(slots)])
+
     def run_time(self, estimate: Duration, slots: Slots) -> Duration:
         """How long work of this estimate takes on these slots: as long as on the slowest of them, rounded up."""
         if self.uniform:
             return estimate
-        slowest = min(self.speeds[slot] for slot in numbers(slots))
+        slowest = self.slowest(slots)
         return estimate if slowest == 1.0 else min(-int(-estimate // slowest), LONGEST)
 
 

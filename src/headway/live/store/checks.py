@@ -30,6 +30,10 @@ SERVICE_COSTS: Final = "service_costs (job INTEGER PRIMARY KEY, at INTEGER NOT N
 JOB_MONEY: Final = "job_money (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, paid INTEGER NOT NULL)"
 """What rented machines have cost, by job; older journals get this table when they are opened."""
 
+JOB_WORK: Final = "job_work (job INTEGER PRIMARY KEY, at INTEGER NOT NULL, work INTEGER NOT NULL)"
+"""How long a task of a job would have run on a slot of speed factor 1, in the mean, if its tasks ran on others; older
+journals get this table when they are opened."""
+
 CHECKS_SCHEMA: Final = f"""
 CREATE TABLE node_metrics (
     at INTEGER NOT NULL, node TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL,
@@ -49,12 +53,14 @@ CREATE TABLE job_losses (
 );
 CREATE TABLE {SERVICE_COSTS};
 CREATE TABLE {JOB_MONEY};
+CREATE TABLE {JOB_WORK};
 """
 """Ordered by instant, so that new rows go to the end and old ones from the beginning: a write touches few pages."""
 
 PUT_STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
 PUT_LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
 PUT_COSTS: Final = "INSERT OR REPLACE INTO service_costs VALUES (?, ?, ?)"
+PUT_WORK: Final = "INSERT OR REPLACE INTO job_work VALUES (?, ?, ?)"
 PUT_MONEY: Final = (
     "INSERT INTO job_money SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?1)"
     " ON CONFLICT (job) DO UPDATE SET at = excluded.at, paid = paid + excluded.paid"
@@ -105,6 +111,14 @@ class CostRow(NamedTuple):
     job: JobId
     at: Instant
     penalty: float
+
+
+class WorkRow(NamedTuple):
+    """How long a task of a job would have run on a slot of speed factor 1, in the mean."""
+
+    job: JobId
+    at: Instant
+    work: Duration
 
 
 class MoneyRow(NamedTuple):

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 TABLES: Final = (
     *GUARDED,
-    *("node_metrics", "slot_statuses", "job_statistics", "job_losses", "service_costs", "job_money", "refusals"),
+    *("node_metrics", "slot_statuses", "job_statistics", "job_losses", "service_costs", "job_money", "job_work"),
+    "refusals",
     *("past_jobs", "past_unsuccessful"),
 )
 """All that hold something of their own."""

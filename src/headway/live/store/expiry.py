@@ -156,7 +156,7 @@ class Expiry:
         if gone:
             with self._transaction() as db:
                 db.executemany("DELETE FROM jobs WHERE id = ?", [(job,) for job in gone])
-                for table in ("acknowledged", "job_statistics", "job_losses", "service_costs", "job_money"):
+                for table in ("acknowledged", "job_statistics", "job_losses", "service_costs", "job_money", "job_work"):
                     db.executemany(f"DELETE FROM {table} WHERE job = ?", [(job,) for job in gone])
         return gone
 

@@ -30,7 +30,7 @@ from headway.live.store.bodies import state_body as state_body
 from headway.live.store.bodies import state_of as state_of
 from headway.live.store.bodies import work_body as work_body
 from headway.live.store.bodies import work_of as work_of
-from headway.live.store.checks import Checks, CostRow, LossRow, MoneyRow, StatisticsRow
+from headway.live.store.checks import Checks, CostRow, LossRow, MoneyRow, StatisticsRow, WorkRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.disk import DataDirectory, Disk
@@ -107,6 +107,7 @@ class Batch:
     losses: list[LossRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
     money: list[MoneyRow] = field(default_factory=list)
+    work: list[WorkRow] = field(default_factory=list)
     acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
     uploads: list[tuple[str, Instant, int]] = field(default_factory=list)
     outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
@@ -132,6 +133,7 @@ _STATEMENTS: Final = {
     "losses": checks.PUT_LOSSES,
     "costs": checks.PUT_COSTS,
     "money": checks.PUT_MONEY,
+    "work": checks.PUT_WORK,
     "acknowledged": retained.PUT_ACKNOWLEDGED,
     "uploads": retained.PUT_UPLOAD,
     "outputs": retained.PUT_OUTPUT,

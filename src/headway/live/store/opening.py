@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from headway.errors import Damaged, HeadwayError
 from headway.live.store import conversion, mark
-from headway.live.store.checks import JOB_MONEY, SERVICE_COSTS
+from headway.live.store.checks import JOB_MONEY, JOB_WORK, SERVICE_COSTS
 from headway.live.store.layout import ENGINE, TOKEN_FILE, UPLOADS_FOLDER, URL
 from headway.live.store.mark import MARK_FILE, Mark
 from headway.live.store.past import PAST_TABLES
@@ -125,7 +125,7 @@ def _open(folder: Path, lock: int) -> OpenJournal:
     try:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
-        for table in (SERVICE_COSTS, JOB_MONEY, REFUSALS_TABLE, *PAST_TABLES):
+        for table in (SERVICE_COSTS, JOB_MONEY, JOB_WORK, REFUSALS_TABLE, *PAST_TABLES):
             db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         return OpenJournal(lock, db, Vouching(epoch, db), Mark(folder / MARK_FILE), epoch)
     except sqlite3.Error as error:

@@ -302,6 +302,9 @@ def _past_of(db: sqlite3.Connection, specs: Specs, row: tuple[Any, ...]) -> Past
     if terms.endless:
         return None
     tasks, spent, shares = _where_it_ran(db, job)
+    mean = _work(db, job)
+    if mean is not None:
+        spent = tasks * mean
     lasted = 0 if started is None else ended - started
     features = {f"{ON_CLASS}{node_class}": share for node_class, share in shares.items()}
     if status is not JobStatus.SUCCEEDED:
@@ -310,7 +313,9 @@ def _past_of(db: sqlite3.Connection, specs: Specs, row: tuple[Any, ...]) -> Past
     known = None if work is None else work_of(work)
     if isinstance(known, Commands):
         features |= numbers_of(known.commands[0].argv)
-    return past_job(terms, ended, round(spent / tasks) if tasks else lasted, features)
+    if mean is None:
+        mean = round(spent / tasks) if tasks else lasted
+    return past_job(terms, ended, mean, features)
 
 
 def _where_it_ran(db: sqlite3.Connection, job: JobId) -> tuple[int, Duration, dict[str, float]]:
@@ -319,6 +324,14 @@ def _where_it_ran(db: sqlite3.Connection, job: JobId) -> tuple[int, Duration, di
     tasks = sum(count for _, count, _ in found)
     shares = {node_class: count / tasks for node_class, count, _ in found}
     return tasks, sum(count * its_mean for _, count, its_mean in found), shares
+
+
+def _work(db: sqlite3.Connection, job: JobId) -> Duration | None:
+    """How long a task would have run on a slot of speed factor 1, in the mean; None: its tasks ran on such slots."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'job_work'").fetchone():
+        return None  # no server of this version has opened the journal yet
+    row = db.execute("SELECT work FROM job_work WHERE job = ?", (job,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def _why(db: sqlite3.Connection, job: JobId) -> str:
