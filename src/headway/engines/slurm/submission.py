@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -140,6 +141,9 @@ class SlurmSubmission:
     async def _submit(self, job: SlurmJob) -> None:
         """Give a job to Slurm; while that does not answer, try again.
 
+        A controller that was killed forgets its last jobs, and gives their numbers to others. So Slurm may refuse a job
+        because of the one after which it is to begin, which may even have its own number. It need not wait then.
+
         Raises:
             SlurmRefused: Slurm does not want it.
         """
@@ -152,6 +156,12 @@ class SlurmSubmission:
                     if not part.cancelled:
                         part.job = await self._commands.submit(*words, environment=variables)
                 return
+            except SlurmRefused:
+                if not job.after:
+                    raise
+                job = replace(job, after=0)
+                words = job.words()
+                continue
             except SlurmUnavailable as error:
                 log.warning("job %d, task %d, attempt %d is not submitted yet: %s", *attempt.key, error)
             await asyncio.sleep(pause)

@@ -61,6 +61,7 @@ class PlayedSlurm:
         silent: it answers nothing.
         swallows: so many answers of sbatch are lost, although the job was accepted.
         refuses: why it accepts nothing.
+        forgot: it gives numbers again that it had given, so it refuses a job that is to come after one with its number.
         held: while it is clear, the list of nodes is not answered.
     """
 
@@ -71,6 +72,7 @@ class PlayedSlurm:
         self.silent = False
         self.swallows = 0
         self.refuses = ""
+        self.forgot = False
         self.held = asyncio.Event()
         self.held.set()
         self.asks_for_nodes = False
@@ -117,6 +119,8 @@ class PlayedSlurm:
         self._answers()
         if self.refuses:
             raise SlurmRefused(self.refuses)
+        if self.forgot and after(words):
+            raise SlurmRefused("Job dependency problem")
         self.submitted.append(words)
         job, task, tried, number = map(int, words[0].rpartition("-")[2].split("."))
         self.jobs[len(self.submitted)] = (((job, task, tried), number), "PENDING")
@@ -314,6 +318,19 @@ async def test_what_is_next_on_a_slot_waits_in_slurm_for_the_job_before_it(playe
         played.ends(number, WELL)
         assert (await played.trial.told(Ended)).key == key
     assert [after(words) for words in played.slurm.submitted] == [[], ["1"], ["2"], ["3"]]
+
+
+async def test_a_job_that_slurm_refuses_because_of_the_one_before_it_need_not_wait_in_slurm(played: Played) -> None:
+    await played.trial.start(*TWO)
+    first = await played.runs()
+    played.slurm.forgot = True
+    key = played.launches()
+    await becomes(lambda: len(played.slurm.jobs) == 2)
+    assert [after(words) for words in played.slurm.submitted] == [[], []]
+    played.ends(first, WELL)
+    assert (await played.trial.told(Ended)).key == (1, 0, 1)
+    played.ends(2, WELL)
+    assert (await played.trial.told(Ended)).key == key
 
 
 async def test_without_reading_ahead_nothing_waits_in_slurm_for_a_slot(played: Played) -> None:
