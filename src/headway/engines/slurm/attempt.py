@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from headway.engines.local.shared.frames import (
     to_driver_decoder,
 )
 from headway.engines.local.shared.terms import Account
-from headway.engines.slurm.parsing import Partition, Queued
+from headway.engines.slurm.parsing import Partition, PartKey, Queued
 from headway.engines.slurm.written import WrittenAttempt
 from headway.model.outcome import Outcome
 
@@ -177,6 +178,14 @@ class Attempt:
                 if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
                     self.failed = message.rank
         return []
+
+    def job_of(self, part: NodePart, among: Mapping[PartKey, Sequence[Queued]]) -> Queued | None:
+        """The job of a part among those that Slurm has told of; None: it is not one of them.
+
+        Its number alone does not say so: a controller that was killed gives the numbers of its last jobs to others.
+        """
+        told = among.get((self.key, part.number), ())
+        return next((queued for queued in told if queued.job == part.job), None)
 
     def hear_reason(self, part: NodePart, queued: Queued) -> Pending | None:
         """Take why Slurm has not started the job of a part; returns what is to be reported of it."""

@@ -55,7 +55,7 @@ from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
 from headway.engines.slurm.adoption import left_behind
 from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
-from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, Remains, untold
+from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, NodePart, Remains, untold
 from headway.engines.slurm.commands import SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
@@ -574,26 +574,27 @@ class SlurmEngine(OutputsInFiles):
         listed = {queued.job: queued for some in queue.values() for queued in some}
         for job in graves - listed.keys():
             self._graves.pop(job, None)
-        for _, part in before:
-            if part.job in listed and listed[part.job].state in ("RUNNING", "SUSPENDED"):
+        shown = [(one, part, queued) for one, part in before if (queued := one.job_of(part, queue)) is not None]
+        for _, part, queued in shown:
+            if queued.state in ("RUNNING", "SUSPENDED"):
                 part.began = True
-        for one, part in before:
-            if part.job in listed and (said := one.hear_reason(part, listed[part.job])) is not None:
+        for one, part, queued in shown:
+            if (said := one.hear_reason(part, queued)) is not None:
                 self.tell(said)
         await self._read_all()
-        open_ = [(one, part) for one, part in before if one.ended is None and part.final is None]
-        missing = {part.job: (one, part) for one, part in open_ if part.job not in listed}
-        asked = [job for job, (one, part) in missing.items() if part.left or one.is_asked_of(part)]
-        ends = await self._ends_of(asked) if asked else {}
+        missing = [(one, part) for one, part in before if one.job_of(part, queue) is None]
+        open_ = [(one, part) for one, part in missing if one.ended is None and part.final is None]
+        asked = [(one, part) for one, part in open_ if part.left or one.is_asked_of(part)]
+        ends = await self._ends_of(asked) if asked else []
         seen = await self._commands.nodes()
         haunted = frozenset(node for grave in self._graves.values() for node in grave.nodes)
         self._nodes.take(seen, self._working(), haunted, self._loop.time())
         await self._find()
         self._begin_kept_back()
         now = self._loop.time()
-        for job, final in ends.items():  # not before the nodes: if one is lost, that stands for the ends there
+        for part, final in ends:  # not before the nodes: if one is lost, that stands for the ends there
             if final.state not in UNFINISHED:
-                missing[job][1].final, missing[job][1].final_at = final, now
+                part.final, part.final_at = final, now
         self._cancel_lingering(listed)
         self._give_back()
         for attempt in tuple(self._attempts.values()):
@@ -607,15 +608,17 @@ class SlurmEngine(OutputsInFiles):
         open_ = [one for one in self._attempts.values() if one.ended is None]
         return frozenset(part.node for one in open_ for part in one.parts if part.began and part.left)
 
-    async def _ends_of(self, asked: list[int]) -> dict[int, Queued]:
-        """How jobs ended that are no longer in the queue.
+    async def _ends_of(self, asked: list[tuple[Attempt, NodePart]]) -> list[tuple[NodePart, Queued]]:
+        """How the jobs of parts ended that are no longer in the queue.
 
         Raises:
             SlurmUnavailable: Slurm does not answer.
         """
-        answer = await self._commands.ended(self._folder.identity, asked)
-        known = {queued.job: queued for some in answer.values() for queued in some}
-        return {job: known.get(job, Queued(job, FORGOTTEN, "Slurm knows nothing of it any more")) for job in asked}
+        answer = await self._commands.ended(self._folder.identity, [part.job for _, part in asked])
+        return [
+            (part, one.job_of(part, answer) or Queued(part.job, FORGOTTEN, "Slurm knows nothing of it any more"))
+            for one, part in asked
+        ]
 
     def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
         """Cancel again what should have left the queue; also jobs that belong to no attempt."""

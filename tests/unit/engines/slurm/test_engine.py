@@ -61,7 +61,7 @@ class PlayedSlurm:
         silent: it answers nothing.
         swallows: so many answers of sbatch are lost, although the job was accepted.
         refuses: why it accepts nothing.
-        forgot: it gives numbers again that it had given, so it refuses a job that is to come after one with its number.
+        given: the number of the last job; less if its controller was killed and has forgotten some.
         held: while it is clear, the list of nodes is not answered.
     """
 
@@ -72,7 +72,7 @@ class PlayedSlurm:
         self.silent = False
         self.swallows = 0
         self.refuses = ""
-        self.forgot = False
+        self.given = 0
         self.held = asyncio.Event()
         self.held.set()
         self.asks_for_nodes = False
@@ -119,15 +119,16 @@ class PlayedSlurm:
         self._answers()
         if self.refuses:
             raise SlurmRefused(self.refuses)
-        if self.forgot and after(words):
+        if after(words) == [str(self.given + 1)]:
             raise SlurmRefused("Job dependency problem")
+        self.given += 1
         self.submitted.append(words)
         job, task, tried, number = map(int, words[0].rpartition("-")[2].split("."))
-        self.jobs[len(self.submitted)] = (((job, task, tried), number), "PENDING")
+        self.jobs[self.given] = (((job, task, tried), number), "PENDING")
         if self.swallows:
             self.swallows -= 1
             raise SlurmUnavailable("the answer was lost")
-        return len(self.submitted)
+        return self.given
 
     async def cancel(self, numbers: Iterable[int]) -> None:
         self._answers()
@@ -320,16 +321,17 @@ async def test_what_is_next_on_a_slot_waits_in_slurm_for_the_job_before_it(playe
     assert [after(words) for words in played.slurm.submitted] == [[], ["1"], ["2"], ["3"]]
 
 
-async def test_a_job_that_slurm_refuses_because_of_the_one_before_it_need_not_wait_in_slurm(played: Played) -> None:
+async def test_a_job_that_gets_the_number_of_the_one_before_it_need_not_wait_for_that_in_slurm(played: Played) -> None:
+    """Slurm's controller was killed, and has forgotten the one before it."""
     await played.trial.start(*TWO)
-    first = await played.runs()
-    played.slurm.forgot = True
+    number = await played.runs()
+    played.slurm.given = 0
     key = played.launches()
-    await becomes(lambda: len(played.slurm.jobs) == 2)
+    await becomes(lambda: len(played.slurm.submitted) == 2)
     assert [after(words) for words in played.slurm.submitted] == [[], []]
-    played.ends(first, WELL)
-    assert (await played.trial.told(Ended)).key == (1, 0, 1)
-    played.ends(2, WELL)
+    ended = await played.trial.told(Ended)
+    assert (ended.key, ended.ending.outcome) == ((1, 0, 1), Outcome.LOST)
+    played.ends(number, WELL)
     assert (await played.trial.told(Ended)).key == key
 
 
@@ -460,6 +462,22 @@ async def test_what_slurm_has_forgotten_is_lost(played: Played) -> None:
     ended = await played.trial.told(Ended)
     assert ended.ending.outcome is Outcome.LOST
     assert "ended as FORGOTTEN (Slurm knows nothing of it any more)" in ended.ending.detail
+
+
+async def test_a_job_whose_number_slurm_has_given_to_another_is_lost_and_the_other_goes_on(played: Played) -> None:
+    """Its controller was killed. That the number is in the queue again, and how that job ends, says nothing of it."""
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    played.slurm.given = 0
+    other = played.launches(slot=1)
+    await becomes(lambda: len(played.slurm.submitted) == 2)
+    played.slurm.moves(number, "RUNNING")
+    ended = await played.trial.told(Ended)
+    assert (ended.key, ended.ending.outcome) == ((1, 0, 1), Outcome.LOST)
+    assert "ended as FORGOTTEN" in ended.ending.detail
+    played.ends(number, WELL)
+    assert (await played.trial.told(Ended)).key == other
+    assert played.engine.up == {"a", "b"}
 
 
 async def test_jobs_that_slurm_has_forgotten_are_lost_and_say_nothing_of_their_node(played: Played) -> None:
