@@ -135,12 +135,19 @@ class Processes:
             preload: what it runs first.
             apart: where it runs, if not here.
         """
-        host = self.host if apart is None else apart.far
-        words = worker_words(self.address, name, threads, self.folder, host, nanny=nanny)
+        words = self.worker_words(name, threads, nanny=nanny, apart=apart)
         if preload:
             (self.folder / f"{name}.py").write_text(preload)
             words += ["--preload", str(self.folder / f"{name}.py")]
-        self._start(name, [*words, *self._certificates()], apart)
+        self._start(name, words, apart)
+
+    def worker_words(
+        self, name: str, threads: int = 2, *, nanny: bool = False, apart: Apart | None = None
+    ) -> list[str]:
+        """What Python is to run as a worker of the scheduler."""
+        host = self.host if apart is None else apart.far
+        words = worker_words(self.address, name, threads, self.folder, host, nanny=nanny)
+        return [*words, *self._certificates()]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to one of them."""

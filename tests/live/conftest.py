@@ -23,6 +23,7 @@ import pytest
 from headway import Client
 from headway.cli.main import main
 from headway.engines.local.driver import account as local_account
+from headway.engines.local.driver.host import put_down
 from headway.engines.local.shared.accounts import account_of
 from headway.errors import EngineError, HeadwayError
 
@@ -176,6 +177,17 @@ def in_an_empty_folder(
         gate.unlink()
         with contextlib.suppress(HeadwayError), Client(data=up.data, patience=0) as client:  # a test may end the server
             until(lambda: all(str(gate) not in told for told in running(client)))
+
+
+@pytest.fixture
+def ended_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Agents of workers that are started from now on keep their files in a folder; none of them runs at the end."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield
+    for node in folder.glob("headway-*/*/*/nodes/*"):
+        put_down(node)
 
 
 def running(client: Client) -> list[str]:

@@ -40,17 +40,6 @@ def there(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def ended_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Agents of workers that are started from now on keep their files in a folder; none of them runs at the end."""
-    folder = tmp_path / "there"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield
-    for node in folder.glob("headway-*/*/*/nodes/*"):
-        put_down(node)
-
-
-@pytest.fixture
 def site(tmp_path: Path) -> Iterator[Processes]:
     """Where scheduler and workers are started."""
     site = Processes(tmp_path / "dask")
