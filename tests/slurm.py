@@ -170,11 +170,15 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _left(self) -> list[psutil.Process]:
-        """All processes that know this cluster, except this one."""
-        found = []
+        """All processes that know this cluster, except this one.
+
+        A slurmstepd writes its title over the first of its variables, where psutil then stops reading.
+        """
+        known, found = f"SLURM_CONF={self.conf}".encode(), []
         for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get("SLURM_CONF") == str(self.conf) and process.pid != os.getpid():
+            with suppress(OSError):
+                environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+                if known in environment.split(b"\0") and process.pid != os.getpid():
                     found.append(process)
         return found
 
