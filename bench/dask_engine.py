@@ -196,7 +196,8 @@ async def ours(site: Processes, folder: Path, tasks: int) -> tuple[dict[str, flo
 def served(site: Processes, folder: Path, tasks: int) -> dict[str, float]:
     """The figures of a server that has the workers: durable, by HTTP, as its users have it."""
     words = ["up", "--dask", site.address, "--dask-tls", site.tls, "--lease", f"{LEASE:g}s"]
-    with live.started(folder, measure.headway(*words, "--data", folder / "data", "--json")) as (client, pid):
+    command = measure.headway(*words, "--data", folder / "data", "--json", compiled=True)
+    with live.started(folder, command) as (client, pid):
         measure.until(lambda: up(client) == set(WORKERS))
 
         def bag(count: int) -> float:
@@ -301,14 +302,14 @@ def main() -> None:
     measure.section(
         "Dask",
         f"""Four workers of Dask with two threads each and TLS, on one machine: {measure.machine()}. The engine alone
-        has no journal and no core. The server is `headway up --dask tls://... --dask-tls`, as a user has it (plain
-        Python): a bag of {given.tasks:,} tasks and {TRIPS} jobs of one, submitted by HTTP and durable. Beside them
-        Dask's own tasks, which run in threads and cannot be killed. {LOSSES} workers are killed, and {LOSSES} stopped
-        while the lease is {LEASE:g} s: from the signal until the loss is in the journal. Wanted: at least 2,000
-        tasks/s, at most 30 ms for one, a kill and a dead worker within 100 ms, a silent one after its lease, and 64 MB
-        not slower than Dask: from value to value, the engine and Dask in turn, the median of {ROUNDS}, and the
-        processor time of all their processes. Load of the machine: {os.getloadavg()[1]:.0f}. The rows about 64 MB
-        [depend on the machine](benchmarks-notes.md#dask).""",
+        has no journal and no core. The server is `headway up --dask tls://... --dask-tls` with the [compiled
+        core](how-to/compile.md): a bag of {given.tasks:,} tasks and {TRIPS} jobs of one, submitted by HTTP and durable.
+        Beside them Dask's own tasks, which run in threads and cannot be killed. {LOSSES} workers are killed, and
+        {LOSSES} stopped while the lease is {LEASE:g} s: from the signal until the loss is in the journal. Wanted: at
+        least 2,000 tasks/s where Dask by itself makes 470, at most 30 ms for one, a kill and a dead worker within 100
+        ms, a silent one after its lease, and 64 MB not slower than Dask: from value to value, the engine and Dask in
+        turn, the median of {ROUNDS}, and the processor time of all their processes. Load of the machine:
+        {os.getloadavg()[1]:.0f}. The rows about 64 MB [depend on the machine](benchmarks-notes.md#dask).""",
         measure.table(
             ("", "engine", "server", "Dask by itself"),
             (
