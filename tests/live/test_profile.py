@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,21 @@ async def served(
             yield driver, engine, clock
         finally:
             await driver.stop()
+
+
+@contextmanager
+def both(
+    folder: Path, driver: Driver, by_events: Follower, *, is_taken_over: bool
+) -> Iterator[tuple[Follower, Follower]]:
+    """One that learns from the events of a driver, and one that learns from rows: of past jobs if these are taken over,
+    else of jobs.
+    """
+    if is_taken_over:
+        for _ in driver.journal.past.take_over(1000, 50):
+            pass
+    by_events.catch_up(driver.recorded)
+    with closing(Follower(folder, find)) as by_rows:
+        yield by_events, by_rows
 
 
 @pytest.fixture
@@ -164,12 +179,8 @@ def test_run_times_are_learnt_from_jobs_that_succeeded_and_all_that_ran_come_aga
                     engine.end(first, outcome=Outcome.KILLED if outcome is Outcome.CANCELLED else outcome)
                     while driver.open:
                         await asyncio.sleep(0)
-                if is_taken_over:
-                    for _ in driver.journal.past.take_over(1000, 50):
-                        pass
-                by_events.catch_up(driver.recorded)
-                with closing(Follower(tmp_path, find)) as by_rows:
-                    for follower in (by_events, by_rows):
+                with both(tmp_path, driver, by_events, is_taken_over=is_taken_over) as followers:
+                    for follower in followers:
                         assert [past.took / SECOND for past in follower._came] == [took for _, took in ends] * 5
                         check(follower.run_times)
             check(run_times_known(present(tmp_path, find)))
@@ -207,12 +218,8 @@ def test_run_times_on_a_fast_node_count_as_on_one_of_speed_1(tmp_path: Path, kin
                     engine.end(job)
                     while driver.open:
                         await asyncio.sleep(0)
-                if is_taken_over:
-                    for _ in driver.journal.past.take_over(1000, 50):
-                        pass
-                by_events.catch_up(driver.recorded)
-                with closing(Follower(tmp_path, find)) as by_rows:
-                    for follower in (by_events, by_rows):
+                with both(tmp_path, driver, by_events, is_taken_over=is_taken_over) as followers:
+                    for follower in followers:
                         assert [past.took / SECOND for past in follower._came] == [20] * 10
             assert [past.took / SECOND for past in present(tmp_path, find).past] == [20] * 10
             assert driver.core.state.jobs[await submitted(driver)].estimate == 20 * SECOND

@@ -127,7 +127,7 @@ class OpenJob:
         return self.places[number]
 
 
-class _PlaceAndTime(NamedTuple):
+class _EndedAttempt(NamedTuple):
     """An attempt that has ended.
 
     Attributes:
@@ -557,7 +557,7 @@ class Ledger:
                 log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
         return actions
 
-    def _ran(self, ended: base.Ended, now: Instant) -> _PlaceAndTime | None:
+    def _ran(self, ended: base.Ended, now: Instant) -> _EndedAttempt | None:
         """Where an attempt that has ended ran, and for how long; None: the core does not wait for it."""
         state = self.core.state
         attempt = state.current(*ended.key)
@@ -566,7 +566,7 @@ class Ledger:
         nodes, places = state.slot_nodes, attempt.seats or numbers(attempt.slots)
         names = tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in places)
         took = now - attempt.start + attempt.job.kept.get(attempt.task, 0)
-        return _PlaceAndTime(names, took, state.slowest(attempt.slots))
+        return _EndedAttempt(names, took, state.slowest(attempt.slots))
 
     def _shown(self, job: JobId, kept: OpenJob) -> bytes | None:
         """What is kept of the work of an ended job without failed tasks."""
@@ -574,7 +574,7 @@ class Ledger:
             return None
         return encode(work.in_short(kept.work or self.journal.work(job)))
 
-    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, ran: _PlaceAndTime | None) -> None:
+    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, ran: _EndedAttempt | None) -> None:
         """Keep the result of the attempt that settled the task, and of no other.
 
         Args:
