@@ -15,8 +15,9 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth."""
+LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
+"""Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth. A due date that is
+named without another wish is at the fifth."""
 
 MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
@@ -32,7 +33,7 @@ NeurIPS 2021): so they hold also where times change faster than the memory. It i
 forecast has in the mean: bounds are to hold for a share of all jobs, and when many are open, more goes wrong. It is
 added to those of all horizons: for each alone, too few forecasts are told."""
 
-AIM: Final = (0.04, 0.25, 0.5, 0.75, 0.96)
+AIM: Final = (0.04, 0.25, 0.5, 0.75, 0.91, 0.96)
 """The levels at which bounds are held to what came: a little outside `LEVELS`. What is learnt comes late, and what is
 new surprises more often than it reassures: on logs, bounds that aim at 90 % hold for 88 or 89 %."""
 

@@ -28,6 +28,9 @@ REMEMBERED_FORECASTS: Final = 200
 KEPT: Final = 20_000
 """Of the bounds that wait for what comes, those of so many jobs at most are kept in a file, the last ones."""
 
+SHOWN: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""The levels of `Bounds`."""
+
 RESOLVED: Final = 0.95
 """A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
 
@@ -293,4 +296,4 @@ def bounds_of(ordered: Floats, at: Instant) -> Bounds | None:
             return None if np.isinf(low) or level > 0.5 else at + round(float(low) * SECOND)
         return at + round(float(low + (high - low) * (level * last - np.floor(level * last))) * SECOND)
 
-    return Bounds(*map(instant, LEVELS))
+    return Bounds(*map(instant, SHOWN))

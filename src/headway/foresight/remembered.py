@@ -23,11 +23,11 @@ from headway.foresight.chances import Chances, KeptTrackRecord, TrackRecord
 from headway.live.store.layout import TRACK_RECORD
 from headway.private import write_private
 
-RECORD_FORMAT: Final = 1
+RECORD_FORMAT: Final = 2
 """Of the file. Where its numbers mean something else, as with other levels or horizons, it needs another one."""
 
 RECORD_SIZE_MAX: Final = 32 << 20
-"""A file with more bytes is no track record: one has 14 MB at most, see `calibration.MEMORY` and `chances.KEPT`."""
+"""A file with more bytes is no track record: one has 16 MB at most, see `calibration.MEMORY` and `chances.KEPT`."""
 
 ASIDE: Final = ".aside"
 """What cannot be used has this at the end of its name; there is one such file at most, the last one."""

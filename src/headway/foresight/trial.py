@@ -313,7 +313,7 @@ def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequenc
 
 def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
     """How the bounds held: corrected one after the other, each by what was known at its instant."""
-    shares = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    shares = np.array([0.0, *LEVELS[1:-1], 1.0])
     dates: list[tuple[bool, Instant]] = []
 
     def name_dates(number: int, record: TrackRecord) -> None:
@@ -404,9 +404,9 @@ def _held(bounds: Floats, came: Floats, at: Floats) -> Held:
         held: NDArray[np.bool_] = (bounds[:, low] <= came + SAME) & (came <= bounds[:, high] + SAME)
         return held
 
-    wide = within(0, 4)
+    wide = within(0, -1)
     instants, error = error_by_instant(wide, at)
-    width = float(np.median(bounds[:, 4] - bounds[:, 0]))
+    width = float(np.median(bounds[:, -1] - bounds[:, 0]))
     return Held(len(came), instants, float(np.mean(within(1, 3))), float(np.mean(wide)), error, width)
 
 

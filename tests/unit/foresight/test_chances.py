@@ -8,7 +8,7 @@ from headway.foresight.chances import REMEMBERED_FORECASTS, TrackRecord
 from headway.model.instant import SECOND, Instant
 
 HOUR = 3600.0
-BOUNDS = np.array([0.5, 0.8, 1.0, 1.2, 1.5]) * HOUR
+BOUNDS = np.array([0.5, 0.8, 1.0, 1.2, 1.4, 1.5]) * HOUR
 
 
 def after(hours: float) -> Instant:

@@ -14,14 +14,14 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.foresight import chances as chances_module
-from headway.foresight.calibration import AHEAD, MEMORY, Calibration
+from headway.foresight.calibration import AHEAD, LEVELS, MEMORY, Calibration
 from headway.foresight.chances import Chances, TrackRecord
 from headway.foresight.remembered import RECORD_FORMAT, RECORD_SIZE_MAX, TrackRecordFile
 from headway.live.store.layout import TRACK_RECORD
 from headway.model.instant import SECOND, Instant
 
 HOUR = 3600.0
-BOUNDS = np.array([0.5, 0.8, 1.0, 1.2, 1.5]) * HOUR
+BOUNDS = np.array([0.5, 0.8, 1.0, 1.2, 1.4, 1.5]) * HOUR
 
 
 def after(hours: float) -> Instant:
@@ -165,7 +165,7 @@ def test_the_largest_file_is_read(tmp_path: Path) -> None:
     largest, chance = Chances(), np.random.default_rng(1)
     for record in (largest._starts, largest._ends):
         for ahead in (60.0, *(2 * np.array(AHEAD))):
-            bounds = ahead * chance.uniform(0.9, 1.1, (MEMORY, 5))
+            bounds = ahead * chance.uniform(0.9, 1.1, (MEMORY, len(LEVELS)))
             for part in np.array_split(bounds, 7):
                 record._calibration.learn(part, part[:, 2])
         for number in range(9):
