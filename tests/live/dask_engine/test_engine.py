@@ -165,7 +165,11 @@ station.install = lambda dask_worker: {"version": "0.0.1"}
     [
         (WITHOUT_HEADWAY, "its worker has no Headway that works: No module named 'headway", "pip install headway=="),
         (OTHER_PYTHON, "its worker has Python 3.9, here is {python}.", "start the worker with this one"),
-        (OTHER_VERSION, "its worker has Headway 0.0.1, here is {headway}", "pip install headway=="),
+        (
+            OTHER_VERSION,
+            "its worker has Headway 0.0.1, whose messages have format 0; here is {headway}",
+            "pip install headway==",
+        ),
         (MUCH_OLDER, "its worker has another version of Headway, here is {headway}", "pip install headway=="),
     ],
 )

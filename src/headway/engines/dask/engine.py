@@ -423,7 +423,8 @@ class DaskEngine(RemoteEngine):
                 f"node {name!r} cannot be used: its worker has {theirs}, here is {ours[0]}.{ours[1]}", hint
             )
         if facts.frames != VERSION:
-            said = f"its worker has Headway {facts.version}, here is {__version__}"
+            said = f"its worker has Headway {facts.version}, whose messages have format {facts.frames}; "
+            said += f"here is {__version__} with {VERSION}"
             raise EngineError(f"node {name!r} cannot be used: {said}", there)
 
     def on_lost(self, node: Any, detail: str) -> None:

@@ -20,6 +20,7 @@ import pytest
 from msgspec import Raw
 
 from headway.engines.base import Ending
+from headway.engines.local.agent import agent as agent_module
 from headway.engines.local.agent.agent import Agent
 from headway.engines.local.agent.transport import Line
 from headway.engines.local.shared.frames import (
@@ -315,6 +316,38 @@ def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:
         rig.heard(driver, Pong)
 
     alone(tmp_path, test)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_where_messages_cost_much_ends_are_told_together_while_the_slots_have_more_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    monkeypatch.setattr(agent_module, "GATHER_SECONDS", 3600.0)
+
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        rig.heard(driver, Welcome)
+        driver.say(*(shell(task, "true") for task in range(20)))
+        while not rig.agent.ended:
+            rig.agent.turn()
+        assert len(driver.told) == (0 if apart else 1)
+        driver.say(Ping())
+        rig.heard(driver, Pong)
+        assert len(driver.told) > 0, "what cannot wait takes them along"
+        assert [rig.ended(driver)[0] for _ in range(20)] == list(range(20)), "the last ones do not wait"
+
+    alone(tmp_path, test, apart=apart)
+
+
+def test_ends_wait_for_others_only_so_long(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        rig.heard(driver, Welcome)
+        driver.say(shell(0, "true"), *(shell(task, "sleep 600") for task in range(1, 20)))
+        assert rig.ended(driver)[0] == 0
+        assert len(rig.agent.waiting) == 18
+
+    alone(tmp_path, test, apart=True)
 
 
 def test_a_slot_that_goes_at_once_ends_what_runs_there(tmp_path: Path) -> None:

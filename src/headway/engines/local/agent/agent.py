@@ -23,7 +23,7 @@ import signal
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 from msgspec import Raw
@@ -95,6 +95,12 @@ if TYPE_CHECKING:
 Key = tuple[int, int, int]
 
 _STRANGERS_MAX = 8
+
+GATHER_SECONDS: Final = 0.02
+"""So long at most ends wait for others on a node apart, where each message passes through several processes."""
+
+_AHEAD_ENOUGH: Final = 8
+"""With so many runs ahead for each slot, none will be idle because an end is told later."""
 
 _SAVED_AGAIN_SECONDS = CHECKPOINT_LOOK_SECONDS / 2
 _WANTED_MAX = 100_000
@@ -177,6 +183,8 @@ class Agent:
         self.decode = to_agent_decoder().decode
         self.functions: Shelf[bytes] = Shelf()
         self.outbox: list[Body] = []
+        self.patient = 0
+        self.tell_at = math.inf
 
         self.waiting: deque[MemberRun] = deque()
         self.look_behind_at = math.inf
@@ -212,11 +220,21 @@ class Agent:
             self.give_back(now)
         if now - self.heard > self.terms.orphaned_after:
             self.stopping = True
-        if self.outbox:
-            outbox, self.outbox = self.outbox, []
-            for sent in joined(outbox):
+        if self.outbox and not self.gathers(now):
+            for sent in joined(self.emptied()):
                 if self.driver:
                     self.driver.send(sent)
+
+    def emptied(self) -> list[Body]:
+        """What is to be told; then there is nothing to tell."""
+        told, self.outbox = self.outbox, []
+        self.patient, self.tell_at = 0, math.inf
+        return told
+
+    def gathers(self, now: float) -> bool:
+        """All that is to be told are ends that may wait for others."""
+        is_busy = len(self.waiting) >= _AHEAD_ENOUGH * self.staff.count
+        return is_busy and self.patient == len(self.outbox) and now < self.tell_at
 
     def end(self) -> None:
         """End everything that runs below this process."""
@@ -228,7 +246,7 @@ class Agent:
     def patience(self) -> float:
         """Seconds until something must be done even if nothing happens."""
         until = min(self.heard + self.terms.orphaned_after, self.watch.next_look(), self.staff.next_look())
-        until = min(until, self.look_behind_at)
+        until = min(until, self.look_behind_at, self.tell_at)
         return max(0.0, until - time.monotonic())
 
     def on_signal(self, _: int) -> None:
@@ -249,7 +267,7 @@ class Agent:
         if self.terms.keeps_apart:  # messages of others are not for tasks to see
             self.secret = b""
             self.functions = Shelf()
-            self.outbox.clear()
+            self.emptied()
             self.ended.clear()
         resource.setrlimit(resource.RLIMIT_NOFILE, self.files_max)
 
@@ -299,7 +317,7 @@ class Agent:
         self.heard = time.monotonic()
         self.starts = hello.starts
         self.functions = Shelf()
-        self.outbox.clear()
+        self.emptied()
         self.limits_told = False
         if self.shelf is not None:
             self.shelf.forget()
@@ -691,7 +709,12 @@ class Agent:
         stdout, stderr = self.staff.taken(run.places[0], wrote=wrote) if run.since is not None else (None, None)
         member = MemberEnded(*run.key, launch.rank, launch.width, ending, stdout, stderr, result)
         self.ended.setdefault(run.key, []).append(member)
-        self.outbox.extend(in_parts(member))
+        parts = in_parts(member)
+        self.outbox.extend(parts)
+        if self.terms.apart and len(parts) == 1:
+            self.patient += 1
+            if self.tell_at == math.inf:
+                self.tell_at = time.monotonic() + GATHER_SECONDS
         if self.waiting:
             self.advance()
         self.staff.retire()
