@@ -15,9 +15,13 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
-"""Of the bounds: 90 % lie between the first and the last, 50 % between the second and the fourth. A due date that is
-named without another wish is at the fifth."""
+CORRECTED_LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
+"""Those of the bounds, of which 90 % lie between the first and the last and 50 % between the second and the fourth, and
+that of due dates, which are named with 90 % unless somebody wants another one."""
+
+DATED: Final = CORRECTED_LEVELS.index(0.9)
+"""The place of the level of due dates. Where times change, what is learnt at this level alone lags behind; where jobs
+of two kinds end, what lies between the levels beside it is wrong. So the later date counts."""
 
 MEMORY: Final = 20_000
 """So many outcomes are remembered of each horizon: older ones tell of other times."""
@@ -34,8 +38,8 @@ forecast has in the mean: bounds are to hold for a share of all jobs, and when m
 added to those of all horizons: for each alone, too few forecasts are told."""
 
 AIM: Final = (0.04, 0.25, 0.5, 0.75, 0.91, 0.96)
-"""The levels at which bounds are held to what came: a little outside `LEVELS`. What is learnt comes late, and what is
-new surprises more often than it reassures: on logs, bounds that aim at 90 % hold for 88 or 89 %."""
+"""The levels at which bounds are held to what came: a little outside `CORRECTED_LEVELS`. What is learnt comes late, and
+what is new surprises more often than it reassures: on logs, bounds that aim at 90 % hold for 88 or 89 %."""
 
 CROWDED: Final = 3.0
 """What becomes known at once counts for at most so many forecasts of mean size: jobs share their fate."""
@@ -66,12 +70,12 @@ def packed(table: Floats) -> bytes:
 
 
 def unpacked(numbers: bytes) -> Floats:
-    """A table with a column for each of `LEVELS`.
+    """A table with a column for each of `CORRECTED_LEVELS`.
 
     Raises:
         ValueError: these are the numbers of no such table.
     """
-    return np.frombuffer(numbers, "<f8").astype(np.float64).reshape(-1, len(LEVELS))
+    return np.frombuffer(numbers, "<f8").astype(np.float64).reshape(-1, len(CORRECTED_LEVELS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class Calibration:
         self._held = [0] * (len(AHEAD) + 1)
         self._memory = memory
         self._learnt = self._told = self._jobs = 0
-        self._levels = np.array(LEVELS)
+        self._levels = np.array(CORRECTED_LEVELS)
         self._moves: Floats | None = None
 
     @classmethod
@@ -114,7 +118,7 @@ class Calibration:
         made._held = [sum(map(len, seen)) for seen in made._seen]
         made._learnt, made._told, made._jobs = record.learnt, record.told, record.jobs
         made._levels = np.array(record.levels)
-        if len(made._seen) != len(AHEAD) + 1 or len(made._levels) != len(LEVELS):
+        if len(made._seen) != len(AHEAD) + 1 or len(made._levels) != len(CORRECTED_LEVELS):
             raise ValueError("it has other horizons or levels")
         return made
 
@@ -127,7 +131,8 @@ class Calibration:
         """Remember what came of one forecast.
 
         Args:
-            bounds: as the futures gave them: a row for each job, a column for each of `LEVELS`; seconds ahead.
+            bounds: as the futures gave them, in seconds ahead: a row for each job, a column for each of
+                `CORRECTED_LEVELS`.
             came: what happened, in seconds ahead, for each job.
         """
         errors = np.log(came[:, None] + SOON) - np.log(bounds + SOON)
@@ -169,7 +174,7 @@ class Calibration:
 
         Args:
             bounds: as of `learn`, or a column for each of `levels`.
-            levels: others than `LEVELS`, in order, between 0 and 1.
+            levels: others than `CORRECTED_LEVELS`, in order, between 0 and 1.
         """
         if not len(bounds) or not any(self._held):
             return bounds
@@ -180,7 +185,7 @@ class Calibration:
             self._moves = np.array(by_horizon) * min(1.0, self._learnt / LEAST)
         moves, median = self._moves, bounds[:, 2]
         if levels is not None:
-            moves = np.stack([np.interp(levels, LEVELS, of_horizon) for of_horizon in moves])
+            moves = np.stack([np.interp(levels, CORRECTED_LEVELS, of_horizon) for of_horizon in moves])
             median = np.array([np.interp(0.5, levels, row) for row in bounds])
         moved = np.exp(np.log(bounds + SOON) + moves[horizon_of(median)]) - SOON
         ordered: Floats = np.maximum.accumulate(np.maximum(moved, 0.0), axis=1)
@@ -194,8 +199,18 @@ class Calibration:
             forecasts: how many they are of.
         """
         errors = np.concatenate(seen)
-        levels = [_of_the_next(bound, aim, forecasts) for bound, aim in zip(LEVELS, self._levels.tolist(), strict=True)]
-        return np.array([np.quantile(errors[:, place], level) for place, level in enumerate(levels)])
+        levels = [
+            _of_the_next(bound, aim, forecasts)
+            for bound, aim in zip(CORRECTED_LEVELS, self._levels.tolist(), strict=True)
+        ]
+        moves = np.array([np.quantile(errors[:, place], level) for place, level in enumerate(levels)])
+        between = np.interp(
+            CORRECTED_LEVELS[DATED],
+            (CORRECTED_LEVELS[DATED - 1], CORRECTED_LEVELS[DATED + 1]),
+            moves[[DATED - 1, DATED + 1]],
+        )
+        moves[DATED] = max(moves[DATED], between)
+        return moves
 
 
 def _of_the_next(bound: float, aim: float, forecasts: int) -> float:
@@ -205,7 +220,7 @@ def _of_the_next(bound: float, aim: float, forecasts: int) -> float:
     to be within as should be of *n* + 1 (conformal prediction; Vovk, Gammerman and Shafer, 2005).
 
     Args:
-        bound: one of `LEVELS`.
+        bound: one of `CORRECTED_LEVELS`.
         aim: the level at which this bound is held to what came now.
     """
     if bound < 0.5:
@@ -215,6 +230,6 @@ def _of_the_next(bound: float, aim: float, forecasts: int) -> float:
 
 def _outward(moves: Floats) -> Floats:
     """Moves that only widen; the median is moved as it was."""
-    levels = np.array(LEVELS)
+    levels = np.array(CORRECTED_LEVELS)
     widest = np.where(levels < 0.5, np.minimum(moves, 0.0), np.maximum(moves, 0.0))
     return np.where(levels == 0.5, moves, widest)

@@ -9,8 +9,9 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.foresight.calibration import LEVELS, Calibration, CalibrationRecord, packed, unpacked
+from headway.foresight.calibration import CORRECTED_LEVELS, Calibration, CalibrationRecord, packed, unpacked
 from headway.foresight.futures import Floats, Futures
+from headway.history.bounds import LEVELS
 from headway.model.forecast import Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
@@ -27,9 +28,6 @@ REMEMBERED_FORECASTS: Final = 200
 
 KEPT: Final = 20_000
 """Of the bounds that wait for what comes, those of so many jobs at most are kept in a file, the last ones."""
-
-SHOWN: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The levels of `Bounds`."""
 
 RESOLVED: Final = 0.95
 """A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
@@ -163,7 +161,7 @@ class TrackRecord:
         return found
 
     def told(self, at: Instant, jobs: tuple[JobId, ...], bounds: Floats, *, rehearsed: bool = False) -> Floats:
-        """Bounds of jobs at `LEVELS`, corrected. They will be compared with what comes.
+        """Bounds of jobs at `CORRECTED_LEVELS`, corrected. They will be compared with what comes.
 
         Args:
             rehearsed: these bounds are told to nobody. What comes of them is learnt, but they are not judged.
@@ -212,8 +210,8 @@ class TrackRecord:
 
 
 def _quantiles(ordered: Floats) -> Floats:
-    """At `LEVELS`, of rows in order."""
-    found: Floats = np.quantile(ordered, LEVELS, axis=1).T
+    """At `CORRECTED_LEVELS`, of rows in order."""
+    found: Floats = np.quantile(ordered, CORRECTED_LEVELS, axis=1).T
     return found
 
 
@@ -296,4 +294,4 @@ def bounds_of(ordered: Floats, at: Instant) -> Bounds | None:
             return None if np.isinf(low) or level > 0.5 else at + round(float(low) * SECOND)
         return at + round(float(low + (high - low) * (level * last - np.floor(level * last))) * SECOND)
 
-    return Bounds(*map(instant, SHOWN))
+    return Bounds(*map(instant, LEVELS))

@@ -18,7 +18,7 @@ from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.advice import date_kept, tellable
-from headway.foresight.calibration import AHEAD, LEVELS, SAME, horizon_of
+from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, SAME, horizon_of
 from headway.foresight.chances import TrackRecord, reached
 from headway.foresight.coming import PAST_SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
@@ -294,8 +294,8 @@ def _foretell(
 def _levels(drawn: Floats) -> Floats:
     """The levels of what the futures gave; what did not happen in most of them has none."""
     if not drawn.shape[1]:
-        return np.empty((0, len(LEVELS)))
-    bounds: Floats = np.quantile(drawn, LEVELS, axis=0).T
+        return np.empty((0, len(CORRECTED_LEVELS)))
+    bounds: Floats = np.quantile(drawn, CORRECTED_LEVELS, axis=0).T
     return bounds
 
 
@@ -307,13 +307,13 @@ def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequenc
     for job in jobs:
         so_far = (at - int(workload.release[job])) / SECOND
         longer = waits[waits > so_far] - so_far
-        rows.append(np.quantile(longer, LEVELS) if len(longer) else np.full(len(LEVELS), 0.0))
-    return np.array(rows).reshape(-1, len(LEVELS))
+        rows.append(np.quantile(longer, CORRECTED_LEVELS) if len(longer) else np.full(len(CORRECTED_LEVELS), 0.0))
+    return np.array(rows).reshape(-1, len(CORRECTED_LEVELS))
 
 
 def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
     """How the bounds held: corrected one after the other, each by what was known at its instant."""
-    shares = np.array([0.0, *LEVELS[1:-1], 1.0])
+    shares = np.array([0.0, *CORRECTED_LEVELS[1:-1], 1.0])
     dates: list[tuple[bool, Instant]] = []
 
     def name_dates(number: int, record: TrackRecord) -> None:
@@ -391,7 +391,7 @@ def _kept(
 
 
 def _nothing() -> Iterator[Floats]:
-    none, bounds = np.empty(0), np.empty((0, len(LEVELS)))
+    none, bounds = np.empty(0), np.empty((0, len(CORRECTED_LEVELS)))
     return iter((bounds, bounds, none, bounds, none))
 
 

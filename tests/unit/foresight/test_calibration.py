@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.foresight.calibration import LEVELS, Calibration
+from headway.foresight.calibration import CORRECTED_LEVELS, SOON, Calibration
 
 
 def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
@@ -28,7 +28,7 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
 def test_bounds_from_few_forecasts_hold_for_the_next_as_often_as_those_from_many() -> None:
     """After 25 forecasts that shared one fate each, the 26th is within them as often as it should be."""
     rng = np.random.default_rng(1)
-    bounds = np.full((5, len(LEVELS)), 5000.0)
+    bounds = np.full((5, len(CORRECTED_LEVELS)), 5000.0)
     held = []
     for _ in range(500):
         told = Calibration()
@@ -48,11 +48,26 @@ def test_a_due_date_of_90_percent_is_kept_where_one_job_in_eight_takes_ten_times
         came = np.where(rng.random(20) < 1 / 8, 50_000, 5000) * np.exp(0.1 * rng.standard_normal(20))
         if number >= 100:
             kept.append(np.mean(came <= told.correct(expected, levels)[:, 90]))
-        bounds = np.full((20, len(LEVELS)), 5000.0)
+        bounds = np.full((20, len(CORRECTED_LEVELS)), 5000.0)
         told.tell(20)
         told.judge(told.correct(bounds), came)
         told.learn(bounds, came)
     assert np.mean(kept) > 0.9
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_due_date_is_the_later_of_what_is_learnt_at_its_level_and_between_those_beside_it(kinds: int) -> None:
+    """With one kind of jobs the time that they take above the expected one decays, and between is later."""
+    rng = np.random.default_rng(1)
+    longer = rng.exponential(size=(60, 50)) if kinds == 1 else (rng.random((60, 50)) < 1 / 8).astype(float)
+    told = Calibration()
+    bounds = np.full((50, len(CORRECTED_LEVELS)), 5000.0)
+    for each in longer:
+        told.learn(bounds, (5000 + SOON) * np.exp(each) - SOON)
+    moves = np.log((told.correct(bounds)[0] + SOON) / (5000 + SOON))
+    beside, itself = moves[3] + (moves[5] - moves[3]) * 0.75, np.quantile(longer, 0.9 * 61 / 60)
+    assert bool(beside > itself) is (kinds == 1)
+    assert moves[4] == pytest.approx(max(beside, itself))
 
 
 def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
@@ -63,7 +78,7 @@ def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     told.judge(bounds, np.array([0.0]))
     told.learn(bounds, np.array([0.0]))
     corrected = told.correct(bounds)
-    assert corrected.shape == (1, len(LEVELS))
+    assert corrected.shape == (1, len(CORRECTED_LEVELS))
     assert (np.diff(corrected, axis=1) >= 0).all()
     assert (corrected >= 0).all()
 

@@ -14,7 +14,7 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.foresight import chances as chances_module
-from headway.foresight.calibration import AHEAD, LEVELS, MEMORY, Calibration
+from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, MEMORY, Calibration
 from headway.foresight.chances import Chances, TrackRecord
 from headway.foresight.remembered import RECORD_FORMAT, RECORD_SIZE_MAX, TrackRecordFile
 from headway.live.store.layout import TRACK_RECORD
@@ -165,7 +165,7 @@ def test_the_largest_file_is_read(tmp_path: Path) -> None:
     largest, chance = Chances(), np.random.default_rng(1)
     for record in (largest._starts, largest._ends):
         for ahead in (60.0, *(2 * np.array(AHEAD))):
-            bounds = ahead * chance.uniform(0.9, 1.1, (MEMORY, len(LEVELS)))
+            bounds = ahead * chance.uniform(0.9, 1.1, (MEMORY, len(CORRECTED_LEVELS)))
             for part in np.array_split(bounds, 7):
                 record._calibration.learn(part, part[:, 2])
         for number in range(9):

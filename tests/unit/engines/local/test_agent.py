@@ -322,7 +322,7 @@ def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:
 def test_where_messages_cost_much_ends_are_told_together_while_the_slots_have_more_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr(agent_module, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_module, "ENDS_WAIT_SECONDS", 3600.0)
 
     def test(rig: Rig) -> None:
         driver = rig.connect()

@@ -96,7 +96,7 @@ Key = tuple[int, int, int]
 
 _STRANGERS_MAX = 8
 
-GATHER_SECONDS: Final = 0.02
+ENDS_WAIT_SECONDS: Final = 0.02
 """So long at most ends wait for others on a node apart, where each message passes through several processes."""
 
 _AHEAD_ENOUGH: Final = 8
@@ -714,7 +714,7 @@ class Agent:
         if self.terms.apart and len(parts) == 1:
             self.patient += 1
             if self.tell_at == math.inf:
-                self.tell_at = time.monotonic() + GATHER_SECONDS
+                self.tell_at = time.monotonic() + ENDS_WAIT_SECONDS
         if self.waiting:
             self.advance()
         self.staff.retire()
