@@ -30,7 +30,7 @@ SEED = os.environ.get("HEADWAY_SEED", "1")
 
 PHASES = "examples,coverage,fuzzing"
 
-TIMES = 2 if os.environ.get("HEADWAY_EFFORT") == "slow" else 1
+TIMES = 4 if os.environ.get("HEADWAY_EFFORT") == "slow" else 1
 """As many random requests as otherwise (`make schemathesis`)."""
 
 
@@ -67,9 +67,9 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int, 
 @pytest.mark.parametrize(
     ("role", "examples", "phases"),
     [
-        ("administrator", 15 * TIMES, PHASES),
-        *((role.value, 5 * TIMES, "fuzzing") for role in wire.Role if role is not wire.Role.ADMINISTRATOR),
-        ("", 5 * TIMES, PHASES if TIMES > 1 else "fuzzing"),  # it is refused whatever it asks
+        ("administrator", 8 * TIMES, PHASES),
+        *((role.value, 3 * TIMES, "fuzzing") for role in wire.Role if role is not wire.Role.ADMINISTRATOR),
+        ("", 3 * TIMES, PHASES if TIMES > 1 else "fuzzing"),  # it is refused whatever it asks
     ],
 )
 def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: int, phases: str) -> None:
@@ -87,7 +87,7 @@ def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: 
         up.stop()
 
 
-@pytest.mark.parametrize(("is_known", "examples"), [(True, 50 * TIMES), (False, 12 * TIMES)])
+@pytest.mark.parametrize(("is_known", "examples"), [(True, 25 * TIMES), (False, 6 * TIMES)])
 def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
     decider = Process("--token-file", str(tmp_path / "token"))
     try:

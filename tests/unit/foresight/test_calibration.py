@@ -89,7 +89,7 @@ def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
     told = Calibration()
     usual = np.exp(np.log(5000) + np.array([-0.3, -0.1, 0.0, 0.1, 0.2, 0.3]))
     within = []
-    for number in range(1000):
+    for number in range(600):
         crowded = number % 10 == 0
         bounds = np.tile(usual, (100 if crowded else 10, 1))
         came = np.exp(np.log(20_000 if crowded else 5000) + 0.1 * rng.standard_normal(len(bounds)))
