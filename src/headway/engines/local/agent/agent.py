@@ -183,8 +183,8 @@ class Agent:
         self.decode = to_agent_decoder().decode
         self.functions: Shelf[bytes] = Shelf()
         self.outbox: list[Body] = []
-        self.patient = 0
-        self.tell_at = math.inf
+        self.patient = 0  # so many of these are ends that may wait for others
+        self.tell_at = math.inf  # until this instant
 
         self.waiting: deque[MemberRun] = deque()
         self.look_behind_at = math.inf
@@ -233,7 +233,7 @@ class Agent:
 
     def gathers(self, now: float) -> bool:
         """All that is to be told are ends that may wait for others."""
-        is_busy = len(self.waiting) >= _AHEAD_ENOUGH * self.staff.count
+        is_busy = len(self.waiting) >= _AHEAD_ENOUGH * self.staff.count and not self.stopping
         return is_busy and self.patient == len(self.outbox) and now < self.tell_at
 
     def end(self) -> None:
