@@ -318,17 +318,23 @@ def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:
     alone(tmp_path, test)
 
 
-def test_who_stops_an_agent_hears_of_the_ends_that_waited_for_others(
+def one_ended_of_twenty(rig: Rig) -> MemoryLine:
+    """A driver of programs that wait for one slot, when the first of them has ended."""
+    driver = rig.connect()
+    rig.heard(driver, Welcome)
+    driver.say(*(shell(task, "true") for task in range(20)))
+    while not rig.agent.ended:
+        rig.agent.turn()
+    return driver
+
+
+def test_an_agent_that_is_stopped_tells_the_ends_that_waited_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_module, "ENDS_WAIT_SECONDS", 3600.0)
 
     def test(rig: Rig) -> None:
-        driver = rig.connect()
-        rig.heard(driver, Welcome)
-        driver.say(*(shell(task, "true") for task in range(20)))
-        while not rig.agent.ended:
-            rig.agent.turn()
+        driver = one_ended_of_twenty(rig)
         assert driver.told == []
         driver.say(Stop())
         rig.agent.turn()
@@ -339,17 +345,13 @@ def test_who_stops_an_agent_hears_of_the_ends_that_waited_for_others(
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_where_messages_cost_much_ends_are_told_together_while_the_slots_have_more_to_do(
+def test_on_a_node_apart_ends_are_told_together_while_the_slots_have_more_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     monkeypatch.setattr(agent_module, "ENDS_WAIT_SECONDS", 3600.0)
 
     def test(rig: Rig) -> None:
-        driver = rig.connect()
-        rig.heard(driver, Welcome)
-        driver.say(*(shell(task, "true") for task in range(20)))
-        while not rig.agent.ended:
-            rig.agent.turn()
+        driver = one_ended_of_twenty(rig)
         assert len(driver.told) == (0 if apart else 1)
         driver.say(Ping())
         rig.heard(driver, Pong)
