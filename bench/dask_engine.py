@@ -42,7 +42,7 @@ from headway.model.outcome import Outcome
 WORKERS = ("a", "b", "c", "d")
 THREADS = 2
 LARGE = 64 << 20
-ROUNDS = 7
+ROUNDS = 21
 """So often 64 MB go there and back, in turn with Dask."""
 
 TRIPS = 100
