@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.foresight.calibration import CORRECTED_LEVELS, Calibration, CalibrationRecord, packed, unpacked
+from headway.foresight.calibration import Calibration, CalibrationRecord, at_levels, packed, unpacked
 from headway.foresight.futures import Floats, Futures
 from headway.history.bounds import LEVELS
 from headway.model.forecast import Bounds, Chance
@@ -31,6 +31,10 @@ KEPT: Final = 20_000
 
 RESOLVED: Final = 0.95
 """A forecast teaches when this share of its jobs has ended: from then on what came is not the short ones alone."""
+
+LATELY: Final = 0.98
+"""How many forecasts waited for what comes is forgotten by this factor with each forecast: a jam counts for some time
+after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class TrackRecord:
         self._calibration = Calibration()
         self._told: list[_Told] = []
         self._next: Instant | None = None
+        self._waiting = 0.0
 
     @classmethod
     def restore(cls, kept: KeptTrackRecord) -> Self:
@@ -123,6 +128,7 @@ class TrackRecord:
             for told in kept.told
         ]
         made._next = kept.next
+        made._waiting = float(made._unresolved)
         return made
 
     def dump(self) -> KeptTrackRecord:
@@ -148,7 +154,7 @@ class TrackRecord:
             return ordered
         found = self.moved(ordered)
         rows = np.flatnonzero(known)
-        told, moved = (_quantiles(table[rows]) for table in (ordered, found))
+        told, moved = (at_levels(table[rows]) for table in (ordered, found))
         self._tell(at, tuple(jobs[row] for row in rows.tolist()), told, moved)
         return found
 
@@ -180,6 +186,7 @@ class TrackRecord:
         if not rehearsed:
             self._calibration.tell(len(jobs))
         del self._told[:-REMEMBERED_FORECASTS]
+        self._waiting = max(float(self._unresolved), LATELY * self._waiting)
 
     def learn(self, came: Mapping[JobId, Instant], void: Collection[JobId], now: Instant) -> None:
         """What has come until now of earlier bounds.
@@ -200,19 +207,19 @@ class TrackRecord:
                 self._calibration.learn(told.bounds, np.where(has_come, told.came, max(0.0, until)))
                 told.is_learnt = True
         if judged:
-            self._calibration.judge(*(np.concatenate(parts) for parts in zip(*judged, strict=True)))
+            bounds, outcomes = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+            self._calibration.judge(bounds, outcomes, self._waiting)
         self._told = [told for told in self._told if told.jobs and not (told.is_learnt and told.is_judged.all())]
+
+    @property
+    def _unresolved(self) -> int:
+        """How many forecasts have not taught yet."""
+        return sum(not told.is_learnt for told in self._told)
 
     @property
     def open_jobs(self) -> set[JobId]:
         """Of which it must still be told what came."""
         return {told.jobs[row] for told in self._told for row in np.flatnonzero(np.isnan(told.came)).tolist()}
-
-
-def _quantiles(ordered: Floats) -> Floats:
-    """At `CORRECTED_LEVELS`, of rows in order."""
-    found: Floats = np.quantile(ordered, CORRECTED_LEVELS, axis=1).T
-    return found
 
 
 class Chances:

@@ -18,7 +18,7 @@ from headway import policy_files
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.foresight.advice import date_kept, tellable
-from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, SAME, horizon_of
+from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, SAME, at_levels, horizon_of
 from headway.foresight.chances import TrackRecord, reached
 from headway.foresight.coming import PAST_SPAN, coming
 from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
@@ -288,15 +288,7 @@ def _foretell(
         count=1,
     )
     ends = np.sort(reached(drawn.end), axis=0).T
-    return _ForecastBounds(_levels(drawn.start), _levels(drawn.end), ends, limits.end[0])
-
-
-def _levels(drawn: Floats) -> Floats:
-    """The levels of what the futures gave; what did not happen in most of them has none."""
-    if not drawn.shape[1]:
-        return np.empty((0, len(CORRECTED_LEVELS)))
-    bounds: Floats = np.quantile(drawn, CORRECTED_LEVELS, axis=0).T
-    return bounds
+    return _ForecastBounds(at_levels(drawn.start.T), at_levels(drawn.end.T), ends, limits.end[0])
 
 
 def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequence[JobId], at: Instant) -> Floats:

@@ -20,7 +20,7 @@ def test_bounds_that_are_too_narrow_are_widened_until_they_hold() -> None:
         if number >= 100:
             within.append(np.mean((corrected[:, 0] <= came) & (came <= corrected[:, -1])))
         told.tell(len(bounds))
-        told.judge(corrected, came)
+        told.judge(corrected, came, 0.0)
         told.learn(bounds, came)
     assert 0.87 < np.mean(within) < 0.93
 
@@ -50,7 +50,7 @@ def test_a_due_date_of_90_percent_is_kept_where_one_job_in_eight_takes_ten_times
             kept.append(np.mean(came <= told.correct(expected, levels)[:, 90]))
         bounds = np.full((20, len(CORRECTED_LEVELS)), 5000.0)
         told.tell(20)
-        told.judge(told.correct(bounds), came)
+        told.judge(told.correct(bounds), came, 0.0)
         told.learn(bounds, came)
     assert np.mean(kept) > 0.9
 
@@ -75,7 +75,7 @@ def test_nothing_learnt_changes_nothing_and_bounds_stay_in_order() -> None:
     bounds = np.array([[1.0, 2.0, 3.0, 4.0, 4.5, 5.0]])
     assert (told.correct(bounds) == bounds).all()
     told.tell(1)
-    told.judge(bounds, np.array([0.0]))
+    told.judge(bounds, np.array([0.0]), 0.0)
     told.learn(bounds, np.array([0.0]))
     corrected = told.correct(bounds)
     assert corrected.shape == (1, len(CORRECTED_LEVELS))
@@ -97,7 +97,7 @@ def test_bounds_hold_for_jobs_and_not_only_for_forecasts() -> None:
         if number >= 300:
             within += ((corrected[:, 0] <= came) & (came <= corrected[:, -1])).tolist()
         told.tell(len(bounds))
-        told.judge(corrected, came)
+        told.judge(corrected, came, 0.0)
         told.learn(bounds, came)
     assert np.mean(within) > 0.85
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from headway.foresight.chances import REMEMBERED_FORECASTS, TrackRecord
 from headway.model.instant import SECOND, Instant
@@ -76,6 +77,23 @@ def test_of_bounds_that_nobody_is_told_it_is_not_counted_whether_they_hold() -> 
     before = record.moved(BOUNDS[None, :])
     record.learn({102: after(2001)}, (), after(2050))
     assert (record.moved(BOUNDS[None, :]) != before).any()
+
+
+@pytest.mark.parametrize(("every", "share"), [(3.0, 0.9), (0.1, 0.92)])
+def test_bounds_have_a_margin_where_forecasts_have_to_wait_for_what_comes(every: float, share: float) -> None:
+    """Jobs take an hour or two: with a forecast in three hours none waits, with ten an hour there are always ten."""
+    rng = np.random.default_rng(1)
+    record, came, held = TrackRecord(), dict[int, Instant](), []
+    for number in range(900):
+        at, jobs = after(every * number), tuple(range(10 * number, 10 * number + 10))
+        record.learn({job: end for job, end in came.items() if end <= at}, (), at)
+        low, *_, high = record.told(at, jobs, np.tile(BOUNDS, (10, 1)))[0]
+        takes = HOUR * np.exp(0.2 * rng.standard_normal(10))
+        came = {job: end for job, end in came.items() if end > at - after(10.0)}
+        came |= {job: at + round(took * SECOND) for job, took in zip(jobs, takes.tolist(), strict=True)}
+        if number >= 300:
+            held += ((low <= takes) & (takes <= high)).tolist()
+    assert np.mean(held) == pytest.approx(share, abs=0.01)
 
 
 def test_a_job_that_was_cancelled_teaches_nothing_and_is_not_asked_for() -> None:
