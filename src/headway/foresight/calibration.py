@@ -37,12 +37,12 @@ NeurIPS 2021): so they hold also where times change faster than the memory. It i
 forecast has in the mean: bounds are to hold for a share of all jobs, and when many are open, more goes wrong. It is
 added to those of all horizons: for each alone, too few forecasts are told."""
 
-MARGIN: Final = (-0.01, 0.0, 0.0, 0.0, 0.01, 0.01)
+LATE_MARGIN: Final = (-0.01, 0.0, 0.0, 0.0, 0.01, 0.01)
 """So far outside `CORRECTED_LEVELS` bounds are held to what came where that is known late: by then what is new has
 surprised more often than it reassures. On logs where jobs wait for weeks, bounds that aim at 90 % hold for 88 or 89."""
 
-LATE: Final = 10
-"""What came is known late if that many forecasts waited for it; where fewer do, less of `MARGIN` is added."""
+LATE_FORECASTS: Final = 10
+"""What came is known late if that many forecasts waited for it; where fewer do, less of `LATE_MARGIN` is added."""
 
 CROWDED: Final = 3.0
 """What becomes known at once counts for at most so many forecasts of mean size: jobs share their fate."""
@@ -172,7 +172,7 @@ class Calibration:
             waiting: how many forecasts waited lately for what comes of them.
         """
         ahead = came[:, None]
-        wanted = np.array(CORRECTED_LEVELS) + np.array(MARGIN) * min(1.0, waiting / LATE)
+        wanted = np.array(CORRECTED_LEVELS) + np.array(LATE_MARGIN) * min(1.0, waiting / LATE_FORECASTS)
         # What is at a bound is within.
         below = np.where(wanted < 0.5, ahead < told - SAME, ahead <= told + SAME)
         counts = min(CROWDED, len(told) * self._told / self._jobs)
