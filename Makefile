@@ -99,17 +99,12 @@ quick: venv
 fast: venv
 	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not thorough and not long and not data" $(QUICK) $(CHANGED)
 
-# In a new clone each of the processes would compile all sources and tests, for 40 seconds of a processor.
-$(VENV)/.collected: $(VENV)/.filled
-	@echo "$(BIN)/python compiles the tests, once"
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q >$@ || true
-
 # WITH="thorough schemathesis" asks the tests that are marked so in the same run: who waits then leaves the processors
 # to others.
 test: venv
 	@$(BESIDE) check whole
 
-whole: $(VENV)/.collected
+whole: venv
 	$(PYTEST) -m "not slow$(foreach mark,$(filter-out $(WITH),thorough schemathesis), and not $(mark))"
 
 thorough: venv

@@ -682,9 +682,9 @@ def test_a_forecast_that_has_not_read_everything_says_how_far_it_is_behind(tmp_p
 
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
-            assert (await live.forecasts.outlook(1)).behind == 0
+            assert (await live.forecasts.outlook(1, patience=LIMIT)).behind == 0
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
-            waiting = asyncio.create_task(live.forecasts.outlook(2))
+            waiting = asyncio.create_task(live.forecasts.outlook(2, patience=LIMIT))
             await becomes(lambda: asked >= 3)
             found = await live.forecasts.outlook(2, patience=0.0)
             assert found.behind >= 1
