@@ -34,7 +34,11 @@ TIMES = 4 if os.environ.get("HEADWAY_EFFORT") == "slow" else 1
 """As many random requests as otherwise (`make schemathesis`)."""
 
 
-def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int, phases: str = PHASES) -> None:
+REFUSED = PHASES if TIMES > 1 else "fuzzing"
+"""Those for one without a token, who is refused whatever it asks."""
+
+
+def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int, phases: str) -> None:
     """Check that schemathesis finds nothing.
 
     Args:
@@ -69,7 +73,7 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int, 
     [
         ("administrator", 8 * TIMES, PHASES),
         *((role.value, 3 * TIMES, "fuzzing") for role in wire.Role if role is not wire.Role.ADMINISTRATOR),
-        ("", 3 * TIMES, PHASES if TIMES > 1 else "fuzzing"),  # it is refused whatever it asks
+        ("", 3 * TIMES, REFUSED),
     ],
 )
 def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: int, phases: str) -> None:
@@ -87,10 +91,11 @@ def test_a_server_keeps_to_its_description(tmp_path: Path, role: str, examples: 
         up.stop()
 
 
-@pytest.mark.parametrize(("is_known", "examples"), [(True, 25 * TIMES), (False, 6 * TIMES)])
-def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
+@pytest.mark.parametrize(("is_known", "examples", "phases"), [(True, 25 * TIMES, PHASES), (False, 6 * TIMES, REFUSED)])
+def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int, phases: str) -> None:
     decider = Process("--token-file", str(tmp_path / "token"))
     try:
-        asked(decider.url, tmp_path, token_of(tmp_path / "token"), is_known=is_known, examples=examples)
+        token = token_of(tmp_path / "token")
+        asked(decider.url, tmp_path, token, is_known=is_known, examples=examples, phases=phases)
     finally:
         assert decider.end() == 0
