@@ -36,6 +36,8 @@ from headway.traces import transforms
 SLOTS = 128
 POLICIES = ("easy", "edf", "tempo:strict=false")
 OPEN = (100, 2_000)
+NODES = (80, 800, 8_000)
+OF_SLOTS = 16
 BUSY_SECONDS = 60.0
 
 FORK = get_context("fork")
@@ -44,18 +46,19 @@ WORK = 40_000
 """Each future ends after so many events, as beside a server."""
 
 
-def state_of(policy: str, jobs: int) -> StateRecord:
-    """So many jobs, all there at once; the first of them run."""
+def state_of(policy: str, jobs: int, nodes: int = 1, slots: int = SLOTS) -> StateRecord:
+    """So many jobs, all there at once; the first of them run. They are as much wider as the machine is larger."""
     log = transforms.first(standin(), jobs)
-    log = transforms.due_dates(replace(log, release=np.zeros_like(log.release)), factor=3.0)
-    simulation = Simulation(log, [NodeSpec("n", SLOTS)], find, policy)
+    log = replace(log, release=np.zeros_like(log.release), width=log.width * (nodes * slots // SLOTS))
+    log = transforms.due_dates(log, factor=3.0)
+    simulation = Simulation(log, [NodeSpec(f"n{number}", slots) for number in range(nodes)], find, policy)
     simulation.advance(60 * SECOND)
     return simulation.scheduler.dump()
 
 
-def row(policy: str, jobs: int) -> tuple[object, ...]:
+def row(policy: str, state: StateRecord) -> tuple[object, ...]:
     """The seconds of both answers."""
-    state, known = state_of(policy, jobs), RunTimesKnown(ESTIMATE_DEFAULT)
+    known = RunTimesKnown(ESTIMATE_DEFAULT)
     began = time.perf_counter()
     forecast(state, find)
     first = time.perf_counter() - began
@@ -118,7 +121,21 @@ def main() -> None:
         second more, once. Wanted with bounds: 0.3 s for 100 jobs, 3 s for 2,000.""",
         measure.table(
             ("policy", "open jobs", "by estimates, s", "with bounds, s", "futures"),
-            [row(policy, jobs) for jobs in OPEN for policy in POLICIES],
+            [row(policy, state_of(policy, jobs)) for jobs in OPEN for policy in POLICIES],
+        ),
+    )
+
+    measure.section(
+        "Forecasts: many nodes",
+        f"""The same for {OPEN[0]} jobs on more and more nodes of {OF_SLOTS} slots; the jobs are as much wider.
+        Wanted: 0.3 s, however many nodes there are.""",
+        measure.table(
+            ("nodes", "policy", "open jobs", "by estimates, s", "with bounds, s", "futures"),
+            [
+                (f"{nodes:,}", *row(policy, state_of(policy, OPEN[0], nodes, OF_SLOTS)))
+                for nodes in NODES
+                for policy in POLICIES
+            ],
         ),
     )
 

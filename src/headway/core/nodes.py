@@ -10,7 +10,7 @@ from headway.model.job import JobSpec, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
 from headway.model.seen import AttemptView, NodeView
-from headway.model.slots import NO_SLOTS, Slots, below, count, numbers, of_numbers, span
+from headway.model.slots import NO_SLOTS, Slots, below, count, in_order, numbers, of_numbers, span
 
 
 def add(state: State, spec: NodeSpec) -> NodeView:
@@ -18,7 +18,7 @@ def add(state: State, spec: NodeSpec) -> NodeView:
     heir = next((old for old in state.departed if len(old.places) == spec.slots), None)
     if heir is not None:
         state.departed.remove(heir)
-    node = NodeView(spec, [] if heir is None else heir.places)
+    node = NodeView(spec, () if heir is None else heir.places)
     state.starts_reported = state.starts_reported or spec.reports_start
     state.leased = state.leased or spec.lease is not None
     for slot in node.places:
@@ -38,15 +38,16 @@ def _give_places(state: State, node: NodeView) -> None:
     """Give the node its new number of slots: first the numbers it has or had, then new ones."""
     first, more = len(state.slot_nodes), max(0, node.spec.slots - len(node.places))
     slots = of_numbers(node.places[: node.spec.slots]) | span(first, more)
-    node.places += range(first, first + more)
+    if more:
+        node.places = in_order((*node.places, *range(first, first + more)))
     state.slot_nodes += [node] * more
     state.speeds += [node.spec.speed] * more
     node.slots |= slots
     node.size = count(node.slots)
-    note_limits(state, node)
+    _note_limits(state, node)
 
 
-def note_limits(state: State, node: NodeView) -> None:
+def _note_limits(state: State, node: NodeView) -> None:
     """Note on which slots not everything can be done."""
     able = node.spec.capabilities
     if not able.tiers:

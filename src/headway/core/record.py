@@ -12,6 +12,7 @@ from heapq import heappush
 from operator import attrgetter
 
 from headway.core import nodes
+from headway.core.fleet import Fleet
 from headway.core.pool import Pool
 from headway.core.state import IDLE_UNKNOWN, State
 from headway.core.suspicion import Isolation, Suspicion
@@ -23,9 +24,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
 from headway.model.power import (
     AT_ONCE,
-    POWER_STATES,
     POWER_WORDS,
-    PowerState,
     PowerWord,
     Switching,
     Trouble,
@@ -35,7 +34,7 @@ from headway.model.ration import Ration, uses_of
 from headway.model.renting import MarketRecord
 from headway.model.seen import AttemptView, Goal, JobView, NodeView, RunTimes
 from headway.model.site import SiteTerms, by_name
-from headway.model.slots import count, numbers, of_numbers
+from headway.model.slots import end_of, numbers, of_numbers
 from headway.model.tier import Tier
 from headway.model.window import Window
 
@@ -450,14 +449,18 @@ def isolation_record(isolation: Isolation) -> IsolationRecord:
     return IsolationRecord(isolation.job.id, isolation.task, names, isolation.attempt is not None)
 
 
-def restore_state(record: StateRecord) -> State:
-    """The state of a record, with all its indexes."""
+def restore_state(record: StateRecord, fleet: Fleet | None = None) -> State:
+    """The state of a record, with all its indexes.
+
+    Args:
+        fleet: its nodes, see `fleet_of`; None: they are worked out.
+    """
     state = State(record.estimate_default)
     state.now = record.now
     state.routes = Routes(record.network)
     state.sites = by_name(record.sites)
     state.switching = by_site(record.switching)
-    restore_nodes(state, record)
+    (fleet or fleet_of(record)).join(state)
     state.switches = record.switches or bool(state.switching or state.dark)
     state.switched = record.switched
     if record.market is not None:
@@ -524,48 +527,17 @@ def placed(record: StateRecord) -> Iterator[tuple[NodeRecord, Sequence[int]]]:
     for node in (*record.departed, *record.nodes):
         places = range(last, last + node.spec.slots) if node.places is None else node.places
         yield node, places
-        last = max(last, 1 + max(places, default=-1))
+        last = max(last, end_of(places))
 
 
 def slots_in(record: StateRecord) -> int:
     """One more than the greatest number of a slot."""
-    return max((1 + max(places, default=-1) for _, places in placed(record)), default=0)
+    return max((end_of(places) for _, places in placed(record)), default=0)
 
 
-def restore_nodes(state: State, record: StateRecord) -> None:
-    """Put the nodes into an empty state, each with the slot numbers it had."""
-    views, size = [], slots_in(record)
-    for kept, places in placed(record):
-        node = NodeView(kept.spec, list(places))
-        node.up, node.draining, node.heard_until = kept.up, kept.draining, kept.heard_until
-        node.closing = of_numbers(kept.closing)
-        node.slots |= node.closing
-        node.size = count(node.slots)
-        node.measures = dict(kept.measures)
-        node.apart, node.closed = kept.apart, kept.closed
-        node.power, node.power_until = POWER_STATES[kept.power], kept.power_until
-        node.comes_back, node.kept_off, node.idle_since = kept.comes_back, kept.kept_off, kept.idle_since
-        node.switch, node.by_hand, node.trouble, node.went_off = kept.switch, kept.by_hand, kept.trouble, kept.went_off
-        views.append(node)
-    state.slot_nodes = [views[0]] * size if views else []
-    state.speeds = [1.0] * size
-    for node in views:
-        for place in node.places:
-            state.slot_nodes[place], state.speeds[place] = node, node.spec.speed
-    state.departed = views[: len(record.departed)]
-    for node in views[len(record.departed) :]:
-        state.nodes[node.spec.name] = node
-        state.slots |= node.slots
-        nodes.note_limits(state, node)
-        state.starts_reported = state.starts_reported or node.spec.reports_start
-        state.leased = state.leased or node.heard_until < NEVER or node.spec.lease is not None
-        state.draining = state.draining or node.draining or bool(node.closing) or node.waits_to_go_off
-        if node.power is not PowerState.ON:
-            state.dark[node.spec.name] = node
-            if node.is_put_off:
-                state.troubled[node.spec.name] = node
-        if node.is_open:
-            state.up |= node.slots & ~node.closing
+def fleet_of(record: StateRecord) -> Fleet:
+    """The nodes of a record, for any number of cores that begin with it."""
+    return Fleet(placed(record), len(record.departed))
 
 
 def restore_suspicions(state: State, record: StateRecord) -> None:

@@ -73,6 +73,7 @@ from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:  # a simulation from the start neither restores nor dumps, and loads nothing for it
+    from headway.core.fleet import Fleet
     from headway.core.record import StateRecord
 
 _RareEvent = (
@@ -568,10 +569,13 @@ class Scheduler:
         )
 
     @classmethod
-    def restore(cls, record: StateRecord, policies: PolicySource) -> Scheduler:
+    def restore(cls, record: StateRecord, policies: PolicySource, fleet: Fleet | None = None) -> Scheduler:
         """A scheduler that continues from a dumped state exactly as the dumped one would.
 
         The wake that it had requested must be arranged again: the driver feeds `Woke` at `record.wake_at`.
+
+        Args:
+            fleet: the nodes of the record, where several begin with it; see `headway.core.record.fleet_of`.
         """
         from headway.core.record import restore_state
 
@@ -579,7 +583,7 @@ class Scheduler:
             policies, record.policy, estimate_default=record.estimate_default, period=record.period, restores=True
         )
         policy = scheduler.state.policy
-        scheduler.state = restore_state(record)
+        scheduler.state = restore_state(record, fleet)
         scheduler._replays = True  # a policy that cannot be found is absent, not an error
         for pool in scheduler.state.each():
             pool.obey(policy if pool is scheduler.state else scheduler._found(pool.text), pool.text or record.policy)

@@ -20,19 +20,20 @@ from numpy.typing import NDArray
 from headway.core.record import StateRecord
 from headway.core.recorder import Recorder
 from headway.core.scheduler import Scheduler
+from headway.core.state import State
 from headway.foresight.copies import Copies, in_copies
 from headway.history.similar import runs_on
 from headway.model.instant import LONGEST, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId, JobSpec, Service, TaskKey
 from headway.model.policy import PolicySource
 from headway.model.renting import UNIT
-from headway.model.seen import NodeView
-from headway.model.slots import Slots, numbers
+from headway.model.slots import Slots
 from headway.model.workload import Workload
 from headway.sim.ends import Ends, Over
 from headway.sim.forecast import WORLD
 from headway.sim.kernel import Simulation
 from headway.sim.specs import specs as to_come
+from headway.sim.states import Origin
 
 FUTURES: Final = 40
 """How many futures are simulated unless told otherwise."""
@@ -168,7 +169,7 @@ def draw_futures(
     levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
     known: dict[TaskKey, RunTime] = {}
 
-    rents = state.market is not None
+    origin, rents = Origin(state), state.market is not None
 
     def draw(numbers: range) -> Part:
         start, end = (np.full((len(numbers), len(jobs)), np.nan) for _ in range(2))
@@ -196,7 +197,14 @@ def draw_futures(
 
         timing = _Drawn(dict(zip(jobs, levels[number].tolist(), strict=True)), specs, run_times, known, ran)
         future = Simulation.from_state(
-            *(state, policies, policy), world=WORLD, timing=timing, arrivals=later, first_id=first_id, recorder=recorder
+            origin,
+            policies,
+            policy,
+            world=WORLD,
+            timing=timing,
+            arrivals=later,
+            first_id=first_id,
+            recorder=recorder,
         )
         if jobs or came:
             with contextlib.suppress(Over):
@@ -291,7 +299,7 @@ class _Drawn:
         """None: what has run for a while runs longer."""
         return None
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> int:
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, state: State) -> int:
         """How long an attempt runs in all."""
         if job not in self._levels:
             return LONGEST  # an instance of a service runs until it is asked to end
@@ -299,7 +307,7 @@ class _Drawn:
         found = self._known.get(place)
         if found is None:
             found = self._known[place] = self._run_times(self._specs[job], task)
-        speed = min(nodes[slot].spec.speed for slot in numbers(slots))
+        speed = state.slowest(slots)
         level = self._levels[job]
         if place not in self._first:
             return max(1, round(found.quantile(level) / speed * SECOND))

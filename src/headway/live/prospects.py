@@ -139,7 +139,7 @@ def told(expected: Expected, names: SlotNames) -> tuple[wire.AwaitedReport, ...]
     """What a job waits for by a forecast; with the end only if that has an estimate."""
     return tuple(
         wire.AwaitedReport(
-            *(one.job, one.task, names(one.slots), seconds(one.start)),
+            *(one.job, one.task, names(numbers(one.slots)), seconds(one.start)),
             None if one.job in expected.start_assumes else seconds(one.end),
         )
         for one in expected.awaits

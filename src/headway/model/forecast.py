@@ -6,6 +6,7 @@ from typing import Final
 
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId
+from headway.model.slots import Slots
 from headway.model.value import value
 
 AWAITED_MAX: Final = 8
@@ -35,7 +36,7 @@ class Awaited:
 
     job: JobId
     task: int
-    slots: tuple[int, ...]
+    slots: Slots
     start: Instant | None
     end: Instant
 

@@ -17,7 +17,6 @@ from headway.model.ration import Ration
 from headway.model.slots import (
     NO_SLOTS,
     Slots,
-    of_numbers,
 )
 from headway.model.tier import Tier
 from headway.model.window import Window
@@ -466,11 +465,11 @@ class NodeView:
         "went_off",
     )
 
-    def __init__(self, spec: NodeSpec, places: list[int]) -> None:
+    def __init__(self, spec: NodeSpec, places: Sequence[int] = (), slots: Slots = NO_SLOTS, size: int = 0) -> None:
         self.spec = spec
         self.places = places
-        self.slots: Slots = of_numbers(places[: spec.slots])
-        self.size = self.slots.bit_count()
+        self.slots = slots
+        self.size = size
         self.closing: Slots = NO_SLOTS
         self.up = True
         self.draining = self.closed = False
@@ -485,6 +484,19 @@ class NodeView:
         self.by_hand = False
         self.trouble: Trouble | None = None
         self.went_off: Switching = AT_ONCE
+
+    def copy(self) -> NodeView:
+        """Another view of the same node, for a core of its own."""
+        made = NodeView(self.spec, self.places, self.slots, self.size)
+        made.closing = self.closing
+        made.up, made.draining, made.closed, made.apart = self.up, self.draining, self.closed, self.apart
+        made.heard_until = self.heard_until
+        if self.measures:
+            made.measures = self.measures.copy()
+        made.power, made.power_until, made.idle_since = self.power, self.power_until, self.idle_since
+        made.comes_back, made.kept_off, made.switch = self.comes_back, self.kept_off, self.switch
+        made.by_hand, made.trouble, made.went_off = self.by_hand, self.trouble, self.went_off
+        return made
 
     @property
     def is_open(self) -> bool:

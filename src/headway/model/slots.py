@@ -7,7 +7,7 @@ compared and written down.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 Slots = int
@@ -63,19 +63,46 @@ def of_numbers(numbers: Iterable[int]) -> Slots:
     >>> bin(of_numbers([1, 4]))
     '0b10010'
     """
-    found = numbers if isinstance(numbers, (list, range)) else list(numbers)
+    if isinstance(numbers, range) and numbers.step == 1:
+        return span(numbers.start, len(numbers))
+    found = numbers if isinstance(numbers, list) else list(numbers)
     if len(found) < MANY_NUMBERS:
         slots = NO_SLOTS
         for number in found:
             slots |= 1 << number
         return slots
     first, last = found[0], found[-1]
-    if last - first == len(found) - 1 and (isinstance(found, range) or found == list(range(first, last + 1))):
+    if last - first == len(found) - 1 and found == list(range(first, last + 1)):
         return span(first, len(found))
     bits = bytearray(max(found) // 8 + 1)  # each union of large sets would copy them
     for number in found:
         bits[number >> 3] |= 1 << (number & 7)
     return int.from_bytes(bits, "little")
+
+
+def in_order(numbers: Sequence[int]) -> Sequence[int]:
+    """The same numbers; as a range, which takes no memory, if each is one more than the one before.
+
+    >>> in_order((3, 4, 5)), in_order((3, 5))
+    (range(3, 6), (3, 5))
+    """
+    if isinstance(numbers, range) or not numbers:
+        return numbers
+    first, last = numbers[0], numbers[-1]
+    if last - first != len(numbers) - 1 or any(there != number for number, there in enumerate(numbers, first)):
+        return numbers
+    return range(first, last + 1)
+
+
+def end_of(numbers: Sequence[int]) -> int:
+    """One more than the greatest of these numbers; 0 if there is none.
+
+    >>> end_of((3, 5, 4)), end_of(range(3, 6)), end_of(())
+    (6, 6, 0)
+    """
+    if isinstance(numbers, range):  # `max` would look at each
+        return numbers.stop if numbers else 0
+    return 1 + max(numbers, default=-1)
 
 
 def outside(slots: Slots, others: Slots) -> Slots:

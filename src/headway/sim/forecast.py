@@ -25,7 +25,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, TaskKey
 from headway.model.outcome import Outcome
 from headway.model.policy import PolicySource
-from headway.model.slots import Slots, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers, outside
 from headway.model.tier import Tier
 from headway.sim.kernel import Simulation
 from headway.sim.tiers import TwoTiers
@@ -34,6 +34,9 @@ from headway.sim.world import World
 FORECAST_WORK_MAX: Final = 100_000
 """A forecast ends after this much work. Each event counts 1. Each round counts 1 for each 100 waiting jobs, and 1 for
 each job that has a promise."""
+
+WIDE: Final = 64
+"""Which task has left a slot is noted slot by slot for those of fewer slots, and else for all of them together."""
 
 WORLD: Final = World(
     tiers=TwoTiers(loss=(0.0225, 0.0225), single=(0.86, 0.86), several=(0.43, 0, 0.43, 0.43), cpu=(0.7, 0.7)),
@@ -92,8 +95,8 @@ class _Prospects(Recorder):
         self._workflows = {job.id: job for job in jobs if job.graph}
         self._due = {job.id: (job.spec, job.due) for job in jobs}  # `change` may have set another than the spec's
         self._settled: dict[TaskKey, tuple[Awaited, Slots]] = {}
-        self._first: dict[int, Awaited] = {}
-        self._last: dict[int, Awaited] = {}
+        self._first = _Leavers()
+        self._last = _Leavers()
         self._awaits: dict[JobId, tuple[Awaited, ...]] = {}
 
     def take_over(self) -> None:
@@ -130,33 +133,31 @@ class _Prospects(Recorder):
     def _close(self, key: TaskKey, run: OpenAttempt, outcome: Outcome | None) -> None:
         job, task = key
         keeps_work = outcome is Outcome.SUCCEEDED or (outcome is Outcome.KILLED and key in self._saving)
-        left = Awaited(job, task, (), self._began.get(key), self._core.state.now)
+        left = Awaited(job, task, NO_SLOTS, self._began.get(key), self._core.state.now)
         workflow = self._workflows.get(job)
         if keeps_work and (job in self._unsaid if workflow is None else not workflow.is_estimated(task)):
             self._assumed[job] = None
         if workflow is not None:
             self._settled[key] = left, run.slots
         if run.tier is Tier.FOREGROUND:
-            for slot in numbers(run.slots):
-                self._last[slot] = left
-                if left.start is None:
-                    self._first[slot] = left
+            self._last.note(left, run.slots)
+            if left.start is None:
+                self._first.note(left, run.slots)
         super()._close(key, run, outcome)
 
     def _before(self, launch: Launch) -> tuple[Awaited, ...]:
         """What the task waited for: tasks it comes after, and what ran on its slots first and last; ordered by end."""
-        found: dict[Awaited, list[int]] = {}
+        found: dict[Awaited, Slots] = {}
         workflow = self._workflows.get(launch.job)
         for task in () if workflow is None else workflow.graph[launch.task].after:
             if (launch.job, task) in self._settled:
                 left, slots = self._settled[launch.job, task]
-                found[left] = list(numbers(slots))
-        for slot in numbers(launch.slots):
-            for there in (self._first.get(slot), self._last.get(slot)):
-                if there is not None and slot not in found.setdefault(there, []):
-                    found[there].append(slot)
+                found[left] = slots
+        for leavers in (self._first, self._last):
+            for left, slots in leavers.on(launch.slots):
+                found[left] = found.get(left, NO_SLOTS) | slots
         by_end = sorted(found, key=lambda one: (one.end, one.job, one.task))
-        return tuple(replace(one, slots=tuple(found[one])) for one in by_end[-AWAITED_MAX:])
+        return tuple(replace(one, slots=found[one]) for one in by_end[-AWAITED_MAX:])
 
     def expected(self, jobs: Iterable[JobId]) -> Iterator[Expected]:
         """The results of the forecast."""
@@ -176,3 +177,37 @@ class _Prospects(Recorder):
         """What a job costs if it ends when it is expected to."""
         (spec, due), end = self._due[job], self.end.get(job)
         return 0.0 if end is None or due >= NEVER else spec.penalty_of(end - due)
+
+
+class _Leavers:
+    """Which task was the last to leave each slot. A task on all slots of a machine costs no more than one on a few."""
+
+    def __init__(self) -> None:
+        self._narrow: dict[int, Awaited] = {}
+        self._of_narrow = NO_SLOTS
+        self._wide: list[tuple[Awaited, Slots]] = []
+
+    def note(self, left: Awaited, slots: Slots) -> None:
+        """A task has left slots."""
+        if count(slots) < WIDE:
+            self._narrow |= dict.fromkeys(numbers(slots), left)
+            self._of_narrow |= slots
+            return
+        rest = [(one, outside(there, slots)) for one, there in self._wide]
+        self._wide = [(one, there) for one, there in rest if there]
+        self._wide.append((left, slots))
+        for slot in numbers(self._of_narrow & slots):
+            del self._narrow[slot]
+        self._of_narrow = outside(self._of_narrow, slots)
+
+    def on(self, slots: Slots) -> Iterator[tuple[Awaited, Slots]]:
+        """Who left these slots last, and which of them."""
+        found: dict[Awaited, list[int]] = {}
+        for slot in numbers(self._of_narrow & slots):
+            found.setdefault(self._narrow[slot], []).append(slot)
+        for left, there in found.items():
+            yield left, of_numbers(there)
+        others = outside(slots, self._of_narrow)
+        for left, everywhere in self._wide:
+            if everywhere & others:
+                yield left, everywhere & others

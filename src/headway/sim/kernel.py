@@ -76,7 +76,7 @@ from headway.sim.faults import Outage
 from headway.sim.machines import Machines, RemainingWork
 from headway.sim.served import Answering, Served
 from headway.sim.specs import specs
-from headway.sim.states import crowd, quiet, quiet_spec
+from headway.sim.states import Origin, crowd, quiet_spec
 from headway.sim.timed import TimedPolicy
 from headway.sim.world import Estimates, Joined, Stopwatch, Timing, World
 
@@ -225,7 +225,7 @@ class Simulation:
 
     @staticmethod
     def from_state(
-        state: StateRecord,
+        state: StateRecord | Origin,
         policies: PolicySource,
         policy: str | None = None,
         *,
@@ -247,7 +247,8 @@ class Simulation:
         from the state's instant on. In the schedule, jobs are in order of release and labelled by their ids.
 
         Args:
-            state: as `Scheduler.dump` gives it, of a simulation or of a server.
+            state: as `Scheduler.dump` gives it, of a simulation or of a server; where many futures begin with it, an
+                `Origin` of it, which saves time.
             policies, policy: the source of policies, and the text that names the one to use from now on; None: the one
                 of the state.
             world: the performance model. Its noise multiplies run times, unless `timing` is a `Timing`.
@@ -267,6 +268,8 @@ class Simulation:
                 the state; or an outage names a node that is not there.
             HeadwayError: there is no such policy.
         """
+        origin = state if isinstance(state, Origin) else Origin(state)
+        state = origin.state
         nodes = [node.spec for node in state.nodes]
         later = workload_us(release=[], runtime=[]) if arrivals is None else arrivals
         if len(later):
@@ -282,7 +285,7 @@ class Simulation:
                 "release", to_seconds(int(later.release[0])), f"{to_seconds(state.now):g} or later, the state's instant"
             )
         made = _Future(later, world or World(), decider, audit, journal)
-        made.scheduler = Scheduler.restore(quiet(state), lambda text: made._time(policies(text)))
+        made.scheduler = Scheduler.restore(origin.quiet, lambda text: made._time(policies(text)), origin.fleet)
         if policy is not None:
             made._time(policies(policy))  # it must be there; that of the state need not be, then
         elif made.scheduler.absent is not None:
@@ -294,7 +297,7 @@ class Simulation:
         made.recorder.take_over()
         there: Timing
         if timing is None or isinstance(timing, Mapping):
-            there = Estimates(made._world, core, timing)
+            there = Estimates(made._world, timing)
         else:
             there = timing
         both = Joined(there, Stopwatch(made._world, later, first), first) if len(later) else there
@@ -312,7 +315,7 @@ class Simulation:
         made._endless = frozenset([job.spec.id for job in state.jobs if isinstance(job.spec, Service)])
         made._jobs = len(ids) - len(made._endless) + len(later)
         made._plan_outages(outages, state.now, {node.spec.name for node in state.nodes if not node.up})
-        made._take_over(dict(left or {}), _begun(state) if state.sites else ())
+        made._take_over(dict(left or {}), origin.begun)
         return made
 
     def _set_up(
@@ -649,19 +652,6 @@ class _Future(Simulation):
         journal: list[Event] | None,
     ) -> None:
         self._set_up(workload, world, decider, audit, journal)
-
-
-def _begun(state: StateRecord) -> set[TaskKey]:
-    """The tasks that their nodes have reported to run, so that they do not wait for their site any more."""
-    from headway.core.record import placed
-
-    reporting = {slot for node, places in placed(state) if node.spec.reports_start for slot in places}
-    return {
-        (job.spec.id, attempt.task)
-        for job in state.jobs
-        for attempt in job.attempts
-        if attempt.running and not attempt.queued and not reporting.isdisjoint(attempt.slots)
-    }
 
 
 def check_nodes(nodes: Sequence[NodeSpec]) -> None:

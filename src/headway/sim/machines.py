@@ -99,7 +99,7 @@ class Machines:
         if plain is not None and state.uniform:
             lasts = plain[job]
         else:
-            lasts = self._timing.run_time(job, task, launch.attempt, slots, state.slot_nodes)
+            lasts = self._timing.run_time(job, task, launch.attempt, slots, state)
             if not state.routes.is_free:
                 start = max(start, self._inputs_at(state.jobs[job], task, slots, state))
         if state.sites:
@@ -214,7 +214,7 @@ class Machines:
     def _begun(self, attempt: AttemptView, now: Instant, state: State, begun: Collection[TaskKey]) -> SimulatedAttempt:
         """How an attempt continues whose progress follows from the time that it has run."""
         job, task, slots = attempt.job, attempt.task, attempt.slots
-        lasts = self._timing.run_time(job.id, task, attempt.number, slots, state.slot_nodes)
+        lasts = self._timing.run_time(job.id, task, attempt.number, slots, state)
         left = max(0, lasts - job.kept.get(task, 0))
         if attempt.tier is FOREGROUND:
             begin = max(attempt.since, self._inputs_at(job, task, slots, state))

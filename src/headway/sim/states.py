@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import TaskKey
 from headway.model.node import NodeSpec
 from headway.model.seen import USE_UNKNOWN
 from headway.model.workload import Workload, workload_us
@@ -17,7 +18,29 @@ if TYPE_CHECKING:
     from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord
 
 
-def quiet(record: StateRecord) -> StateRecord:
+class Origin:
+    """A state with which many simulations begin; what all of them need of it is worked out once.
+
+    Args:
+        state: as `Scheduler.dump` gives it.
+
+    Attributes:
+        state: the same.
+        quiet: the state as a simulation continues from it.
+        fleet: its nodes.
+        begun: the tasks that their nodes have reported to run, so that they do not wait for their site any more.
+    """
+
+    def __init__(self, state: StateRecord) -> None:
+        from headway.core.record import fleet_of  # a simulation from the start loads no records of states
+
+        self.state = state
+        self.quiet = _quiet(state)
+        self.fleet = fleet_of(self.quiet)
+        self.begun = _reported(state) if state.sites else frozenset[TaskKey]()
+
+
+def _quiet(record: StateRecord) -> StateRecord:
     """The state from which a simulation continues.
 
     Nodes send no heartbeats and report no starts. What was launched and has not begun, in the queue of a batch system
@@ -56,7 +79,7 @@ def _quiet_node(node: NodeRecord) -> NodeRecord:
 
 def _startups(record: StateRecord) -> dict[int, Duration]:
     """How long each slot is held before work begins there."""
-    from headway.core.record import placed  # a simulation from the start loads no records of states
+    from headway.core.record import placed
 
     sites = {site.name: site.startup for site in record.sites}
     return {slot: sites.get(node.spec.site, 0) for node, places in placed(record) for slot in places}
@@ -95,4 +118,16 @@ def crowd(record: StateRecord, arrivals: Workload) -> Workload:
         width=[*(spec.width for spec in specs), *arrivals.width.tolist()],
         cpu=[*known, *arrivals.cpu.tolist()],
         uses=uses,
+    )
+
+
+def _reported(state: StateRecord) -> frozenset[TaskKey]:
+    from headway.core.record import placed
+
+    reporting = {slot for node, places in placed(state) if node.spec.reports_start for slot in places}
+    return frozenset(
+        (job.spec.id, attempt.task)
+        for job in state.jobs
+        for attempt in job.attempts
+        if attempt.running and not attempt.queued and not reporting.isdisjoint(attempt.slots)
     )

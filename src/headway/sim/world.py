@@ -15,8 +15,7 @@ from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.renting import Rental
-from headway.model.seen import NodeView
-from headway.model.slots import Slots, numbers
+from headway.model.slots import Slots
 from headway.model.workload import BagTimes, Workload
 from headway.sim.tiers import TWO_TIERS, TwoTiers
 
@@ -102,11 +101,11 @@ class Timing(Protocol):
         """The run time of every job, if it depends on nothing but the job."""
         ...
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, state: State) -> Duration:
         """How long this attempt runs.
 
         Args:
-            nodes: node by slot number.
+            state: the core's.
         """
         ...
 
@@ -125,18 +124,19 @@ class Stopwatch:
         self._workflows = workload.workflows
         self._bags = workload.bags
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, state: State) -> Duration:
         """How long the attempt runs: its work at the speed of its slowest slot, times its noise.
 
         Args:
-            nodes: node by slot number.
+            state: the core's.
         """
         position = job - self._first_id
         if position in self._bags:
-            run_time = self._bag_time(self._bags[position], position, task, nodes[slots.bit_length() - 1].spec)
+            node = state.slot_nodes[slots.bit_length() - 1].spec
+            run_time = self._bag_time(self._bags[position], position, task, node)
         else:
             workflow = self._workflows.get(position)
-            speed = min(nodes[slot].spec.speed for slot in numbers(slots))
+            speed = state.slowest(slots)
             if workflow is None:
                 run_time = self._work[position] / speed
             else:
@@ -165,9 +165,8 @@ class Estimates:
         given: microseconds that each task of a job takes on a slot of speed factor 1, by job, where it is known better.
     """
 
-    def __init__(self, world: World, state: State, given: Mapping[JobId, Duration] | None = None) -> None:
+    def __init__(self, world: World, given: Mapping[JobId, Duration] | None = None) -> None:
         self._world = world
-        self._state = state
         self._given = dict(given or {})
 
     @property
@@ -175,12 +174,12 @@ class Estimates:
         """None: the core learns meanwhile."""
         return None
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, state: State) -> Duration:
         """How long the attempt runs if it continues from no checkpoint."""
         if job in self._given:
-            run_time = round(self._given[job] / min(nodes[slot].spec.speed for slot in numbers(slots)))
+            run_time = round(self._given[job] / state.slowest(slots))
         else:
-            run_time = self._state.time_said(self._state.jobs[job], task, slots)
+            run_time = state.time_said(state.jobs[job], task, slots)
         return round(run_time * self._world.factor(job, task, attempt)) if self._world.noise else run_time
 
 
@@ -202,7 +201,7 @@ class Joined:
         """None: it depends on more than the job."""
         return None
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, state: State) -> Duration:
         """How long the attempt runs."""
         timing = self._there if job < self._first_id else self._later
-        return timing.run_time(job, task, attempt, slots, nodes)
+        return timing.run_time(job, task, attempt, slots, state)

@@ -77,7 +77,7 @@ def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_comput
 
 
 def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> None:
-    awaits = (Awaited(7, 0, (3,), None, 8 * SECOND), Awaited(8, 1, (3,), 8 * SECOND, 9 * SECOND))
+    awaits = (Awaited(7, 0, 1 << 3, None, 8 * SECOND), Awaited(8, 1, 1 << 3, 8 * SECOND, 9 * SECOND))
     names = lambda slots: tuple(map(str, slots))  # noqa: E731
     known = (wire.AwaitedReport(7, 0, ("3",), None, 8.0), wire.AwaitedReport(8, 1, ("3",), 8.0, 9.0))
     assert told(Expected(1, 0, 0, awaits), names) == known

@@ -18,7 +18,7 @@ SHIFT = LARGE - 64
 
 def view_of(members: frozenset[int], shift: int) -> Snapshot:
     view = Snapshot()
-    node = NodeView(NodeSpec("n", shift + 64), list(range(shift + 64)))
+    node = NodeView(NodeSpec("n", shift + 64), range(shift + 64), span(0, shift + 64), shift + 64)
     view.slot_nodes = [node] * node.size
     view.up = view.slots = node.slots
     view.free = of_numbers(sorted(members)) << shift

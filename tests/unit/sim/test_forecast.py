@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 
 import pytest
@@ -24,9 +25,10 @@ from headway.model.instant import SECOND
 from headway.model.job import ESTIMATE_DEFAULT, PenaltyShape, Service, TaskSpec
 from headway.model.plan import Plan
 from headway.model.policy import Policy
+from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import Snapshot
 from headway.policies import registry
-from headway.sim.forecast import forecast
+from headway.sim.forecast import WIDE, _Leavers, forecast
 from headway.testing import job, node
 
 ONE_SLOT = NodeJoined(0, node("a"))
@@ -63,7 +65,7 @@ def test_under_every_policy_job_task_and_slot_are_named(policy: str) -> None:
     (last,) = (job for job in core.state.jobs.values() if not job.attempts)
     first = 16 - last.id
     ends = core.state.runs()[0].expected_end
-    assert of(core, last.id) == Expected(last.id, ends, 14 * SECOND, (Awaited(first, 0, (0,), None, ends),)), (
+    assert of(core, last.id) == Expected(last.id, ends, 14 * SECOND, (Awaited(first, 0, 0b1, None, ends),)), (
         "the other one runs first, whichever that is"
     )
 
@@ -73,7 +75,7 @@ def test_behind_others_as_well(policy: str) -> None:
     """One of three jobs runs in the background. The third waits for the slot, in the foreground or behind."""
     jobs = [submitted(number, estimate=10, width=1, cpu=(0.9,), movable=True) for number in (1, 2, 3)]
     found = of(core_of(policy, ONE_SLOT, *jobs), 3)
-    assert [(one.job, one.slots, one.start, one.end) for one in found.awaits] == [(1, (0,), None, found.start)]
+    assert [(one.job, one.slots, one.start, one.end) for one in found.awaits] == [(1, 0b1, None, found.start)]
     assert found.start is not None
     assert found.end is not None
     assert 10 * SECOND <= found.start < found.end
@@ -92,8 +94,8 @@ def test_a_job_whose_slots_are_busy_waits_for_the_task_that_runs_there() -> None
 def test_who_comes_before_is_named_with_what_runs() -> None:
     core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=5), submitted(2, estimate=3), submitted(3, estimate=1))
     assert of(core, 3).awaits == (
-        Awaited(1, 0, (0,), None, 5 * SECOND),
-        Awaited(2, 0, (0,), 5 * SECOND, 8 * SECOND),
+        Awaited(1, 0, 0b1, None, 5 * SECOND),
+        Awaited(2, 0, 0b1, 5 * SECOND, 8 * SECOND),
     )
 
 
@@ -109,7 +111,7 @@ def test_the_next_task_of_a_workflow_waits_for_those_before_it_wherever_they_run
     found = of(core_of("heft", NodeJoined(0, node("a", slots=2)), submitted(1, graph=plan)), 1)
     assert (found.start, found.end) == (9 * SECOND, 10 * SECOND)
     assert [(one.job, one.task, one.end) for one in found.awaits] == [(1, 0, 2 * SECOND), (1, 1, 9 * SECOND)]
-    assert {one.slots for one in found.awaits} == {(0,), (1,)}
+    assert {one.slots for one in found.awaits} == {0b1, 0b10}
 
 
 class TestWithoutEstimates:
@@ -129,7 +131,7 @@ class TestWithoutEstimates:
     def test_what_was_learnt_of_other_tasks_is_an_estimate(self) -> None:
         core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=3), submitted(2, estimate=1))
         core.handle(TaskEnded(8 * SECOND, 1, 0, 1))
-        assert of(core, 1) == Expected(1, 16 * SECOND, 24 * SECOND, (Awaited(1, 1, (0,), None, 16 * SECOND),))
+        assert of(core, 1) == Expected(1, 16 * SECOND, 24 * SECOND, (Awaited(1, 1, 0b1, None, 16 * SECOND),))
         assert of(core, 2).end == 25 * SECOND
 
     def test_a_plan_and_a_profile_are_estimates(self) -> None:
@@ -197,7 +199,7 @@ class TestBounds:
         core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=10, estimate=1), submitted(2, estimate=1))
         near = made(core, work_max=5)
         assert near.until == 5 * SECOND
-        assert near.jobs == (Expected(1, SECOND, None, (Awaited(1, 0, (0,), None, SECOND),)), Expected(2))
+        assert near.jobs == (Expected(1, SECOND, None, (Awaited(1, 0, 0b1, None, SECOND),)), Expected(2))
         assert made(core).until is None
 
     def test_a_policy_that_fails_is_told_of(self) -> None:
@@ -253,3 +255,16 @@ def test_instances_of_services_go_on_and_end_only_where_their_slots_are_wanted()
     assert (found.until, found.failure) == (None, "")
     assert [(one.job, one.start, one.end) for one in found.jobs] == [(1, None, None), (2, 0, 20 * SECOND)]
     assert found.jobs[1].penalty == 10.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_left_each_slot_last_is_known_of_narrow_and_wide_tasks(seed: int) -> None:
+    chance = random.Random(seed)
+    leavers, by_slot = _Leavers(), dict[int, Awaited]()
+    for number in range(60):
+        width = chance.choice((1, 2, WIDE - 1, WIDE, 3 * WIDE))
+        slots = of_numbers(chance.sample(range(4 * WIDE), width))
+        told = {slot: left for left, there in leavers.on(slots) for slot in numbers(there)}
+        assert told == {slot: by_slot[slot] for slot in numbers(slots) if slot in by_slot}
+        leavers.note(left := Awaited(number, 0, 0, None, number), slots)
+        by_slot |= dict.fromkeys(numbers(slots), left)
