@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final
 
 import click
@@ -37,7 +39,7 @@ def print_ended(detail: JobDetail) -> None:
             str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
             one.name,
             str(one.attempt or ""),  # cancelled before it began
-            ", ".join(one.slots),
+            slots_in_short(one.slots),
             span(one.seconds) if one.attempt else "",
             one.outcome.value,
             "" if one.outcome is Outcome.SUCCEEDED else why(one),
@@ -74,11 +76,26 @@ def ranges(found: Sequence[int]) -> str:
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7, 8'
     """
+    return ", ".join(_in_short(found))
+
+
+def slots_in_short(names: Iterable[str]) -> str:
+    """Slots as NODE/SLOT; of a node with many the first and the last of each row.
+
+    >>> slots_in_short(["a/0", "a/1", "a/2", "a/3", "a/5", "b/0", "b/1"])
+    'a/0-3, a/5, b/0, b/1'
+    """
+    apart = (name.rpartition("/") for name in names)
+    on_nodes = groupby(apart, key=itemgetter(0))
+    return ", ".join(f"{node}/{part}" for node, found in on_nodes for part in _in_short(int(one[2]) for one in found))
+
+
+def _in_short(found: Iterable[int]) -> list[str]:
     groups: list[list[int]] = []
     for number in found:
         if groups and groups[-1][-1] == number - 1:
             groups[-1].append(number)
         else:
             groups.append([number])
-    parts = (f"{group[0]}-{group[-1]}" if len(group) > 2 else ", ".join(map(str, group)) for group in groups)
-    return ", ".join(parts)
+    rows = ((f"{row[0]}-{row[-1]}",) if len(row) > 2 else map(str, row) for row in groups)
+    return list(chain.from_iterable(rows))

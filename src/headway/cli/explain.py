@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from headway.cli.ended import failure
+from headway.cli.ended import failure, slots_in_short
 from headway.cli.live import age_of_forecast, at, costs, outlook, task_in, titled
 from headway.cli.outlook import by_run_times, counter_offer
 from headway.cli.reach import Reach, asks_server
@@ -79,7 +79,7 @@ def explain_task(client: Client, job: JobId, state: TaskState, found: Explanatio
     """Say how far a task is, and what it waits for."""
     named = f"Task {titled(state)} of job {job}"
     if state.state == "running":
-        click.echo(f"{named} is running on {', '.join(state.slots)}, since {clock(state.start)}.")
+        click.echo(f"{named} is running on {slots_in_short(state.slots)}, since {clock(state.start)}.")
     elif state.why:
         click.echo(f"{named} {state.state}, because {state.why}.")
     elif state.after:
@@ -165,7 +165,7 @@ def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
 def awaited_text(awaited: AwaitedReport, job: int) -> str:
     """A task that is waited for, where, and until when."""
     whose = "its own task" if awaited.job == job else f"job {awaited.job}, task"
-    on = f"{whose} {awaited.task} on {', '.join(awaited.slots)}"
+    on = f"{whose} {awaited.task} on {slots_in_short(awaited.slots)}"
     if awaited.start is not None and awaited.end is None:
         on += ", which comes before it and for which there is no estimate"
     elif awaited.start is not None and awaited.end is not None:

@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--futures",
-    default=40,
     type=click.IntRange(min=2),
-    show_default=True,
-    help="How many futures are simulated at each instant.",
+    help="How many futures are simulated at each instant; default: as by a server, 40, and fewer with many open jobs.",
 )
 @click.option(
     "--rehearsals",
@@ -57,7 +55,7 @@ def forecast(
     slots: int | None,
     cluster: str | None,
     instants: int,
-    futures: int,
+    futures: int | None,
     rehearsals: int,
     arrivals: bool,
     as_json: bool,

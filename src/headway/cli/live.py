@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from headway.cli.ended import print_ended, ran, ranges
+from headway.cli.ended import print_ended, ran, ranges, slots_in_short
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import (
     LIKELY,
@@ -202,7 +202,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
         "release": clock(found.release) if found.release > found.submitted else "",
         "started": clock(found.started),
         "ended": clock(found.ended),
-        "slots": ", ".join(detail.slots),
+        "slots": slots_in_short(detail.slots),
         "promised start": promised(detail.promise),
         "work lost": span(detail.lost) + " of slot time" if detail.lost else "",
         "killed and redone": str(detail.kills or ""),
@@ -216,7 +216,7 @@ def job(reach: Reach, number: int, each: bool, as_json: bool) -> None:
             (
                 str(a.task),
                 str(a.attempt),
-                ", ".join(a.slots) + (f", goes to {', '.join(a.goal)}" if a.goal else ""),
+                slots_in_short(a.slots) + (f", goes to {slots_in_short(a.goal)}" if a.goal else ""),
                 a.tier,
                 when(a.started),
                 "unknown" if a.expected_end is None else promised(a.expected_end),
@@ -358,7 +358,7 @@ def print_tasks(found: list[TaskState], as_json: bool) -> None:
             one.name,
             one.state,
             ranges(one.after),
-            ", ".join(one.slots) or one.node,
+            slots_in_short(one.slots) or one.node,
             when(one.start) if one.state == "running" else promised(one.start),
             *([one.hindered] if hindered else []),
         )

@@ -21,7 +21,7 @@ from headway.foresight.advice import date_kept, tellable
 from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, SAME, at_levels, horizon_of
 from headway.foresight.chances import TrackRecord, reached
 from headway.foresight.coming import PAST_SPAN, coming
-from headway.foresight.futures import FUTURES, Exactly, RunTime, draw_futures
+from headway.foresight.futures import Exactly, RunTime, draw_futures, futures_for
 from headway.model.forecast import SURE
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
@@ -140,7 +140,7 @@ def trial(
     *,
     instants: int = 100,
     seed: int = 0,
-    futures: int = FUTURES,
+    futures: int | None = None,
     rehearsals: int = REHEARSALS,
     arrivals: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -154,7 +154,7 @@ def trial(
         learner: knows the run times of the workload as far as it has been told.
         instants: how many, >= 1; drawn evenly from the last nine tenths of the time in which jobs come, or, if all come
             at once, in which they run.
-        futures: how many are simulated at each.
+        futures: how many are simulated at each; None: as many as beside a server, see `futures_for`.
         rehearsals: forecasts beside them, >= 0; see `REHEARSALS`.
         arrivals: whether jobs come in the futures as they did before the instant; otherwise nobody submits anything.
         progress: called with the number of forecasts made.
@@ -164,7 +164,7 @@ def trial(
         HeadwayError: there is no such policy.
     """
     for name, value, least in (("instants", instants, 1), ("futures", futures, 2), ("rehearsals", rehearsals, 0)):
-        if value < least:
+        if value is not None and value < least:
             raise InvalidInput(name, value, f"{least} or more")
     first, last = (int(workload.release[place]) for place in (0, -1))
     if last == first:
@@ -222,7 +222,7 @@ def _made(
     learner: Learner,
     instants: Sequence[tuple[Instant, bool]],
     seed: int,
-    futures: int,
+    futures: int | None,
     arrivals: bool,
     progress: Callable[[int], None] | None,
 ) -> list[_Foretold]:
@@ -242,7 +242,8 @@ def _made(
             if jobs:
                 run_times = learner.expected(jobs, state)
                 came = _came(workload, recorder.end, at) if arrivals else None
-                bounds = pool.submit(_foretell, state, run_times, seed + number, futures, came)
+                count = futures or futures_for(state)
+                bounds = pool.submit(_foretell, state, run_times, seed + number, count, came)
                 waits = _past_waits(workload, recorder.start, jobs, at)
                 asked.append(_Asked(at, is_asked, jobs, waits, bounds))
             if len(asked) > 2 * processes:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from headway.cli.forecast import _due_row, _object, _rows
+from headway.core.record import StateRecord
+from headway.foresight import futures as futures_module
 from headway.foresight import trial as foresight_trial
+from headway.foresight.futures import Futures, futures_for
 from headway.foresight.trial import DatesKept, ForecastQuality, Held, Horizon, Kept
 from headway.metrics import to_json
 
@@ -108,3 +111,22 @@ def test_people_get_a_table(headway: Any, log: Path, in_threads: None) -> None:
     assert ran.out.splitlines()[0].startswith("40 jobs released within")
     assert "end: all, by the estimates alone" in ran.out
     assert "start: all, by past waits alone" in ran.out
+
+
+def test_as_many_futures_are_drawn_as_beside_a_server(
+    headway: Any, log: Path, in_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, int]] = []
+    real = foresight_trial.draw_futures
+
+    def noted(state: StateRecord, *arguments: Any, count: int, **others: Any) -> Futures:
+        drawn.append((count, futures_for(state)))
+        return real(state, *arguments, count=count, **others)
+
+    monkeypatch.setattr(foresight_trial, "draw_futures", noted)
+    monkeypatch.setattr(futures_module, "TASKS_DRAWN", 60)  # so that 6 open jobs are many
+    ran = headway("forecast", log, "--instants", 9, "--rehearsals", 0)
+    assert ran.status == 0
+    wanted = [pair for pair in drawn if pair[0] > 1]  # one is drawn by the estimates
+    assert len({count for count, _ in wanted}) > 1
+    assert all(count == most for count, most in wanted)
