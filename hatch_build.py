@@ -17,6 +17,8 @@ import sysconfig
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CalledProcessError
+from textwrap import shorten
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -57,7 +59,7 @@ class Compile(BuildHookInterface[Any]):
             except (Exception, SystemExit) as failure:
                 if is_asked():
                     raise
-                found = f"compiling failed: {' '.join(str(failure).split()) or type(failure).__name__}"
+                found = f"compiling failed: {in_short(failure)}"
         if is_asked():
             raise SystemExit(f"Headway cannot be compiled: {found}")
         self.app.display_warning(f"Headway is not compiled, so simulations take two to three times as long: {found}")
@@ -148,6 +150,16 @@ def effort() -> str:
     return asked
 
 
+def in_short(failure: BaseException) -> str:
+    """What failed, in one short line: of a program its name and status, without its hundreds of arguments."""
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, CalledProcessError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:
+        return f"{cause.cmd[0]} ended with exit status {cause.returncode}"
+    return shorten(str(failure), 200, placeholder=" ...") or type(failure).__name__
+
+
 def side_by_side(compile: Callable[..., list[str]]) -> Callable[..., list[str]]:
     """What a compiler does with several files, done on all processors."""
 
@@ -202,7 +214,7 @@ def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
             opt_level=effort(),
         )
         for extension in extensions:
-            extension.extra_compile_args += FLAGS
+            extension.extra_compile_args = [*extension.extra_compile_args, *FLAGS]  # they share one list
         command = Build(Distribution({"name": "headway", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(built / "lib"), str(built / "objects")
         command.ensure_finalized()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -95,6 +96,23 @@ def test_where_compiling_fails_the_wheel_is_plain(build: Any, tmp_path: Path, mo
     monkeypatch.setenv("HEADWAY_COMPILE", "1")
     with pytest.raises(SystemExit, match="too little memory"):
         built(build, tmp_path)
+
+
+def test_of_a_compiler_that_fails_a_short_line_is_said(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler is called with some hundred arguments, and what calls it raises an error of its own."""
+
+    def fail(*_: object) -> None:
+        try:
+            subprocess.run(["false", *["-fvisibility=hidden"] * 100], check=True)
+        except subprocess.CalledProcessError as failed:
+            raise RuntimeError(f"command {failed.cmd} failed") from failed
+
+    monkeypatch.setattr(build, "obstacle", lambda: None)
+    monkeypatch.setattr(build, "compiled", fail)
+    assert built(build, tmp_path)[1][0].endswith(": compiling failed: false ended with exit status 1")
+    assert len(build.in_short(ValueError("wrong " * 1000))) <= 200
 
 
 def test_how_much_is_optimised_is_a_number_of_the_c_compiler(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
