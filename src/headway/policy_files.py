@@ -16,7 +16,8 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.policy import Policy
 from headway.policies import registry
 
-_FORM: Final = re.compile(r"(?P<file>.+?\.py)(?::(?P<rest>.*))?", re.DOTALL)
+_FORM: Final = re.compile(r"(?P<file>[^:]+?\.py)(?::(?P<rest>.*))?", re.DOTALL)
+"""No colon stands before the file: `sites:each=my.py` is a text of the policy `sites`."""
 
 
 def find(text: str) -> Policy:
@@ -33,8 +34,12 @@ def find(text: str) -> Policy:
     if form is None:
         return registry.find(text)
     path = Path(form["file"]).expanduser()
-    parts = [part.strip() for part in re.split("[,:]", form["rest"] or "")]
-    name = parts.pop(0) if parts and "=" not in parts[0] else ""
+    arguments = form["rest"] or ""
+    name, *others = (part.strip() for part in re.split("[,:]", arguments, maxsplit=1))
+    if "=" in name:
+        name = ""
+    else:
+        arguments = "".join(others)
     module = _module(path)
     found = {known: value for known, value in vars(module).items() if _is_policy(value, module)}
     if not name:
@@ -48,7 +53,7 @@ def find(text: str) -> Policy:
     if not callable(factory):
         allowed = ", ".join(found) or "the name of a policy; there is none in this file"
         raise InvalidInput(f"policy in {path}", name, allowed, hint=did_you_mean(name, found))
-    return registry.made(f"{path}:{name}", factory, ",".join(parts))
+    return registry.made(f"{path}:{name}", factory, arguments)
 
 
 def _is_policy(value: Any, module: ModuleType) -> bool:

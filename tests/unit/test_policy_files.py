@@ -77,6 +77,41 @@ def test_it_is_given_parameters(text: str, jobs: Workload) -> None:
     assert simulate(jobs, [NodeSpec("n", slots=2)], "my.py").held_at(0) == {0: 2}
 
 
+TOP = """
+from headway.model.plan import Plan
+from headway.model.snapshot import Snapshot
+
+
+class Halves:
+    per_instant = task_rounds = False
+
+    def __init__(self, left: str = "fcfs", right: str = "fcfs") -> None:
+        self.left, self.right = left, right
+
+    def lower(self, pool: str) -> str:
+        return (self.left if pool == "left" else self.right).replace(";", ",")
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        plan.lend("left", 0b0011)
+        plan.lend("right", 0b1100)
+        for job in view.waiting:
+            plan.deal("right" if job.id % 2 else "left", job.id)
+        return plan
+"""
+
+
+@pytest.mark.parametrize("text", ["top.py:Halves,left=", "top.py:Halves:left=", "top.py:left="])
+def test_a_top_level_in_a_file_is_told_policies_with_parameters_and_files(file: Path, text: str) -> None:
+    file.with_name("top.py").write_text(TOP)
+    log = workload_of(
+        release=[0] * 6, runtime=[9, 5, 5, 5, 5, 5], width=[1, 2, 2, 1, 1, 1], estimate=[9, 5, 5, 5, 5, 5]
+    )
+    left, right = "easy:order=release;depth=1", "my.py:Shortest;most=1"
+    for given in (f"{text}{left},right={right}", find("top.py:Halves").__class__(left, right)):  # type: ignore[call-arg]
+        assert simulate(log, [NodeSpec("n", slots=4)], given).held_at(0) == {0: 1, 3: 1, 5: 1, 4: 1}
+
+
 def test_a_file_is_read_again_when_it_was_changed(file: Path) -> None:
     assert find("my.py") == find("my.py")
     file.write_text(SOURCE.replace("= WIDEST", "= 7"))
@@ -99,6 +134,7 @@ def test_of_several_policies_one_is_named(file: Path) -> None:
         ("my.py:Shortst", r"policy in my\.py is 'Shortst'; allowed: Shortest", "Did you mean Shortest?"),
         ("my.py:Shortest,mst=1", r"parameter of policy my\.py:Shortest is 'mst'; allowed: most", "Did you mean most?"),
         ("my.py:Shortest,most=wide", r"most of policy my\.py:Shortest is 'wide'; allowed: a whole number", ""),
+        ("sites:each=my.py:Shortest", r"each of policy sites is 'my\.py'; allowed: anneal", "installed under a name"),
         ("my.py:Plan", r"policy my\.py:Plan is Plan, which cannot be called", ""),
         ("beside.py", r"there is no policy in beside\.py", ""),
         ("beside.py:WIDEST", r"policy in beside\.py is 'WIDEST'; allowed: the name of a policy; there is none", ""),
@@ -128,7 +164,7 @@ def test_a_file_that_does_not_run_is_named_with_its_line(file: Path, source: str
 def test_a_server_takes_no_file(file: Path) -> None:
     with pytest.raises(InvalidInput, match="policy is") as caught:
         registry.find(f"{file}:Shortest")
-    assert caught.value.hint.startswith("A policy from a file is for simulations")
+    assert caught.value.hint.startswith("Only simulations take a policy from a file")
 
 
 def test_a_policy_may_be_an_object(jobs: Workload) -> None:

@@ -187,7 +187,7 @@ def _bounds(workload: Workload, slots_of: Mapping[str, int]) -> Mapping[str, int
 
 
 def _only(policy: object) -> tuple[PolicySource, str]:
-    """A source that always finds this one policy, and the policy as text.
+    """A source that finds this policy, and those that it names for its pools if it is a top level; and it as text.
 
     Raises:
         HeadwayError: it is not a policy.
@@ -196,8 +196,8 @@ def _only(policy: object) -> tuple[PolicySource, str]:
         hint = f"Give an object of this class: {policy.__name__}()."
         raise HeadwayError(f"policy is the class {policy.__name__}", hint)
     registry.check_policy(policy, "policy")
-    given = cast(Policy, policy)
-    return lambda text: given, repr(policy)
+    given, name = cast(Policy, policy), repr(policy)
+    return lambda text: given if text == name else policy_files.find(text), name
 
 
 def _asked(url: str) -> AbstractContextManager[RemoteDecider]:
