@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.model.actions import Kill, Launch, Suspend
@@ -22,6 +23,7 @@ from headway.model.events import (
     NodeResized,
     NodeUp,
     PolicyChosen,
+    RulesChosen,
     TaskEnded,
     TaskSaved,
     Woke,
@@ -314,6 +316,22 @@ def test_nodes_join_drain_and_resize_in_their_site() -> None:
     assert launched(core.handle(TaskEnded(4, 1, 0, 1))) == []
     core.check()
     assert list(core.state.pools["west"].nodes) == ["c"]
+
+
+@pytest.mark.parametrize(("rules", "slot"), [(4, 0), (RULES, 5)])
+def test_a_node_that_joins_stands_behind_those_of_its_site_as_it_would_alone(rules: int, slot: int) -> None:
+    """It has the size of one that has left another site: by older rules it took over the slots of that one."""
+    core = Scheduler(registry.find, "sites:each=fcfs")
+    core.handle(RulesChosen(0, rules))
+    for name, slots, site in (("a", 2, "east"), ("b", 3, "east"), ("c", 2, "west")):
+        core.handle(NodeJoined(0, NodeSpec(name, slots, site=site)))
+    core.handle(NodeDrained(1, "a"))
+    core.handle(NodeJoined(2, NodeSpec("d", 2, site="west")))
+    core.handle(JobSubmitted(3, job(0, width=1)))
+    assert launched(core.handle(JobSubmitted(3, job(1, width=1)))) == [(1, 1 << slot)]
+    core.handle(NodeJoined(4, NodeSpec("e", 2, site="east")))
+    core.check()
+    assert core.state.nodes["e"].slots == (0b11 if rules == RULES else 0b11 << 7), "it takes over those of its site"
 
 
 @pytest.mark.parametrize("each", ["easy", "deadline", "measy"])

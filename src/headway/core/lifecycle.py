@@ -146,7 +146,10 @@ READING_BY_TIME: Final = 3
 KEEPING_OFF: Final = 4
 """The first of the `rules` under which nodes that were lost stay kept off, and none is lost while it is switched."""
 
-RULES: Final = 4
+REUSING_WITHIN_SITES: Final = 5
+"""The first of the `rules` under which a node takes over the numbers of slots only from a departed one of its site."""
+
+RULES: Final = 5
 """The rules of a new scheduler, see `RulesChosen`."""
 
 STRIKES_MAX: Final = 3

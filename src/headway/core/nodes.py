@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from headway.core import lifecycle
 from headway.core.state import State
 from headway.model.job import JobSpec, Service, Workflow
 from headway.model.node import NodeSpec, SlotStatus
@@ -14,11 +15,16 @@ from headway.model.slots import NO_SLOTS, Slots, below, count, in_order, numbers
 
 
 def add(state: State, spec: NodeSpec) -> NodeView:
-    """Add a node: its slots get the numbers of a departed node of the same size, or else the next ones."""
-    heir = next((old for old in state.departed if len(old.places) == spec.slots), None)
-    if heir is not None:
-        state.departed.remove(heir)
-    node = NodeView(spec, () if heir is None else heir.places)
+    """Add a node: its slots get the numbers of a departed node of its site and size, or else the next ones.
+
+    From a node of another site they would stand among those of its own in an order that they would not have alone.
+    """
+    anywhere = state.rules < lifecycle.REUSING_WITHIN_SITES
+    fitting = (old for old in state.departed if len(old.places) == spec.slots)
+    before = next((old for old in fitting if anywhere or old.spec.site == spec.site), None)
+    if before is not None:
+        state.departed.remove(before)
+    node = NodeView(spec, () if before is None else before.places)
     state.starts_reported = state.starts_reported or spec.reports_start
     state.leased = state.leased or spec.lease is not None
     for slot in node.places:

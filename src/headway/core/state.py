@@ -87,7 +87,7 @@ class State(Pool):
         touched: jobs that may have or use other slots than before, if that is needed (then a list, emptied
             by its reader).
         draining: whether a node, or a slot of one, may be about to leave.
-        departed: nodes that left, whose slot numbers a new node of the same size may take over.
+        departed: nodes that left, whose slot numbers a new node of the same site and size may take over.
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
         estimate_default: the assumed run time of a task without an estimate.
         rules: the rules of the core, see `RulesChosen`.
