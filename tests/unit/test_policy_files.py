@@ -134,7 +134,7 @@ def test_of_several_policies_one_is_named(file: Path) -> None:
         ("my.py:Shortst", r"policy in my\.py is 'Shortst'; allowed: Shortest", "Did you mean Shortest?"),
         ("my.py:Shortest,mst=1", r"parameter of policy my\.py:Shortest is 'mst'; allowed: most", "Did you mean most?"),
         ("my.py:Shortest,most=wide", r"most of policy my\.py:Shortest is 'wide'; allowed: a whole number", ""),
-        ("sites:each=my.py:Shortest", r"each of policy sites is 'my\.py'; allowed: anneal", "installed under a name"),
+        ("sites:each=my.py:Shortest", r"each of policy sites is 'my\.py'; allowed: anneal", "an installed one"),
         ("my.py:Plan", r"policy my\.py:Plan is Plan, which cannot be called", ""),
         ("beside.py", r"there is no policy in beside\.py", ""),
         ("beside.py:WIDEST", r"policy in beside\.py is 'WIDEST'; allowed: the name of a policy; there is none", ""),

@@ -194,7 +194,7 @@ def _added(name: str) -> PolicyFactory:
 def _hint(name: str, known: Iterable[str]) -> str:
     """What to do where none of these policies has a name."""
     if name.endswith(".py"):
-        return "Only simulations take a policy from a file; servers and other policies, one that is installed under a name."
+        return "Only simulations take a policy from a file; servers and other policies, an installed one, by its name."
     return did_you_mean(name, known) or "`headway policies` says what each of them does."
 
 
