@@ -155,6 +155,12 @@ def test_commands_on_a_page_have_the_options_they_are_given(page: Path) -> None:
             assert not word.startswith("--") or word in options, f"headway {words[0]} has no option {word}"
 
 
+@pages
+def test_commands_in_the_text_of_a_page_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert {word for word in re.findall(r"`headway\s+([a-z]+)\b", text) if word not in COMMANDS} == set()
+
+
 def each_command(group: click.Group = headway, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """All commands, also those of groups, with the words that name them."""
     context = click.Context(group)
