@@ -199,6 +199,7 @@ class Recorder:
         self._has_begun = self._drains = False
         self._busy_slots = self._up_slots = 0
         self._look_at_slots()
+        self._count_busy_slots()
 
     def leave_out(self, jobs: Iterable[JobId]) -> None:
         """Record nothing of these jobs but that their slots are busy."""
@@ -209,6 +210,7 @@ class Recorder:
         state = self._state
         self._strangers = set()
         self._has_begun = True
+        self._look_at_slots()
         self._rounds_before = self._core.rounds
         self._refused_before = Counter(self._core.refusals)
         for attempt in state.attempts():
@@ -237,6 +239,8 @@ class Recorder:
                 self._now = now
         else:
             self._has_begun, self._now = type(event) is JobSubmitted, now
+            if self._has_begun:
+                self._look_at_slots()
         if type(event) is TaskEnded:
             key = event.job, event.task
             run = self.runs.get(key)
@@ -289,14 +293,13 @@ class Recorder:
             if self._core.rounds != self._rounds_seen:
                 self._rounds_seen = self._core.rounds
                 self._rounds.append(now)
-        if state.others:
-            self._busy_slots = sum([pool.busy_slots() for pool in state.each()])
-        else:
-            self._busy_slots = state.busy_slots()
+        self._count_busy_slots()
 
     def conclude(self, job: JobId, now: Instant, status: JobStatus) -> None:
         """Record the end of a job. Only for a job that the core never saw is this called from outside."""
         if now > self._now:
+            if not self._has_begun:
+                self._count_up_slots()
             self._busy += self._busy_slots * (now - self._now)
             self._offered += self._up_slots * (now - self._now)
             self._now = now
@@ -310,8 +313,18 @@ class Recorder:
         self._drains = self._state.draining
         if self._rows is not None:
             self._note_presence()
+        if self._has_begun:  # until then thousands of nodes may join, one after another
+            self._count_up_slots()
+
+    def _count_up_slots(self) -> None:
         self._up_slots = sum([node.size for node in self._state.nodes.values() if node.up])
-        self._busy_slots = sum([pool.busy_slots() for pool in self._state.each()])
+
+    def _count_busy_slots(self) -> None:
+        state = self._state
+        if state.others:
+            self._busy_slots = sum([pool.busy_slots() for pool in state.each()])
+        else:
+            self._busy_slots = state.busy_slots()
 
     def _note_node(self, name: str) -> None:
         """A node is there, or has other slots; it may have come again under its name."""

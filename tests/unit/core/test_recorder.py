@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -74,6 +75,8 @@ class Recorded:
 
 TWO = NodeJoined(0, node("n", slots=2))
 
+Lines = Callable[[Callable[[], object]], int]
+
 
 def test_starts_ends_waits_and_use() -> None:
     run = Recorded(TWO, run_times=True, attempts=True)
@@ -100,6 +103,28 @@ def test_starts_ends_waits_and_use() -> None:
     assert len(found.rounds) == run.core.rounds - before
     assert found.attempts is not None
     assert found.attempts.wasted.tolist() == [False, False, True]
+
+
+def test_a_node_that_joins_before_the_first_job_costs_the_same_among_many(lines_run: Lines) -> None:
+    """What is offered counts from the first job on: until then nobody needs to know how many slots are up."""
+
+    def joining(others: int) -> Callable[[], object]:
+        run = Recorded(*(NodeJoined(0, node(f"n{number}")) for number in range(others)))
+        event = NodeJoined(0, node("last"))
+        actions = run.core.handle(event)
+        return lambda: run.recorder.note(event, actions, 0)
+
+    few, many = (lines_run(joining(others)) for others in (2, 200))
+    assert many == few
+
+
+def test_until_the_end_of_a_job_that_never_came_to_the_core_slots_were_offered() -> None:
+    run = Recorded()
+    run.note(NodeJoined(0, node("n", slots=2)))
+    run.recorder.conclude(1, 3 * SECOND, JobStatus.FAILED)
+    run.submit(5, job(2, estimate=1, release=5))
+    run.end(6, 2)
+    assert run.schedule().offered == 2 * (3 + 1) * SECOND
 
 
 def test_a_job_that_has_not_ended_is_as_it_is_now() -> None:
