@@ -26,7 +26,7 @@ from headway.live.forecasts import FORECAST_JOBS_MAX
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
-from headway.model.policy import Policy, uses_tiers
+from headway.model.policy import Policy, is_top_level, uses_tiers
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
@@ -292,6 +292,12 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
     )
     assert registry.find("widest_fit:most=64") == shown.WidestFit(most=64)
     assert "widest_fit" in [offer.name for offer in registry.installed()]
+    for top in (
+        "sites:top=lb,each=",
+        "sites:top=fill,each=easy,at=east/",
+        "services:top=dp,batch=",
+    ):  # one round an instant
+        assert is_top_level(registry.find(f"{top}widest_fit:most=64"))
 
 
 def test_the_policy_of_the_how_to_with_a_background_swaps_and_moves(

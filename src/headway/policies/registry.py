@@ -288,6 +288,20 @@ def find_below(field: str, given: str, allowed: str, *words: str) -> Policy:
     return policy
 
 
+def once_an_instant(text: str) -> str:
+    """A policy that holds one round for all events of an instant; one without the parameter holds what it holds.
+
+    >>> once_an_instant("easy"), once_an_instant("easy:depth=2")
+    ('easy:per_instant=true', 'easy:depth=2,per_instant=true')
+    """
+    name, separator, _ = text.partition(":")
+    if name not in BUILT_IN:
+        made = factories().get(name)
+        if made is not None and all(one.name != "per_instant" for one in parameters_of(made())):
+            return text
+    return f"{text}{',' if separator else ':'}per_instant=true"
+
+
 def _may_be_below(name: str) -> bool:
     """Whether a policy does not deal to pools, as far as is known: some cannot be made without parameters."""
     try:

@@ -514,7 +514,9 @@ class Services:
             text = self.beside.replace(";", ",")
         if not self.per_instant:
             return text
-        return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+        from headway.policies.registry import once_an_instant  # it knows this module
+
+        return once_an_instant(text)
 
     def part(self, pool: str) -> str:
         """What its slots may move within: the sites of the services, or those beside."""

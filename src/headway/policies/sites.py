@@ -79,7 +79,9 @@ class Sites:
         text = (named.get(pool) or self.each).replace(";", ",")
         if not self.per_instant:
             return text
-        return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+        from headway.policies.registry import once_an_instant  # it knows this module
+
+        return once_an_instant(text)
 
     def why(self, view: Snapshot, job: JobView) -> str:
         """Why a job is at its site, see `headway.policies.deals.why`."""
