@@ -58,7 +58,7 @@ def changed(text: str) -> Policy:
 def gone(text: str) -> Policy:
     """As when the package of a policy is not installed any more."""
     if text == "mine":
-        raise HeadwayError("no policy is called 'mine'")
+        raise HeadwayError("no policy is called 'mine'", "Did you mean yours?")
     return find(text)
 
 
@@ -213,6 +213,16 @@ def test_the_command_names_the_site_and_when_a_start_was_promised(
     assert status(["check", str(tmp_path), "--decide", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)["differences"]
     assert {(each["pool"], each["policy"]) for each in told} == {("cellar", "easy"), ("attic", "easy")}
+
+    def absent(text: str) -> Policy:
+        raise HeadwayError(f"no policy is called {text!r}")
+
+    monkeypatch.setattr(registry, "find", absent)
+    assert status(["check", str(tmp_path), "--decide"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(
+        r"\) in pool cellar:\n  then   .*\n  today  no policy is called 'sites:top=rr,each=easy'$", out, re.MULTILINE
+    )
     assert all(0 <= each["at"] < 60 for each in told), "seconds"
 
 

@@ -74,7 +74,10 @@ def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> N
 
     for each in others[:DIFFERENCES_SHOWN]:
         pool = f" in pool {each.pool}" if each.pool else ""
-        click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}){pool}, under {each.policy}:")
+        under = (
+            f", under {each.policy}" if each.policy else ""
+        )  # a top level that is not there names none for its pools
+        click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}){pool}{under}:")
         click.echo(f"  then   {each.then}")
         click.echo(f"  today  {each.today}")
     if len(others) > DIFFERENCES_SHOWN:

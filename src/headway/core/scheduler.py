@@ -753,7 +753,8 @@ class Scheduler:
         text = ""
         try:
             if lower is None:
-                raise HeadwayError(f"{self.policy} names no policy for pool {name}")
+                top = state.policy
+                raise top.why if isinstance(top, _Absent) else HeadwayError(f"{self.policy} names no policy for {name}")
             text = str(lower(name))
             policy = self._policies(text)
         except Exception as error:  # noqa: BLE001  a top level, maybe a third party's, must not take the cluster down

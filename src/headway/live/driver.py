@@ -378,7 +378,8 @@ class Driver:
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
         if self.core.absent is not None:
-            absent = f"{in_short(str(self.core.absent))}; nothing new starts until another policy is chosen"
+            why, _, _ = str(self.core.absent).partition("\n")  # without its hint, which is another line
+            absent = f"{in_short(why)}; nothing new starts until another policy is chosen"
             feed(turn, Incident(turn.now, "policy_absent", self.core.policy, absent))
             log.error("%s", absent)
         self._ledger.wake(turn, always=True)
