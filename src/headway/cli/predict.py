@@ -55,11 +55,13 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
     with RunProgress(policy) as progress:
         Simulation(workload, nodes, find, policy, predictor=watched).run(progress)
     asked = watched.asked
-    if yardstick:
-        half = len(asked) // 2
-        bounds, asked = boosted(asked, half), asked[half:]
     if not asked:
         raise HeadwayError(f"no job of {trace.name} has succeeded", "There is nothing to hold predictions against.")
+    if yardstick:
+        half = len(asked) // 2
+        if not half:
+            raise HeadwayError(f"one job of {trace.name} has succeeded", "--yardstick needs two: it learns of half.")
+        bounds, asked = boosted(asked, half), asked[half:]
     found = compared(asked, (lambda _: {"boosting": bounds}) if yardstick else None)
     if as_json:
         told = {"policy": policy, "slots": held, "jobs": len(asked)}

@@ -53,6 +53,13 @@ def test_a_yardstick_sees_half_of_the_jobs_and_is_asked_of_the_others(headway: A
     assert 0 < told["predictors"]["boosting"]["pinball"] < told["predictors"]["user"]["pinball"]
 
 
+def test_a_yardstick_that_would_see_no_job_is_refused(headway: Any, log: Path) -> None:
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    ran = headway("predict", log, "--first", 1, "--yardstick")
+    assert ran.status == 2
+    assert "--yardstick needs two" in ran.err
+
+
 def test_without_scikit_learn_there_is_no_yardstick(headway: Any, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factors, "find_spec", lambda name: None)
     ran = headway("predict", log, "--yardstick")
