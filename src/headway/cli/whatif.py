@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headway.client.client import Client
     from headway.core.record import StateRecord
     from headway.foresight.present import Present
-    from headway.foresight.whatif import Quantiles, Side, WhatIf
+    from headway.foresight.whatif import Later, Quantiles, Side, WhatIf
     from headway.model.events import Event
     from headway.model.node import NodeSpec
 
@@ -367,8 +367,12 @@ def _of_later(found: WhatIf, within: int) -> list[tuple[str, str, str]]:
         (f"jobs that come within {span(within / 1e6)}", _count(now.jobs), _count(then.jobs)),
         ("late of these", _count(now.late), _count(then.late)),
         ("penalty of these", _count(now.cost), _count(then.cost)),
-        ("mean wait of these", _with(now.wait, span), _with(then.wait, span)),
+        ("mean wait of these", _wait(now), _wait(then)),
     ]
+
+
+def _wait(later: Later) -> str:
+    return "" if later.jobs.high == 0 else _with(later.wait, span)
 
 
 def _these(jobs: tuple[int, ...]) -> str:

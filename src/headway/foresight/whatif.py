@@ -39,7 +39,7 @@ class Later:
     Attributes:
         jobs: how many come.
         late, cost: how many of them are late, and what they cost.
-        wait: how long they wait in the mean, in seconds.
+        wait: how long they wait in the mean, in seconds, over the futures in which some come; None: in none.
     """
 
     jobs: Quantiles
@@ -151,7 +151,7 @@ def what_if(
     ]
     due = {job.spec.id: _due(job.spec, job.due) for one, _ in sides for job in one.jobs}
     terms = {job.spec.id: job.spec for one, _ in sides for job in one.jobs}
-    now, then = (_side(found, terms, due) for _, found in sides)
+    now, then = (_side(found, terms, due, are_counted=within > 0) for _, found in sides)
     return WhatIf(state.now, terms, due, now, then)
 
 
@@ -161,7 +161,7 @@ def _due(spec: AnyJob, changed: Instant | None) -> Instant:
     return NEVER if spec.due is None else spec.due
 
 
-def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Instant]) -> Side:
+def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Instant], *, are_counted: bool) -> Side:
     at = found.at / SECOND
     late, cost = np.zeros(len(found.end)), np.zeros(len(found.end))
     on_time, penalty = [], []
@@ -188,9 +188,14 @@ def _side(found: Futures, terms: Mapping[JobId, AnyJob], due: Mapping[JobId, Ins
         _quantiles(late),
         _quantiles(cost),
         _quantiles(last + at),
-        Later(*map(_quantiles, found.later.T)) if found.later[:, 0].any() else None,
+        _later(found.later) if are_counted else None,
         None if np.isnan(found.money).all() else _quantiles(found.money),
     )
+
+
+def _later(became: Floats) -> Later:
+    jobs, late, cost, wait = became.T
+    return Later(*map(_quantiles, (jobs, late, cost, wait[jobs > 0])))
 
 
 def _cost(spec: JobSpec, late: float) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headway.cli import whatif
-from headway.cli.whatif import Supposition, _apply, _node_in
+from headway.cli.whatif import Supposition, _apply, _node_in, _of_later
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, Refused
+from headway.foresight.whatif import Later, Quantiles, WhatIf
 from headway.model.events import NodeJoined
+from headway.model.instant import SECOND
 from headway.policies.registry import find
 from headway.testing import node
 
@@ -24,6 +26,15 @@ def with_sites(*sites: str) -> StateRecord:
     for number, site in enumerate(sites):
         core.handle(NodeJoined(0, node(f"n{number}", site=site)))
     return core.dump()
+
+
+def test_where_no_jobs_come_it_is_not_said_how_long_they_wait() -> None:
+    none, some = Quantiles(0, 0, 0), Quantiles(2, 1, 3)
+    now = SimpleNamespace(later=Later(none, none, none, Quantiles(None, None, None)))
+    then = SimpleNamespace(later=Later(some, none, none, Quantiles(4, 4, 5)))
+    rows = _of_later(cast("WhatIf", SimpleNamespace(now=now, then=then)), 60 * SECOND)
+    assert rows[0] == ("jobs that come within 60 s", "0", "2 (1 to 3)")
+    assert rows[-1] == ("mean wait of these", "", "4 s (4 s to 5 s)")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_jobs_that_come_are_counted_on_both_sides() -> None:
     assert then.cost == (2 * (2 + 5 + 8),) * 3
     assert then.wait.median == 4.5
     assert asked(three(), policy="edf").then.later is None
+    seldom = asked(idle, arrivals=(lambda rng: every(5)(rng) if rng.random() < 0.4 else None, None), within=20 * SECOND)
+    now, then = seldom.now.later, seldom.then.later
+    assert now is not None
+    assert then is not None
+    assert (now.jobs.low, now.jobs.high) == (0, 4)
+    assert now.wait == (4.5, 4.5, 4.5), "where no jobs come, none waits, and none waits for ever"
+    assert (then.jobs, then.wait) == ((0, 0, 0), (None, None, None))
 
 
 def test_what_rented_machines_cost_is_told_beside_what_they_save() -> None:
