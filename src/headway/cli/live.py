@@ -450,7 +450,7 @@ def outlook(job: JobReport | Explanation) -> str:
             return f"{chance} on time"
         return "not known, no estimate" if job.assumes else "not known"
     said: str = job.outlook or ""
-    if has_passed and known is not None and known >= LIKELY:
+    if has_passed:
         chance = ""  # it was told before
     if job.outlook == "late" and job.late:
         is_known = job.expected_end is not None and not job.assumes

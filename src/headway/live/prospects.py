@@ -71,6 +71,8 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
         chance = expected.chance
         if has_begun_since(job, outlook):
             found, chance = found._replace(expected_start=None), chance and replace(chance, start=None)
+        if chance is not None and now > job.due:
+            chance = replace(chance, on_time=0.0)  # the forecast may be older than that
         found = found._replace(chance=chance, expected_at=outlook.forecast.made, behind=outlook.behind)
     if job.cancelled or job.due >= NEVER:
         return found

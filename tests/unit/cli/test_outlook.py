@@ -445,9 +445,10 @@ def test_the_word_is_followed_by_how_sure_it_is_where_that_says_more(word: Any, 
     assert outlook(found) == said
 
 
-def test_a_due_date_that_has_passed_is_missed_whatever_was_told_before() -> None:
+@pytest.mark.parametrize("on_time", [1.0, 0.4])
+def test_a_due_date_that_has_passed_is_missed_whatever_was_told_before(on_time: float) -> None:
     terms: dict[str, Any] = {"outlook": "late", "late": 9.0, "expected_end": NOW + 4, "due": NOW - 5}
-    assert outlook(explained(**terms, chance=ChanceReport(None, None, 1.0, 40))) == "late by about 9 s"
+    assert outlook(explained(**terms, chance=ChanceReport(None, None, on_time, 40))) == "late by about 9 s"
 
 
 def test_bounds_of_one_value_are_told_as_one() -> None:

@@ -107,6 +107,15 @@ def test_what_has_begun_since_the_forecast_is_not_expected_to_start() -> None:
     assert of_open(wide, replace(old, behind=0), 9 * SECOND).expected_start == 5 * SECOND
 
 
+def test_when_its_due_date_has_passed_it_is_not_on_time_whatever_an_older_forecast_says() -> None:
+    bounds = Bounds(*[101 * SECOND] * 5)
+    found = outlook(Expected(1, 0, 101 * SECOND, chance=Chance(None, bounds, 0.4, 40)))
+    for now, on_time in ((100, 0.4), (102, 0.0)):
+        chance = of_open(view(due=100), found, now * SECOND).chance
+        assert chance is not None
+        assert (chance.on_time, chance.end) == (on_time, bounds)
+
+
 def test_a_cancelled_job_is_neither() -> None:
     ending = view(due=99)
     ending.cancelled = True
