@@ -85,6 +85,7 @@ def past(tmp_path: Path) -> Path:
             await ran(1000, Outcome.EXITED, name="flow", features={"mesh": 1.0, "seed": 0.0})
             for seconds in (2, 4):
                 await ran(seconds, name="plain")
+            await ran(3, name="once")
             await ran(30, Outcome.OUT_OF_TIME, name="broken")
             await ran(1, Outcome.EXITED, name="broken")
             await ran(30, Outcome.OUT_OF_TIME, name="broken")
@@ -106,7 +107,7 @@ def profile(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str
 
 
 def test_a_program_is_the_jobs_of_a_name_and_user_that_succeeded(past: Path) -> None:
-    flow, plain, broken = programs(past)
+    flow, plain, _, broken = programs(past)
     assert (flow.name, flow.user, [run.took for run in flow.runs]) == ("flow", "ann", [took for _, took in RUNS])
     assert flow.bounds[2] == pytest.approx(8)
     assert flow.asked == pytest.approx((60 / 7 + 60 / 9) / 2)
@@ -279,24 +280,25 @@ def test_what_some_runs_lack_is_said_where_nothing_else_differs(
 def test_programs_are_listed(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
     status, out, _ = profile(capfd, "--data", past)
     assert status == 0
-    flow, plain, broken = (line.split() for line in out.splitlines()[2:])
+    flow, plain, _, broken = (line.split() for line in out.splitlines()[2:])
     assert (flow[:5], plain[:3]) == (["flow", "ann", "6", "1", "(14%)"], ["plain", "ann", "2"])
     assert broken == ["broken", "ann", "0", "3", "(100%)", "1"]
     told = json.loads(profile(capfd, "--data", past, "--json")[1])["programs"]
-    assert [(one["program"], one["runs"]) for one in told] == [("flow", 6), ("plain", 2), ("broken", 0)]
+    assert [(one["program"], one["runs"]) for one in told] == [("flow", 6), ("plain", 2), ("once", 1), ("broken", 0)]
     assert [one["ended"] for one in told] == [
         {"succeeded": succeeded, "failed": failed, "cancelled": cancelled}
-        for succeeded, failed, cancelled in ((6, 1, 0), (2, 0, 0), (0, 3, 1))
+        for succeeded, failed, cancelled in ((6, 1, 0), (2, 0, 0), (1, 0, 0), (0, 3, 1))
     ]
-    assert [one["failed_share"] for one in told] == [pytest.approx(1 / 7), 0, 1]
-    assert told[2]["failed_with"] == {"out of time": 2, "exited": 1}
-    assert (told[2]["run_time"], told[2]["estimate_ratio"]) == (None, None)
+    assert [one["failed_share"] for one in told] == [pytest.approx(1 / 7), 0, 0, 1]
+    assert told[3]["failed_with"] == {"out of time": 2, "exited": 1}
+    assert (told[3]["run_time"], told[3]["estimate_ratio"]) == (None, None)
 
 
 def test_of_one_program_it_is_said_how_its_jobs_ended(past: Path, capfd: pytest.CaptureFixture[str]) -> None:
     said = "Of the last 7 jobs: 6 succeeded, 1 failed; 14% of those that were not cancelled failed. Why: exited (1)."
     assert said in profile(capfd, "flow", "--data", past)[1]
     assert "Of the last" not in profile(capfd, "plain", "--data", past)[1]
+    assert profile(capfd, "once", "--data", past)[1] == "1 job named once of ann ran for 3 s.\n"
     assert profile(capfd, "broken", "--data", past)[1] == (
         "No job named broken of ann has succeeded. Of the last 4 jobs: 3 failed, 1 cancelled; 100% of those that were "
         "not cancelled failed. Why: out of time (2), exited (1).\n"

@@ -49,8 +49,9 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     said = workload.estimate >= 0
-    if len(workload) and (workload.runtime == workload.estimate).all():
-        raise HeadwayError(f"no job of {trace.name} has an estimate of its own", "Its estimates are the run times.")
+    if len(workload) and (~said | (workload.runtime == workload.estimate)).all():
+        why = "Its estimates are the run times." if said.any() else "Predictions are compared with those of users."
+        raise HeadwayError(f"no job of {trace.name} has an estimate of its own", why)
     watched = Watched(cut=bool((workload.runtime <= workload.estimate)[said].all()))
     with RunProgress(policy) as progress:
         Simulation(workload, nodes, find, policy, predictor=watched).run(progress)

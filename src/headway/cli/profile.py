@@ -146,10 +146,8 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
     low, _, middle, _, high = program.bounds
     if program.others:
         click.echo(_how_ended(program))
-    click.echo(
-        f"{counted(len(program.runs), 'job')} named {program.name} of {whose} ran for "
-        f"{span(middle)} in the median, nine in ten of them for {span(low)} to {span(high)}."
-    )
+    spread = "" if len(program.runs) == 1 else f" in the median, nine in ten of them for {span(low)} to {span(high)}"
+    click.echo(f"{counted(len(program.runs), 'job')} named {program.name} of {whose} ran for {span(middle)}{spread}.")
     if program.asked is not None:
         click.echo(f"Their estimates were {program.asked:.1f} times as long, in the median.")
     if factors is None:

@@ -84,6 +84,14 @@ def test_a_log_without_estimates_is_refused(headway: Any, tmp_path: Path) -> Non
     assert "no job of log.swf has an estimate of its own" in ran.err
 
 
+def test_a_workflow_without_estimates_is_refused(headway: Any, tmp_path: Path) -> None:
+    path = tmp_path / "flow.stg"
+    path.write_text("1\n0 0 0\n1 5 1 0\n2 0 1 1\n")
+    ran = headway("predict", path, "--slots", 2)
+    assert ran.status == 2
+    assert "no job of flow.stg has an estimate of its own" in ran.err
+
+
 def test_a_typing_mistake_is_told_before_the_run(headway: Any, log: Path) -> None:
     ran = headway("predict", log, "--policy", "esy")
     assert ran.status == 2
