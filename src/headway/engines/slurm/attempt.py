@@ -147,6 +147,11 @@ class Attempt:
         """The nodes of its parts."""
         return {part.node for part in self.parts}
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether all its members have told that they succeeded."""
+        return self.failed is None and len(self.endings) == len(self.record.seats)
+
     def hear(self, part: NodePart, body: bytes, now: float) -> list[Report]:
         """Take a record of a part's file `told`; returns what is to be reported of it."""
         message = _decode(body)

@@ -694,7 +694,7 @@ class SlurmEngine(OutputsInFiles):
         left = await left_behind(self._folder, self._commands, self, now)
         running, ended = [], []
         for attempt in left.whole:
-            if not attempt.nodes <= self.up:
+            if not attempt.nodes <= self.up and not attempt.succeeded:
                 left.broken.append(attempt)
                 continue
             key = attempt.key

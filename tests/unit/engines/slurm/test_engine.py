@@ -650,6 +650,26 @@ async def test_what_ran_on_a_node_that_is_down_now_is_dropped(played: Played) ->
     await becomes(lambda: not list((played.root / "attempts").iterdir()))
 
 
+async def test_what_succeeded_on_a_node_before_it_was_drained_counts_although_no_server_was_there(
+    played: Played,
+) -> None:
+    await played.trial.start(*TWO)
+    well, badly, runs = await played.runs(), await played.runs(slot=1), await played.runs(node="b")
+    trial = await dies(played)
+    played.ends(well, WELL)
+    played.slurm.moves(well, "COMPLETED")
+    played.ends(badly, FAILED)
+    played.slurm.states["a"] = DOWN
+    found = await trial.start(*TWO)
+    assert [(one.key, one.ending.outcome) for one in found.ended] == [((1, 0, 1), Outcome.SUCCEEDED)]
+    assert (len(found.running), found.absent) == (1, {"a"})
+    await becomes(lambda: played.slurm.jobs[badly][1] == "CANCELLED")
+    assert played.slurm.jobs[runs][1] == "RUNNING"
+    assert await trial.told(Started) == Started(1, 2, 1)
+    played.engine.acknowledge(1, 0, 1)
+    await becomes(lambda: len(list((played.root / "attempts").iterdir())) == 1)
+
+
 async def test_what_was_never_submitted_or_cannot_be_read_is_removed(played: Played) -> None:
     await played.trial.start(*TWO)
     never, torn = await played.runs(), await played.runs(slot=1)
