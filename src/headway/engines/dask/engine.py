@@ -136,7 +136,7 @@ class DaskEngine(RemoteEngine):
         if self._offered is not None:
             self._take_down_fences(self._root, found.running)
         absent = named.keys() - self._nodes.keys()
-        self._absent = dict.fromkeys(absent - workers.keys(), self._loop.time())
+        self._absent = dict.fromkeys(absent, self._loop.time())
         self._open_up()
         if self._tls is not None and self._started is None:
             self._checking = self._loop.create_task(self._check_host(self._tls))
@@ -313,8 +313,11 @@ class DaskEngine(RemoteEngine):
         for noticed in self._kept_out.news({name: address for name, (address, _) in workers.items()}):
             self._tell(noticed)
         for name, (address, slots) in workers.items():
-            self._absent.pop(name, None)
             node = self._nodes.get(name)
+            if node is not None:
+                self._absent.pop(name, None)
+            elif name in self._absent:  # the driver knows it, and it has not been taken into service yet
+                self._absent[name] = now
             if any(name in known for known in (self._kept_out, self._joining, self._attaching)):
                 continue
             if node is None or not node.up:
