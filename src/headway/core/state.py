@@ -575,9 +575,9 @@ class State(Pool):
         """Slots of whatever pools can be allocated from now on."""
         for pool, part in self.parts(slots):
             pool.open_slots(part)
-        self._let_top_level_look()
+        self.let_top_level_look()
 
-    def _let_top_level_look(self) -> None:
+    def let_top_level_look(self) -> None:
         """What slots there are has changed: the top level may deal anew, also what it has dealt to other pools."""
         self.was_taken, self.alike, self.of_slots = IDLE_UNKNOWN, None, None
         if self.others:
@@ -588,7 +588,7 @@ class State(Pool):
         """Slots of whatever pools are not allocated any more, and cannot be. What runs there continues."""
         for pool, part in self.parts(slots):
             pool.close_slots(part)
-        self._let_top_level_look()
+        self.let_top_level_look()
 
     def lose_all(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
         """Slots of whatever pools are gone, with what ran there; see `Pool.lose`."""

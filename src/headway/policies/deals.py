@@ -64,12 +64,11 @@ class Site:
         self.serves = serves
         self.is_up = any(node.may_start for node in nodes)
         specs = [node.spec for node in nodes]
-        self.slots = self.widest = sum(spec.slots for spec in specs)
-        if apart:
-            by_site = Counter[str]()
-            for spec in specs:
-                by_site[spec.site] += spec.slots
-            self.widest = max(by_site.values(), default=0)
+        self._up = [node.spec for node in nodes if node.may_start]
+        self.slots = sum(spec.slots for spec in specs)
+        self.widest = _widest(specs, apart=apart)
+        self._widest_up = _widest(self._up, apart=apart)
+        self._is_whole = len(self._up) == len(specs) > 0
         self.capacity = sum(spec.slots * spec.speed for spec in specs)
         self.fastest = max((spec.speed for spec in specs), default=0.0)
         peaks = [spec.power.peak for spec in specs if spec.power is not None]
@@ -100,6 +99,14 @@ class Site:
         if cores not in self._holds:
             self._holds[cores] = any(node.spec.slots_for(cores) <= node.spec.slots for node in self.nodes)
         return self._holds[cores]
+
+    def runs(self, job: JobView, cores: int) -> bool:
+        """Whether those of its nodes that are up could run a job that it holds."""
+        if self._is_whole:
+            return True
+        if job.rigid:
+            return cores <= self._widest_up
+        return any(spec.slots_for(cores) <= spec.slots for spec in self._up)
 
     def take(self, demand: Demand, share: int = 1) -> None:
         """Count the work of a job as its own; share -1: no more."""
@@ -222,22 +229,20 @@ Deals = Callable[[Sequence[JobView], Sequence[Site], str], Iterable[Dealt]]
 
 
 def candidates(job: JobView, cores: int, sites: Sequence[Site]) -> list[Site]:
-    """The sites that can hold a job: those that are up, or else those that may come back."""
+    """The sites that can hold a job: those that can with the nodes that are up, or else those that may later."""
     holding = [site for site in sites if site.holds(job, cores)]
-    return [site for site in holding if site.is_up] or holding
+    able = [site for site in holding if site.runs(job, cores)]
+    return able or [site for site in holding if site.is_up] or holding
 
 
 def in_turn(jobs: Sequence[JobView], sites: Sequence[Site], last: str) -> Iterable[Dealt]:
     """RR: to the next site that can hold it, in the order of the sites (DN13, section 4)."""
     places = {site.name: place for place, site in enumerate(sites, 1)}
     for job in jobs:
-        cores, first, found = cores_of(job), places.get(last, 0), None
-        for site in (*sites[first:], *sites[:first]):
-            if site.holds(job, cores):
-                if site.is_up:
-                    found = site
-                    break
-                found = found or site  # it may come back
+        cores, first = cores_of(job), places.get(last, 0)
+        turn = (*sites[first:], *sites[:first])
+        found = next((site for site in turn if site.holds(job, cores) and site.runs(job, cores)), None)
+        found = found or next(iter(candidates(job, cores, turn)), None)
         last = last if found is None else found.name
         yield job, found
 
@@ -379,6 +384,14 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
     return f"{said}{DEAL_RULES[rule].words}. Now: " + "; ".join(_numbers(rule, demand, sites))
 
 
+def _widest(specs: Sequence[NodeSpec], *, apart: bool) -> int:
+    """So many slots a rigid job may need on these nodes; `apart`: it needs nodes of one site."""
+    by_site = Counter[str]()
+    for spec in specs:
+        by_site[spec.site if apart else ""] += spec.slots
+    return max(by_site.values(), default=0)
+
+
 def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:
     """What each site is like for a job that it has, or might be dealt."""
     allowed = candidates(demand.job, demand.cores, sites)
@@ -398,6 +411,8 @@ def _state(job: JobView, cores: int, site: Site, bid: Bid | None, until: float) 
         return "cannot hold it"
     if not site.is_up:
         return "is down"
+    if not site.runs(job, cores):
+        return "too few of its slots are up"
     if bid is None:
         return f"was dealt {site.dealt}"
     energy = f"{bid.energy:.3g} J" if site.watts else "energy unknown"

@@ -9,7 +9,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.model.events import DeciderChosen, JobSubmitted, NodeDown, NodeJoined, Woke
+from headway.model.events import DeciderChosen, JobSubmitted, NodeDown, NodeJoined, NodeUp, Woke
 from headway.model.instant import SECOND
 from headway.model.job import BATCH, JobSpec, Rigid, TaskSpec, Workflow
 from headway.model.node import NodeSpec, Power
@@ -158,6 +158,23 @@ def test_rigid_jobs_and_bags_are_dealt_too() -> None:
         assert set(found) == {0, 1, 2}
         assert found[0] in ("thirsty", "sparing")
         assert all(found.values())
+
+
+@pytest.mark.parametrize("top", sorted(deals.DEAL_RULES))
+def test_a_wide_job_goes_where_enough_slots_are_up(top: str) -> None:
+    core = Scheduler(registry.find, f"sites:top={top},each=fcfs")
+    for name, site, slots in (("a", "west", 2), ("b", "west", 2), ("c", "east", 3)):
+        core.handle(NodeJoined(0, NodeSpec(name, slots, site=site)))
+    core.handle(NodeDown(1, "b"))
+    for number, width in enumerate((3, 3, 4)):
+        core.handle(JobSubmitted(2, Rigid(number, estimate=9 * SECOND, width=width)))
+    core.handle(Woke(2))
+    assert [view.pool.name for view in core.state.jobs.values()] == ["east", "east", "west"]
+    assert "west: too few of its slots are up" in core.why_there(1)
+    core.handle(NodeUp(3, "b"))
+    core.handle(Woke(3))
+    assert [view.pool.name for view in core.state.jobs.values()] == ["east", "east", "west"], "they stay"
+    core.check()
 
 
 def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
