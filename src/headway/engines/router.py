@@ -51,6 +51,11 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
+_ONE_ENGINE: Final = (
+    "What starts together runs within one engine. Submit it narrower, or let an operator choose a policy that keeps "
+    "each job at one site: headway policy sites:top=rr,each=tempo"
+)
+
 ENGINE_PAUSES: Final = (0.5, 30.0)
 """The least and the greatest pause, in seconds, before an engine that is gone is started again."""
 
@@ -259,7 +264,7 @@ class Router:
         parts = {part.name: part for name in names if (part := self._serving.get(name)) is not None}
         ending = None
         if len(parts) > 1:
-            detail = f"its members are on nodes of several engines: {', '.join(sorted(parts))}"
+            detail = f"its members are on nodes of several engines: {', '.join(sorted(parts))}. {_ONE_ENGINE}"
             ending = Ending(Outcome.REFUSED, detail=detail)
         elif not names <= self._serving.keys() or not all(part.up for part in parts.values()):
             ending = Ending(Outcome.LOST, detail="its node was lost before it started")

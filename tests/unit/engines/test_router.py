@@ -119,7 +119,9 @@ async def test_a_gang_on_nodes_of_two_engines_is_refused(rig: Rig) -> None:
     (ended,) = await rig.reports()
     assert isinstance(ended, base.Ended)
     assert (ended.key, ended.ending.outcome) == (key, Outcome.REFUSED)
-    assert ended.ending.detail == "its members are on nodes of several engines: east, west"
+    said = "its members are on nodes of several engines: east, west. What starts together runs within one engine."
+    assert ended.ending.detail.startswith(said)
+    assert "headway policy sites:top=rr,each=tempo" in ended.ending.detail
     assert rig.east.running == rig.west.running == {}
 
 
