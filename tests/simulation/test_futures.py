@@ -21,6 +21,7 @@ from headway.model.events import (
     JobSubmitted,
     NodeDown,
     NodeJoined,
+    PeriodChosen,
     PolicyChosen,
     SitesChosen,
     TaskEnded,
@@ -343,6 +344,10 @@ def test_a_node_that_is_down_comes_back_where_an_outage_says_so() -> None:
     never = Simulation.from_state(state, registry.find).run()
     assert never.end.tolist() == [-1, -1, -1]
     assert {STATUSES[status] for status in never.status.tolist()} == {JobStatus.WAITING}
+    rounds = list[Event]()
+    core.handle(PeriodChosen(7 * SECOND, 1 * SECOND))
+    Simulation.from_state(core.dump(), registry.find, journal=rounds).run()
+    assert 200 < len(rounds) < 400, "rounds that change nothing are not repeated for long"
     back = Simulation.from_state(state, registry.find, outages=[Outage("n", 0, 20)]).run()
     assert ends(back) == {1: 30, 2: 50, 3: 53}
     assert back.offered == 4 * 33 * SECOND, "no slot is up from 6 s until 20 s"

@@ -111,6 +111,9 @@ NOTICE_TIME: Final = 120 * SECOND
 IDLE_WAKES_MAX: Final = 10_000
 """After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
 
+IDLE_WAKES_OF_FUTURE: Final = 300
+"""The same for a future of a state: there are many of them, and all end so if a job needs a node that is down."""
+
 NOBODY_BOUNDED: Final[Mapping[str, int]] = {}
 """No user has a bound on slots."""
 
@@ -302,7 +305,7 @@ class Simulation:
             there = timing
         both = Joined(there, Stopwatch(made._world, later, first), first) if len(later) else there
         made._machines = Machines(made._world, both, crowd(state, later), [*ids, *range(first, first + len(later))])
-        made._begin = state.now
+        made._begin, made._idle_wakes_max = state.now, IDLE_WAKES_OF_FUTURE
         if policy is not None and policy != state.policy:
             made._first.append(PolicyChosen(state.now, policy))
         if decider is not None:
@@ -329,6 +332,7 @@ class Simulation:
     ) -> None:
         self._workload = workload
         self._world = world
+        self._idle_wakes_max = IDLE_WAKES_MAX
         told = world.decision_time
         self._decision_time = None if told is None else from_seconds(told)
         self._timed: list[TimedPolicy] = []
@@ -498,7 +502,7 @@ class Simulation:
                         continue  # it was given back before it came
                     self._feed(event)
                     idle = idle + 1 if rank == WAKE and machines.is_idle_but_for(self._endless) else 0
-                    if idle > IDLE_WAKES_MAX and job is None and all(entry[1] >= WAKE for entry in heap):
+                    if idle > self._idle_wakes_max and job is None and all(entry[1] >= WAKE for entry in heap):
                         break  # rounds change nothing any more: the jobs that are left can never run
                 elif event is None:
                     if not machines.is_due(number, task, attempt, at):
