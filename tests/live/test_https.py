@@ -91,7 +91,7 @@ def test_remote_clients_name_the_certificate(up: Up, tmp_path: Path, monkeypatch
 def test_without_https_nothing_is_said_to_it(up: Up) -> None:
     token = (up.data / "token").read_text().strip()
     with pytest.raises(Unreachable):
-        Client(up.url.replace("https", "http"), token=token, patience=0)
+        Client(up.url.replace("https", "http"), token=token)
     context = ssl.create_default_context(cafile=str(up.data / "tls.pem"))
     with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=LIMIT, context=context) as answer:
         assert answer.status == 200
@@ -118,6 +118,9 @@ def test_the_certificate_outlives_a_restart_and_a_given_one_takes_its_place(tmp_
         with pytest.raises(CertificateRefused, match=r"not accepted: .*(mismatch|not valid for)") as refused:
             Client(server.url, token=token, tls_ca=given.certificate)
         assert "name of the server that its certificate has" in refused.value.hint
+        with pytest.raises(Unreachable, match="closed without an answer") as plain:
+            Client(server.url.replace("https:", "http:"), token=token)
+        assert plain.value.hint.startswith("If it speaks HTTPS, its URL begins with https://.")
         server.stop()
         server.start()
         with pytest.raises(CertificateRefused, match="does not speak HTTPS"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, RemoteDisconnected
 from os import SEEK_END
 from shutil import copyfileobj
 from socket import SHUT_RDWR
@@ -256,10 +256,11 @@ class Connection:
     def _silence(self, error: Exception) -> HeadwayError:
         if self._address is not None and (refused := refusal(error, self._address)) is not None:
             return refused
-        return Unreachable(
-            f"no server answers at {self._url}: {error.__cause__ or error}",
-            "Start it with `headway up`, or check that --url, --data or HEADWAY_URL name the one you mean.",
-        )
+        cause = error.__cause__ or error
+        hint = "Start it with `headway up`, or check that --url, --data or HEADWAY_URL name the one you mean."
+        if isinstance(cause, RemoteDisconnected) and self._url.startswith("http:"):
+            hint = f"If it speaks HTTPS, its URL begins with https://. {hint}"
+        return Unreachable(f"no server answers at {self._url}: {cause}", hint)
 
     def _refusal(self, status: int, content: bytes | bytearray, after: str | None) -> HeadwayError:
         try:
