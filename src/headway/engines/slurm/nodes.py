@@ -19,7 +19,7 @@ from headway.engines.base import (
     Report,
 )
 from headway.engines.kept_out import KeptOut, check_slots
-from headway.engines.slurm.jobs import slots_of
+from headway.engines.slurm.jobs import cpus_of_slot, slots_of
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
 from headway.engines.slurm.settings import SLURM_SLOTS_MAX, SlurmSettings
 from headway.errors import EngineError, InvalidInput
@@ -113,7 +113,8 @@ class NodesInService:
         """
         self._check_slots()
         for spec in named:
-            self.check_fit(spec)
+            if not spec.found:  # else it is found with fewer
+                self.check_fit(spec)
             seen = self.seen.get(spec.name)
             closed = seen is not None and seen.standing is NodeStanding.CLOSED  # what runs there may be ours
             up = closed or (seen is not None and seen.standing is NodeStanding.READY)
@@ -125,8 +126,10 @@ class NodesInService:
         """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
         seen = self.seen.get(node.name)
         most = SLURM_SLOTS_MAX if seen is None else slots_of(seen, self._settings)
-        if node.slots > most and not node.found:
-            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it")
+        if node.slots > most:
+            each = 1 if seen is None else cpus_of_slot(seen, self._settings)
+            shared = f", {each} for each slot" if each > 1 else ""
+            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it{shared}")
             raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
         if node.lease is not None:
             raise InvalidInput(

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -530,6 +531,14 @@ async def test_a_lease_is_refused(played: Played) -> None:
     await played.trial.start(*TWO)
     with pytest.raises(InvalidInput, match=r"lease of node 'x' is 1.0; allowed: none: Slurm says when it is lost"):
         played.engine.check_fit(NodeSpec("x", lease=1_000_000))
+
+
+async def test_a_node_that_was_found_gets_no_more_slots_than_it_has_cpus(played: Played) -> None:
+    await played.trial.start(*TWO)
+    most = played.engine._nodes.seen["a"].cpus
+    played.engine.check_fit(replace(TWO[0], slots=most))
+    with pytest.raises(InvalidInput, match=f"slots of node 'a' is {most + 1}; allowed: 1 to {most}: Slurm has {most}"):
+        played.engine.check_fit(replace(TWO[0], slots=most + 1))
 
 
 async def test_a_node_that_was_down_a_moment_ago_joins_when_it_answers(
