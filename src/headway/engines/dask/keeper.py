@@ -150,6 +150,15 @@ def _tell_failure(listener: socket.socket, place: ClusterPlace) -> None:
             connected.sendall(msgspec.json.encode(place) + b"\n")
 
 
+def _said(error: BaseException) -> str:
+    """What went wrong, and at first: Dask wraps what a class of workers raises, such as a wrong argument."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    whole, cause = (f"{type(one).__name__}: {one}" for one in (error, first))
+    return whole if first is error else f"{whole.rstrip('.')}, because of {cause}"
+
+
 def _locked(path: Path) -> bool:
     """Whether this process may keep the cluster. One that is about to end is waited for."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -180,7 +189,7 @@ def main() -> None:
             cluster, place = made(wanted, folder)
         except Exception as error:  # whatever a class of clusters raises: the server is told
             log.warning("the cluster does not start", exc_info=error)
-            _tell_failure(listener, ClusterPlace(wanted, error=f"{type(error).__name__}: {error}"))
+            _tell_failure(listener, ClusterPlace(wanted, error=_said(error)))
             sys.exit(1)
         there: list[socket.socket] = []
         try:
