@@ -109,7 +109,8 @@ NOTICE_TIME: Final = 120 * SECOND
 """So long before a spot machine is taken back, that is told; as on Amazon EC2."""
 
 IDLE_WAKES_MAX: Final = 10_000
-"""After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
+"""After this many wakes in a row, with nothing running and nothing else in the heap, the next release date comes. If
+there is none, the simulation ends."""
 
 IDLE_WAKES_OF_FUTURE: Final = 300
 """The same for a future of a state: there are many of them, and all end so if a job needs a node that is down."""
@@ -503,7 +504,13 @@ class Simulation:
                     self._feed(event)
                     idle = idle + 1 if rank == WAKE and machines.is_idle_but_for(self._endless) else 0
                     if idle > self._idle_wakes_max and job is None and all(entry[1] >= WAKE for entry in heap):
-                        break  # rounds change nothing any more: the jobs that are left can never run
+                        release = self.scheduler.state.next_release()
+                        if release == NEVER:
+                            break  # rounds change nothing any more: the jobs that are left can never run
+                        heap[:] = [entry for entry in heap if entry[1] != WAKE]  # nor do they until a job is released
+                        heapify(heap)
+                        heappush(heap, (release, WAKE, 0, 0, 0, Woke(release)))
+                        idle = 0
                 elif event is None:
                     if not machines.is_due(number, task, attempt, at):
                         continue  # it was killed or lost before, or its speed has changed since

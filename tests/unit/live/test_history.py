@@ -178,7 +178,7 @@ def test_slots_of_a_node_that_left_belong_to_its_heir(tmp_path: Path) -> None:
     def ends(number: int, at: int) -> list[Event]:
         return [TaskEnded(at * SECOND, number, task, 1) for task in range(2)]
 
-    a, b = NodeSpec("a", 2), NodeSpec("b", 2, site="far")
+    a, b = NodeSpec("a", 2), NodeSpec("b", 2, speed=2.0)
     events: list[Event] = [
         NodeJoined(0, a),
         job(0, 1),

@@ -257,6 +257,16 @@ def test_instances_of_services_go_on_and_end_only_where_their_slots_are_wanted()
     assert found.jobs[1].penalty == 10.0
 
 
+@pytest.mark.parametrize("policy", ["easy", "tempo", "sites:each=tempo"])
+def test_a_job_whose_release_date_is_far_off_is_forecast_without_the_rounds_until_then(policy: str) -> None:
+    core, days = Scheduler(registry.find, policy, period=SECOND), 400 * 86_400
+    core.handle(NodeJoined(0, node("n", slots=1)))
+    core.handle(JobSubmitted(1, job(1, estimate=1)))
+    core.handle(JobSubmitted(2, job(2, estimate=1, release=days)))
+    _, later = forecast(core.dump(), registry.find).jobs
+    assert (later.start, later.end) == (days * SECOND, (days + 1) * SECOND)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_who_left_each_slot_last_is_known_of_narrow_and_wide_tasks(seed: int) -> None:
     chance = random.Random(seed)
