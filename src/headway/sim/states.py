@@ -74,6 +74,9 @@ def _advised_pool(pool: PoolRecord) -> PoolRecord:
 
 
 def _quiet_node(node: NodeRecord) -> NodeRecord:
+    spec = node.spec
+    if not spec.read_ahead and spec.lease is None and not spec.reports_start and node.heard_until == NEVER:
+        return node  # as all of a simulation are: to copy thousands takes a good part of a forecast
     return replace(node, spec=quiet_spec(node.spec), heard_until=NEVER)
 
 
