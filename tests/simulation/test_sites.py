@@ -530,10 +530,12 @@ def test_a_job_whose_site_became_too_small_while_the_others_are_down_is_told_so_
     assert [view.pool.name for view in core.state.jobs.values()] == ["west", "west"]
 
 
-def test_a_job_is_dealt_anew_when_a_node_that_was_down_does_not_come_back() -> None:
+@pytest.mark.parametrize(("rules", "site"), [(4, "west"), (RULES, "east")])
+def test_a_job_is_dealt_anew_when_a_node_that_was_down_does_not_come_back(rules: int, site: str) -> None:
     core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
-    for name, site, slots in (("a", "west", 2), ("b", "west", 2), ("c", "east", 4)):
-        core.handle(NodeJoined(0, NodeSpec(name, slots, site=site)))
+    core.handle(RulesChosen(0, rules))
+    for name, place, slots in (("a", "west", 2), ("b", "west", 2), ("c", "east", 4)):
+        core.handle(NodeJoined(0, NodeSpec(name, slots, site=place)))
     for number in range(3):
         core.handle(JobSubmitted(0, job(number, width=4, estimate=99)))
     core.handle(TaskEnded(1, 1, 0, 1))
@@ -541,7 +543,7 @@ def test_a_job_is_dealt_anew_when_a_node_that_was_down_does_not_come_back() -> N
     assert core.state.jobs[2].pool.name == "west", "it may come back"
     core.handle(NodeLeft(3, "b"))
     core.check()
-    assert core.state.jobs[2].pool.name == "east"
+    assert core.state.jobs[2].pool.name == site
 
 
 def test_a_job_that_no_site_can_hold_is_told_so() -> None:

@@ -74,9 +74,7 @@ def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> N
 
     for each in others[:DIFFERENCES_SHOWN]:
         pool = f" in pool {each.pool}" if each.pool else ""
-        under = (
-            f", under {each.policy}" if each.policy else ""
-        )  # a top level that is not there names none for its pools
+        under = f", under {each.policy}" if each.policy else ""  # one that is not there names none for its pools
         click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}){pool}{under}:")
         click.echo(f"  then   {each.then}")
         click.echo(f"  today  {each.today}")

@@ -149,6 +149,9 @@ KEEPING_OFF: Final = 4
 REUSING_WITHIN_SITES: Final = 5
 """The first of the `rules` under which a node takes over the numbers of slots only from a departed one of its site."""
 
+LOOKING_WHEN_LEFT: Final = 5
+"""The first of the `rules` under which the top level may deal again when a node leaves, whether or not it was up."""
+
 RULES: Final = 5
 """The rules of a new scheduler, see `RulesChosen`."""
 

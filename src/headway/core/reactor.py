@@ -420,7 +420,8 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
     leases.take_down(state, node, Outcome.KILLED)
     if not node.draining:
         nodes.remove(state, node)
-    state.let_top_level_look()  # also if it was down: what its site could hold while it might come back
+    if state.rules >= lifecycle.LOOKING_WHEN_LEFT:
+        state.let_top_level_look()  # also if it was down: what its site could hold while it might come back
     return True
 
 

@@ -125,7 +125,8 @@ class RulesChosen:
             that may be the cause runs alone until that is known, and an attempt runs from when its start is reported.
             3: the shorter the tasks of a bag are, the more of them are launched ahead of their turn. 4: a node that
             an operator keeps off is kept off though it was lost, and one that is being switched is not lost. 5: a
-            node takes over the numbers of slots only from one of its own site that has left.
+            node takes over the numbers of slots only from one of its own site that has left, and the top level may deal
+            again when a node leaves that was down.
     """
 
     at: Instant
