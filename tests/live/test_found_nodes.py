@@ -101,9 +101,9 @@ async def test_on_a_closed_node_what_has_begun_goes_on_and_what_has_not_runs_els
 async def test_a_found_node_of_another_size_is_resized_and_one_of_other_terms_is_another_node(tmp_path: Path) -> None:
     async with rig(tmp_path) as live:
         await tell(live, base.NodeFound(WORKER), base.NodeFound(WORKER))
-        places = live.driver.core.state.nodes["worker-1"].places
+        before = live.driver.core.state.nodes["worker-1"]
         await tell(live, base.NodeFound(replace(WORKER, slots=3)))
-        assert live.driver.core.state.nodes["worker-1"].places is places
+        assert live.driver.core.state.nodes["worker-1"] is before
         await tell(live, base.NodeFound(replace(WORKER, slots=3, speed=1.0)))
         assert live.driver.core.state.nodes["worker-1"].spec.speed == 1.0
         assert [kind for kind, _ in story(live)] == [
