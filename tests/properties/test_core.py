@@ -449,6 +449,7 @@ class World:
         self.chance = Random(self.seed)
         self.named = Random(f"after {self.seed}")
         self.able = Random(f"able {self.seed}")
+        self.spanning = Random(f"spanning {self.seed}")
         self.drawing = Random(f"drawing {self.seed}")
         self.period = self.chance.choice([None, None, 9])
         self.scheduler = self.fresh(watch=self.watch)
@@ -1059,7 +1060,9 @@ class World:
         )
         if happening is None:
             known = self.scheduler.state.nodes.get(name)
-            able = Capabilities(tiers=self.able.random() < 0.8, moves=self.able.random() < 0.6)
+            able = Capabilities(
+                tiers=self.able.random() < 0.8, moves=self.able.random() < 0.6, spans=self.spanning.random() < 0.7
+            )
             drawn = NodeSpec(
                 name,
                 slots=chance.randint(1, 4),
@@ -1374,6 +1377,7 @@ REFUSED = {
     "held_by_the_job_as_a_whole",
     "job_unknown",
     "more_than_one_node",
+    "more_than_one_site",
     "moves_by_kill_or_migrate",
     "no_background_there",
     "no_ready_task",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.model.actions import Kill, Launch, Suspend
+from headway.model.actions import JobStatus, Kill, Launch, Suspend, Wake
 from headway.model.events import (
     Event,
     JobSubmitted,
@@ -31,7 +32,7 @@ from headway.model.events import (
 )
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
-from headway.model.node import NodeSpec
+from headway.model.node import Capabilities, NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Claim, Plan, Reason
 from headway.model.snapshot import Snapshot
@@ -113,6 +114,87 @@ def test_each_site_is_scheduled_as_if_it_were_alone(each: str) -> None:
         alone = Simulation(made(columns, jobs), nodes, registry.find, each, world=WORLD, outages=outages).run()
         assert alone.start.tolist() == whole.start[jobs].tolist(), site
         assert alone.end.tolist() == whole.end[jobs].tolist(), site
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_where_an_engine_has_a_site_the_members_of_a_job_are_at_one(policy: str) -> None:
+    """The check after each event sees members at two sites. Some work ends later so, but nothing waits for ever."""
+    apart = [replace(node, capabilities=Capabilities(spans=False)) for node in NODES]
+    done = Simulation(
+        made(workload(5)), apart, registry.find, policy, world=WORLD, outages=OUTAGES, audit=Scheduler.check
+    ).run()
+    assert done.has(JobStatus.SUCCEEDED).all()
+
+
+class Engines:
+    """A core over sites that have an engine each; every event is checked, and a restored core must answer alike."""
+
+    def __init__(self, policy: str, **slots: int) -> None:
+        self.core = Scheduler(registry.find, policy)
+        self.running: dict[int, tuple[int, int]] = {}
+        for name, number in slots.items():
+            self.feed(NodeJoined(0, NodeSpec(name, number, site=name, capabilities=Capabilities(spans=False))))
+
+    def feed(self, event: Event) -> None:
+        twin = Scheduler.restore(self.core.dump(), registry.find)
+        actions = self.core.handle(event)
+        assert twin.handle(event) == actions
+        self.core.check()
+        for action in actions:
+            if isinstance(action, Launch):
+                self.running[action.job] = action.attempt, action.slots
+        if any(isinstance(action, Wake) and action.at <= self.core.state.now for action in actions):
+            self.feed(Woke(self.core.state.now))
+
+    def submit(self, number: int, width: int, runs: int = 50) -> None:
+        self.feed(JobSubmitted(self.core.state.now, job(number, width=width, estimate=runs, release=0)))
+
+    def end(self, number: int, at: int) -> None:
+        attempt, _ = self.running.pop(number)
+        self.feed(TaskEnded(at * SECOND, number, 0, attempt, Outcome.SUCCEEDED))
+
+    def where(self) -> dict[int, str]:
+        """At which site each running job is."""
+        nodes = self.core.state.slot_nodes
+        return {number: nodes[slots.bit_length() - 1].spec.site for number, (_, slots) in self.running.items()}
+
+
+@pytest.mark.parametrize("policy", ["easy", "fcfs", "keasy", "tempo", "edf", "greedy"])
+def test_a_job_gets_its_slots_where_it_has_enough_soonest(policy: str) -> None:
+    engines = Engines(policy, east=4, west=4)
+    engines.submit(0, width=2, runs=90)
+    engines.submit(1, width=2, runs=50)  # of two places it takes the narrower, so that wide jobs have room
+    assert engines.where() == {0: "east", 1: "east"}
+    engines.submit(2, width=1, runs=70)
+    engines.submit(3, width=3, runs=80)
+    assert engines.where() == {0: "east", 1: "east", 2: "west", 3: "west"}
+    engines.end(1, at=50)
+    engines.end(2, at=51)
+    engines.submit(4, width=3, runs=10)  # three slots are free, but two here and one there
+    assert 4 not in engines.where()
+    engines.submit(5, width=1, runs=500)  # it must not take what the other waits for
+    engines.end(3, at=80)
+    assert engines.where()[4] == "west"
+    assert engines.core.refusals == {}
+
+
+@pytest.mark.parametrize("policy", ["easy", "tempo", "conservative", "edf"])
+def test_what_is_too_wide_for_the_engines_that_are_left_keeps_no_slot_idle(policy: str) -> None:
+    engines = Engines(policy, east=4, west=2, south=2)
+    engines.feed(NodeDown(0, "east"))
+    engines.submit(0, width=4)
+    engines.submit(1, width=2)
+    engines.submit(2, width=2)
+    assert sorted(engines.where().items()) in ([(1, "south"), (2, "west")], [(1, "west"), (2, "south")])
+    assert engines.core.explain(0).reason is Reason.NEVER_FITS
+    engines.feed(NodeUp(SECOND, "east"))
+    assert engines.where()[0] == "east"
+
+
+def test_a_job_wider_than_each_engine_is_refused() -> None:
+    engines = Engines("tempo", east=4, west=5)
+    assert engines.core.flaw_of(job(1, width=6)) == "width is 6; allowed: at most 5, the slots of the largest site"
+    assert engines.core.flaw_of(job(2, width=5)) is None
 
 
 def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:

@@ -14,6 +14,7 @@ from headway.model.ration import Ration, by_rank, uses_of
 from headway.model.renting import RentalStage
 from headway.model.seen import AttemptView, JobView
 from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
+from headway.model.snapshot import Limits
 from headway.model.tier import Tier
 
 
@@ -129,6 +130,9 @@ def check_places(pool: Pool) -> None:
     assert busy == pool.busy, "busy"
     assert behind == pool.behind, "behind"
     assert not behind & pool.limits.one_tier, "background places of nodes that have none"
+    for job in pool.jobs.values() if pool.limits.separate else ():
+        parts = [attempt.slots for attempt in job.attempts.values()] if job.rigid else []
+        assert all(map(pool.limits.are_together, [*parts, job.held if job.rigid else NO_SLOTS])), f"job {job.id} spans"
     in_order = sorted(background, key=lambda attempt: (attempt.job.order, attempt.task))
     assert in_order == pool.background, "background"
     ahead = [attempt for slot, queue in sorted(pool.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
@@ -201,10 +205,10 @@ def check_orders(pool: Pool) -> None:
 
 def check_nodes(state: State) -> None:
     """The same for nodes and their slots."""
-    up = exists = one_tier = fixed = NO_SLOTS
+    up = exists = NO_SLOTS
+    limits = Limits()
     for node in state.nodes.values():
-        one_tier |= NO_SLOTS if node.spec.capabilities.tiers else node.slots
-        fixed |= NO_SLOTS if node.spec.capabilities.moves else node.slots
+        limits.note(node.spec, node.slots)
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
         up |= node.slots & ~node.closing if node.is_open else NO_SLOTS
@@ -227,7 +231,9 @@ def check_nodes(state: State) -> None:
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
     assert state.predicts or not any(job.predicted for job in state.jobs.values()), "predictions"
-    assert (one_tier, fixed) == (state.limits.one_tier, state.limits.fixed), "limits"
+    known = state.limits
+    assert (limits.one_tier, limits.fixed) == (known.one_tier, known.fixed), "limits"
+    assert list(limits.separate.items()) == list(known.separate.items()), "slots of separate sites"
     for pool in state.each():
         assert pool.limits is state.limits, f"limits of pool {pool.name}"
         assert pool.predicts == state.predicts, f"predictions in pool {pool.name}"

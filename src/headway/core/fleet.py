@@ -9,6 +9,7 @@ from headway.model.instant import NEVER
 from headway.model.power import POWER_STATES, PowerState
 from headway.model.seen import NodeView
 from headway.model.slots import NO_SLOTS, count, end_of, in_order, of_numbers
+from headway.model.snapshot import Limits
 
 if TYPE_CHECKING:
     from headway.core.record import NodeRecord
@@ -28,10 +29,9 @@ class Fleet:
     __slots__ = (
         "_departed",
         "_draining",
-        "_fixed",
         "_leased",
+        "_limits",
         "_nodes",
-        "_one_tier",
         "_slots",
         "_speeds",
         "_starts_reported",
@@ -42,7 +42,8 @@ class Fleet:
         self._departed = departed
         self._nodes: list[NodeView] = []
         self._speeds: list[float] = []
-        self._slots = self._up = self._one_tier = self._fixed = NO_SLOTS
+        self._slots = self._up = NO_SLOTS
+        self._limits = Limits()
         self._starts_reported = self._leased = self._draining = False
         for kept, numbers in placed:
             node = _view(kept, in_order(numbers))
@@ -56,14 +57,10 @@ class Fleet:
 
     def _count(self, node: NodeView) -> None:
         """Count a node that is there with the others."""
-        able = node.spec.capabilities
         self._slots |= node.slots
+        self._limits.note(node.spec, node.slots)
         if node.is_open:
             self._up |= node.slots & ~node.closing
-        if not able.tiers:
-            self._one_tier |= node.slots
-        if not able.moves:
-            self._fixed |= node.slots
         self._starts_reported = self._starts_reported or node.spec.reports_start
         self._leased = self._leased or node.heard_until < NEVER or node.spec.lease is not None
         self._draining = self._draining or node.draining or bool(node.closing) or node.waits_to_go_off
@@ -88,7 +85,7 @@ class Fleet:
                 if node.is_put_off:
                     state.troubled[node.spec.name] = node
         state.slots, state.up = self._slots, self._up
-        state.limits.one_tier, state.limits.fixed = self._one_tier, self._fixed
+        state.limits.take_over(self._limits)
         state.starts_reported, state.leased, state.draining = self._starts_reported, self._leased, self._draining
 
 

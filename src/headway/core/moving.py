@@ -7,10 +7,11 @@ goal; until then the places there are kept for it.
 from __future__ import annotations
 
 from headway.core.pool import Pool
+from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
 from headway.model.seen import AttemptView, Goal, JobView
-from headway.model.slots import NO_SLOTS, Slots, count, outside
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, outside
 from headway.model.tier import Tier
 
 
@@ -33,6 +34,8 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
     is_free = given is not None and given.were_free and pool.giving is not None and wanted.tier is Tier.FOREGROUND
     if not is_free and (rule := flaw_of_fit(pool, attempt.job, attempt.task, wanted.slots)):
         return rule
+    if attempt.job.rigid and not pool.limits.are_together(wanted.slots):
+        return "more_than_one_site"
     ration = attempt.job.ration
     if ration is not None and count(wanted.slots) - count(attempt.slots) > ration.room:
         return "user_at_bound"
@@ -104,6 +107,32 @@ def change(pool: Pool, attempt: AttemptView, claim: Claim) -> str | None:
     if rule is None:
         pool.change_tiers(exchanged)
     return rule
+
+
+def together(pool: Pool, width: int, tier: Tier) -> Slots:
+    """The slots that the members of a rigid job can have together soonest, by expected ends; none if too few are up.
+
+    In the background, only what can be had now.
+    """
+    limits = pool.limits
+    idle = outside(pool.up, pool.behind | limits.one_tier) if tier is Tier.BACKGROUND else pool.free
+    fitting = [part for part in limits.together(idle) if count(part) >= width]
+    if fitting or tier is Tier.BACKGROUND:
+        return lowest(min(fitting, key=count, default=NO_SLOTS), width)
+    soonest, chosen = NEVER, NO_SLOTS
+    for part in limits.together(outside(pool.up, pool.allocated)):
+        found = part & pool.free
+        lacking = width - count(found)
+        for end, _, _, attempt in pool.running if count(part) >= width else ():
+            if end >= soonest:
+                break
+            here = lowest(part & attempt.slots, lacking)
+            found |= here
+            lacking -= count(here)
+            if not lacking:
+                soonest, chosen = end, found
+                break
+    return chosen
 
 
 def push_back(pool: Pool, slots: Slots) -> str | None:

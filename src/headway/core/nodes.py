@@ -50,21 +50,7 @@ def _give_places(state: State, node: NodeView) -> None:
     state.speeds += [node.spec.speed] * more
     node.slots |= slots
     node.size = count(node.slots)
-    _note_limits(state, node)
-
-
-def _note_limits(state: State, node: NodeView) -> None:
-    """Note on which slots not everything can be done."""
-    able = node.spec.capabilities
-    if not able.tiers:
-        state.limits.one_tier |= node.slots
-    if not able.moves:
-        state.limits.fixed |= node.slots
-
-
-def _forget_limits(state: State, slots: Slots) -> None:
-    state.limits.one_tier &= ~slots
-    state.limits.fixed &= ~slots
+    state.limits.note(node.spec, node.slots)
 
 
 def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
@@ -98,7 +84,7 @@ def shed(state: State, node: NodeView) -> None:
         node.slots &= ~idle
         node.size = count(node.slots)
         node.closing &= ~idle
-        _forget_limits(state, idle)
+        state.limits.forget(idle)
         state.shed(idle)
         for pool in state.others:
             if node.spec.name in pool.nodes and not node.slots & pool.slots:
@@ -132,7 +118,7 @@ def remove(state: State, node: NodeView) -> None:
     for pool in state.others:
         pool.nodes.pop(node.spec.name, None)
     state.shed(node.slots)
-    _forget_limits(state, node.slots)
+    state.limits.forget(node.slots)
     state.draining = any(known.draining or known.closing or known.waits_to_go_off for known in state.nodes.values())
     state.departed.append(node)
     compare(state)
@@ -185,7 +171,7 @@ class Extent:
 
     Args:
         groups: the nodes; of several groups a job needs one that holds it.
-        for_rigid: the same for rigid jobs, if they need one site of a group; None: they do not.
+        for_rigid: the same for rigid jobs, if they need one site of a group; None: as the others.
     """
 
     def __init__(

@@ -234,6 +234,11 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         return "job_leaves"
     if wanted.seats and not moving.are_seats(wanted.seats, slots):
         return "seats_differ_from_slots"
+    if job.rigid and not job.attempts and not pool.limits.are_together(slots):
+        slots = moving.together(pool, job.width, wanted.tier)
+        if not slots:
+            return "more_than_one_site"
+        wanted = Allocation(job.id, slots, wanted.task, Claim.AFTER, wanted.tier)
     if job.attempts and (job.rigid or wanted.task is not None):
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:

@@ -63,12 +63,25 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.node import NodeSpec
-from headway.model.plan import ANYWHERE, CLUSTER, Deal, Decision, Lend, Plan, Reason, RentalRuling, Switch, Waiting
+from headway.model.plan import (
+    ANY_SITE,
+    ANYWHERE,
+    CLUSTER,
+    Deal,
+    Decision,
+    Lend,
+    Plan,
+    Reason,
+    RentalRuling,
+    Switch,
+    Waiting,
+)
 from headway.model.policy import Policy, PolicySource, is_added, is_top_level, serves_of
 from headway.model.power import PowerState
 from headway.model.ration import wider_than
 from headway.model.renting import MarketRecord
 from headway.model.seen import JobView, NodeView
+from headway.model.slots import count
 from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
 
@@ -357,13 +370,10 @@ class Scheduler:
         for name, nodes in parts.items():
             group = [node.spec for node in nodes.values() if not node.draining]
             groups.append(group)
-            if name in one_site and group:
-                by_site: dict[str, list[NodeSpec]] = {}
-                for node in group:
-                    by_site.setdefault(node.site, []).append(node)
-                for_rigid += by_site.values()
-            else:
-                for_rigid.append(group)
+            together: dict[str, list[NodeSpec]] = {}
+            for node in group:
+                together.setdefault(node.site if name in one_site else node.together, []).append(node)
+            for_rigid += together.values() or [group]
         return Extent(groups, for_rigid)
 
     def status(self, job: JobId) -> JobStatus:
@@ -430,7 +440,10 @@ class Scheduler:
             return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
         if self.flaw_of_fit(view.spec) is not None:  # a node it needs has left since it was accepted
             return Waiting(job, Reason.NEVER_FITS, where=ANYWHERE if self.state.others else CLUSTER)
-        if view.kind not in pool_of(view).serves and (not self.decider or self.decider_failed):
+        pool = pool_of(view)
+        if view.rigid and self.state.limits.most_together(pool.up | pool.off) < view.width <= count(pool.up | pool.off):
+            return Waiting(job, Reason.NEVER_FITS, where=ANY_SITE)
+        if view.kind not in pool.serves and (not self.decider or self.decider_failed):
             return Waiting(job, Reason.NOT_SERVED)
         return None
 

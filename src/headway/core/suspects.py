@@ -269,17 +269,18 @@ def _by_load(entry: tuple[int, int, NodeView]) -> tuple[int, int]:
 
 
 def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
-    """The first of these nodes with room for a task, or the first several for a rigid job; none if there is no room."""
+    """The first of these nodes with room for a task, or the first together for a rigid job; none if there is none."""
     for node in nodes:
         if count(_room(job, node)) >= _need(job, task, node):
             return [node]
-    chosen: list[NodeView] = []
-    missing = job.width
+    together: dict[str, list[NodeView]] = {}
+    missing: dict[str, int] = {}
     for node in nodes if job.rigid else ():
-        chosen.append(node)
-        missing -= count(_room(job, node))
-        if missing <= 0:
-            return chosen
+        name = node.spec.together
+        together.setdefault(name, []).append(node)
+        missing[name] = missing.get(name, job.width) - count(_room(job, node))
+        if missing[name] <= 0:
+            return together[name]
     return []
 
 

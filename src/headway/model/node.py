@@ -47,6 +47,7 @@ class Capabilities:
         read_ahead: tasks of a bag may be launched on a slot ahead of their turn.
         adopts: what runs goes on when the driver dies, and the next driver is told of it.
         shares_files: paths mean the same there as on the driver's machine, so files need not be sent.
+        spans: what starts together may also have members on nodes of other sites.
     """
 
     tiers: bool = True
@@ -54,6 +55,7 @@ class Capabilities:
     read_ahead: bool = True
     adopts: bool = True
     shares_files: bool = True
+    spans: bool = True
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -62,11 +64,11 @@ class Capabilities:
         >>> Capabilities(moves=False).lacking
         ('moves',)
         """
-        has = (self.tiers, self.moves, self.read_ahead, self.adopts, self.shares_files)
+        has = (self.tiers, self.moves, self.read_ahead, self.adopts, self.shares_files, self.spans)
         return tuple(name for name, can in zip(CAPABILITIES, has, strict=True) if not can)
 
 
-CAPABILITIES: Final = ("tiers", "moves", "read_ahead", "adopts", "shares_files")
+CAPABILITIES: Final = ("tiers", "moves", "read_ahead", "adopts", "shares_files", "spans")
 """The names of what a node may be able to do, in the order of `Capabilities`."""
 
 CAPABLE: Final = Capabilities()
@@ -144,6 +146,15 @@ class NodeSpec:
         'speed=1.5'
         """
         return self.kind or _class_of_speed(self.speed)
+
+    @property
+    def together(self) -> str:
+        """The members of a rigid job are on nodes of which this is the same: a site, or empty.
+
+        >>> NodeSpec("a", site="hall", capabilities=Capabilities(spans=False)).together
+        'hall'
+        """
+        return "" if self.capabilities.spans else self.site
 
     def slots_for(self, cores: int) -> int:
         """How many slots of this node a task with `cores` cores needs; it may exceed `slots`: then it never fits."""

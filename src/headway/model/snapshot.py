@@ -25,6 +25,7 @@ from headway.model.slots import (
     NO_SLOTS,
     Slots,
     bounds,
+    count,
     cut,
     lowest,
     numbers,
@@ -103,11 +104,29 @@ class FreeSlots:
         return self._runs
 
     def take(self, job: JobView) -> Slots:
-        """Give a rigid job the lowest ones; there are enough of them."""
+        """Give a rigid job the lowest ones; there are enough of them.
+
+        Where its members must be together, it is given what it can have so, or else, to wait for it, those that it is
+        to have already or the lowest; nothing if too few nodes are up for it.
+        """
+        if self._view.limits.separate:
+            return self._take_together(job)
         self.room -= job.width
         if self._is_large:
             return self._give(job, cut(self._changing(), job.width))
         slots = lowest(self._left, job.width)
+        self._left ^= slots
+        return slots
+
+    def _take_together(self, job: JobView) -> Slots:
+        limits, left, width = self._view.limits, self.slots, job.width
+        parts = [part for part in limits.together(left) if count(part) >= width]
+        if not parts and (job.held or limits.most_together(self._view.up) < width):
+            return job.held
+        slots = lowest(min(parts, key=count) if parts else left, width)
+        if self._is_large:
+            return self.take_runs(job, bounds(slots))
+        self.room -= width
         self._left ^= slots
         return slots
 
@@ -172,13 +191,57 @@ class Limits:
     Attributes:
         one_tier: without a background place.
         fixed: what runs there cannot save and continue elsewhere.
+        separate: those by site, in order of names, where the members of a rigid job must not be also at another site.
     """
 
-    __slots__ = ("fixed", "one_tier")
+    __slots__ = ("fixed", "one_tier", "separate")
 
     def __init__(self) -> None:
         self.one_tier: Slots = NO_SLOTS
         self.fixed: Slots = NO_SLOTS
+        self.separate: dict[str, Slots] = {}
+
+    def note(self, node: NodeSpec, slots: Slots) -> None:
+        """A node has these slots."""
+        able = node.capabilities
+        if not able.tiers:
+            self.one_tier |= slots
+        if not able.moves:
+            self.fixed |= slots
+        if not able.spans:
+            is_new = node.site not in self.separate
+            self.separate[node.site] = slots | self.separate.get(node.site, NO_SLOTS)
+            if is_new:
+                self.separate = dict(sorted(self.separate.items()))
+
+    def forget(self, slots: Slots) -> None:
+        """These slots are gone."""
+        self.one_tier ^= self.one_tier & slots
+        self.fixed ^= self.fixed & slots
+        if self.separate:
+            self.separate = {site: left for site, here in self.separate.items() if (left := outside(here, slots))}
+
+    def take_over(self, others: Limits) -> None:
+        """Be as others are."""
+        self.one_tier, self.fixed, self.separate = others.one_tier, others.fixed, others.separate.copy()
+
+    def together(self, slots: Slots) -> list[Slots]:
+        """The parts of these slots that members of one rigid job may have."""
+        parts = []
+        for here in self.separate.values():
+            part = slots & here
+            if part:
+                parts.append(part)
+                slots ^= part
+        return [slots, *parts] if slots else parts
+
+    def are_together(self, slots: Slots) -> bool:
+        """Whether members of one rigid job may have all of these slots."""
+        return not self.separate or len(self.together(slots)) <= 1
+
+    def most_together(self, slots: Slots) -> int:
+        """How many of these slots one rigid job can have at most."""
+        return max(map(count, self.together(slots)), default=0) if self.separate else count(slots)
 
 
 FREE_ROUTES: Final = Routes(NO_NETWORK)

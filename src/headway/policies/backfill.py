@@ -241,6 +241,9 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
     now, free, uniform = view.now, view.free_slots(), view.uniform
     for job in jobs:
         was = job.promise
+        if view.limits.separate and view.limits.most_together(view.up) < job.width:
+            promise(plan, job, NEVER, job.width, Reason.NEVER_FITS)
+            continue
         place = None if was is None else kept.promised.get(job.id)
         if place is not None:
             kept.bring_forward(place)
@@ -425,6 +428,9 @@ def start(
         if width > free.room:
             return width
         slots = free.take(job)
+        if not slots:
+            plan.pass_over(job.id, Reason.NEVER_FITS)
+            return 0
         plan.hold(job.id, slots)
         end = view.now + (job.estimate if view.uniform else view.time_of(job, 0, slots))
         started.append((end, width))

@@ -386,10 +386,10 @@ def why(rule: str, job: JobView, sites: Sequence[Site]) -> str:
 
 def _widest(specs: Sequence[NodeSpec], *, apart: bool) -> int:
     """So many slots a rigid job may need on these nodes; `apart`: it needs nodes of one site."""
-    by_site = Counter[str]()
+    together = Counter[str]()
     for spec in specs:
-        by_site[spec.site if apart else ""] += spec.slots
-    return max(by_site.values(), default=0)
+        together[spec.site if apart else spec.together] += spec.slots
+    return max(together.values(), default=0)
 
 
 def _numbers(rule: str, demand: Demand, sites: Sequence[Site]) -> list[str]:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import chain, islice
 from typing import Final
 
-from headway.model.instant import Instant
+from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
@@ -205,6 +205,9 @@ class Dealing:
         if job.graph:
             self._deal_tasks(job, wanted)
             return
+        if job.rigid and self.view.limits.separate:
+            self._deal_together(job)
+            return
         spare = self.last.get(job.id, NO_SLOTS)
         if job.rigid:
             wanted, spare, offers = job.width, self.ending, self.room
@@ -251,6 +254,21 @@ class Dealing:
                 self._give(job.id, slots)
                 self.room = [count(self.left & of_class) for _, of_class in self.classes]
                 gained += count(slots)
+
+    def _deal_together(self, job: JobView) -> None:
+        """Give a rigid job the slots that its members can have together soonest, if enough of them are left."""
+        self._choose()
+        ends, soonest, chosen = self.ends(), NEVER, NO_SLOTS
+        for part in self.view.limits.together(self.left | self.ending):
+            if count(part) >= job.width:
+                slots = self._soonest(part, job.width)
+                last = max([ends.get(slot, 0) for slot in numbers(slots & self.view.busy)], default=0)
+                if last < soonest:
+                    soonest, chosen = last, slots
+        if chosen:
+            self._deal_last(job, chosen & self.ending)
+            self._give(job.id, chosen & self.left)
+            self.room = [count(self.left & of_class) for _, of_class in self.classes]
 
     def _give(self, job: int, slots: Slots) -> None:
         self.left ^= self.left & slots

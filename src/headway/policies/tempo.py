@@ -233,7 +233,7 @@ class TempoRound:
                 self.going.add(number)
         self.free = view.free_slots()
         are_alone = len(alone) == len(view.running)
-        self.is_free = are_alone and len(classes) == 1 and not view.allocated
+        self.is_free = are_alone and len(classes) == 1 and not (view.allocated or view.limits.separate)
         if self.is_free:
             self.open, self.size = NO_SLOTS, self.free.room
         else:
@@ -242,6 +242,9 @@ class TempoRound:
                 others |= slots
             self.open = view.up ^ (view.up & others)
             self.size = view.room() if self.open == view.free else count(self.open)
+        self.widest = self.size
+        if view.limits.separate:
+            self.widest = view.limits.most_together(self.open)
         if len(self.classes) == 1:
             speeds = self.classes[0][0].speed * self.size
         else:
@@ -281,14 +284,14 @@ class TempoRound:
         last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
         a due date those are looked at that are due first.
         """
-        view, size = self.view, self.size
+        view = self.view
         found: dict[JobId, JobView] = {}
         self._enough(view.in_order(by_priority), found)
         first = len(found)
         for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
             if job.due == NEVER:
                 break
-            if not job.rigid or (job.width <= size and job.ready):
+            if not job.rigid or (job.width <= self.widest and job.ready):
                 found[job.id] = job
         self._enough(takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority)), found)
         for number in running:
@@ -304,7 +307,7 @@ class TempoRound:
         for job in jobs:
             looked += 1
             if job.rigid:
-                if job.width <= size and job.ready:
+                if job.width <= self.widest and job.ready:
                     found[job.id] = job
                 continue
             found[job.id] = job
@@ -536,7 +539,7 @@ class TempoRound:
         """Why a job gets no slot, or no more of them while some are idle; None if it gets all it can use."""
         self._make_open()
         stake, idle = self.by_job.get(job.id), self.open & ~self.view.busy
-        if job.width > count(self.view.up):
+        if job.width > self.view.limits.most_together(self.view.up):
             return Reason.NEVER_FITS
         if stake is not None and stake.share:
             return Reason.SLOTS_KEPT if idle and stake.share == stake.wanted < stake.usable else None
@@ -618,6 +621,27 @@ class TempoRound:
             if lacking <= self.free.room:
                 stake.slots = self.free.take(stake.job)
             return
+        others = self._leave_soonest(lacking) if self.view.limits.separate else NO_SLOTS
+        self._gather_open(stake, lacking)
+        if others:
+            self.open |= others
+            self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
+
+    def _leave_soonest(self, lacking: int) -> Slots:
+        """Of what is open, leave only what members of a rigid job can have together soonest; returns the others."""
+        soonest, chosen, all_open = math.inf, NO_SLOTS, self.open
+        for part in self.view.limits.together(all_open):
+            if count(part) >= lacking:
+                lane = self._lane(part)
+                later = lacking - count(lane.idle)
+                within = lane.later[later - 1].within if later > 0 else 0.0
+                if within < soonest:
+                    soonest, chosen = within, part
+        self.open = chosen
+        return all_open ^ chosen
+
+    def _gather_open(self, stake: Stake, lacking: int) -> None:
+        """The same, of what is open."""
         held = lowest(stake.job.held & self.open, lacking)
         self.open ^= held
         lacking -= count(held)
