@@ -140,6 +140,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = [*files[begin:], *files[:begin]]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays, and the garbage collector would look at it again and again: meanwhile it is off."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that uses public logs, so that `-m "not data"` leaves them all out, and put long tests first."""
     for item in items:
