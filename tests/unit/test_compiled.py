@@ -15,8 +15,10 @@ import pkgutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,21 +147,35 @@ def test_emergencies_do_not_take_slots_from_each_other_for_ever() -> None:
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here; `make test-compiled` compiles it")
 def test_compiled_and_plain_decide_and_replay_alike_under_every_policy(tmp_path: Path) -> None:
     here = {policy: simulated(policy) for policy in POLICIES}
-    journals = tmp_path / "journals"
-    journals.write_bytes(pickle.dumps({policy: written for policy, (written, _) in here.items()}))
+    halves = [dict(list(here.items())[first::2]) for first in (0, 1)]
+    asked = []
+    for number, half in enumerate(halves):
+        journals = tmp_path / f"journals-{number}"
+        journals.write_bytes(pickle.dumps({policy: written for policy, (written, _) in half.items()}))
+        asked.append([sys.executable, __file__, str(journals)])
+    # Plain Python takes most of the time, so two processes share the policies.
+    with ThreadPoolExecutor(len(asked)) as pool:
+        told = list(pool.map(run_plain, asked))
+    for plain, half in zip(told, halves, strict=True):
+        assert not plain["compiled"]
+        assert plain["told"] == {
+            policy: [found, [replayed(policy, journal) for journal in written]]
+            for policy, (written, found) in half.items()
+        }
+
+
+def run_plain(command: list[str]) -> dict[str, Any]:
+    """What `main` prints where the sources are read as they are."""
     ran = subprocess.run(
-        [sys.executable, __file__, journals],
+        command,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    plain = json.loads(ran.stdout)
-    assert not plain["compiled"]
-    assert plain["told"] == {
-        policy: [found, [replayed(policy, journal) for journal in written]] for policy, (written, found) in here.items()
-    }
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
 
 
 def to_be_compiled() -> list[str]:
