@@ -142,11 +142,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays, and the garbage collector would look at it again and again: meanwhile it is off."""
+    """What is collected stays, so the garbage collector looks at it neither meanwhile nor later."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
