@@ -262,6 +262,27 @@ async def test_jobs_are_dealt_to_the_sites_of_two_engines(
         assert {live.where[key] for key in live.where if dealt[key[0]] == "field"} == {"f"}
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "tempo"])
+async def test_a_rigid_job_runs_within_one_engine_also_where_all_sites_are_one_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    farms = {"field": Farm(node("f", slots=2)), "meadow": Farm(node("m", slots=2), node("n"))}
+    async with rig(tmp_path, monkeypatch, (FIELD, MEADOW), (), policy=policy, **farms) as live:
+        assert [view.spec.capabilities.lacking for view in live.driver.core.state.nodes.values()] == [("spans",)] * 3
+        for width in (2, 2, 3):
+            await live.submit(new_job(kind="rigid", width=width))
+        assert live.where == {(1, 0, 1): "f", (2, 0, 1): "m"}
+        farms["field"].end(1)
+        await live.settle()
+        assert live.where == {(2, 0, 1): "m"}, "three slots are free, but of two engines"
+        farms["meadow"].end(2)
+        await live.settle()
+        (runs,) = farms["meadow"].running.values()
+        assert [member.node for member in runs.members] == ["m", "m", "n"]
+        with pytest.raises(InvalidInput, match=r"width is 4; allowed: at most 3, the slots of the largest site"):
+            await live.submit(new_job(kind="rigid", width=4))
+
+
 async def test_after_a_crash_the_same_sites_have_the_same_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

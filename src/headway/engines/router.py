@@ -5,7 +5,8 @@ An engine that is gone takes down only its own nodes. It is gone if it cannot be
 lost, starts it again from time to time, and reports them as back. What it still runs then is killed, because the driver
 has it redone.
 
-An attempt runs within one engine: a gang with members on nodes of several is refused. What a task saves is there for
+An attempt runs within one engine. So a node that an engine finds does not span (`Capabilities.spans`), and the core puts
+members on no others beside it; a gang with members on nodes of several engines is refused. What a task saves is there for
 later attempts only on nodes of the same engine, unless the engines share a folder for it.
 
 The name of an output begins with that of its engine: `ENGINE:NAME`. One engine may be `plain`: its names stay as they
@@ -52,8 +53,9 @@ from headway.model.tier import Tier
 log = logging.getLogger(__name__)
 
 _ONE_ENGINE: Final = (
-    "What starts together runs within one engine. Submit it narrower, or let an operator choose a policy that keeps "
-    "each job at one site: headway policy sites:top=rr,each=tempo"
+    "What starts together runs within one engine. Nodes that have been here since an earlier version of Headway do not "
+    "say so: remove them and add them again, or choose a policy that keeps each job at one site: "
+    "headway policy sites:top=rr,each=tempo"
 )
 
 ENGINE_PAUSES: Final = (0.5, 30.0)
@@ -442,7 +444,7 @@ class Router:
             case Ended():
                 report = self._renamed(part, report)
             case NodeFound(node=node):
-                node = replace(node, site=part.name)
+                node = replace(node, site=part.name, capabilities=replace(node.capabilities, spans=False))
                 report = NodeFound(node)
                 other = self._serving.get(node.name)
                 if other not in (None, part):

@@ -13,7 +13,7 @@ from headway.engines import base
 from headway.engines.router import Router
 from headway.engines.trial import FilesInMemory
 from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
-from headway.model.node import NodeSpec
+from headway.model.node import Capabilities, NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 from headway.testing import FakeEngine, node
@@ -202,7 +202,7 @@ async def test_a_found_node_belongs_to_the_engine_that_found_it(rig: Rig) -> Non
     rig.west.report(base.NodeGone("w"))
     said = "engine 'east' finds a node with this name: it is not used"
     assert await rig.reports() == [
-        base.NodeFound(replace(found, site="west")),
+        base.NodeFound(replace(found, site="west", capabilities=Capabilities(spans=False))),
         base.Noticed("name_taken", "w", said),
         base.NodeGone("w"),
     ]

@@ -496,13 +496,13 @@ def _given_up(connecting: asyncio.Future[Comm]) -> None:
         connecting.result().abort()
 
 
-APART: Final = Capabilities(shares_files=False, spans=False)
+APART: Final = Capabilities(shares_files=False)
 """What every worker can do, whatever its machine shares."""
 
 
 def _is_other(node: RemoteNode) -> bool:
-    """Whether something else can be done on a node now than when it was found."""
-    return node.spec.capabilities != replace(APART, shares_files=node.shares)
+    """Whether a node shares files now and did not when it was found, or the other way round."""
+    return node.shares != node.spec.capabilities.shares_files
 
 
 class _ToWorker:

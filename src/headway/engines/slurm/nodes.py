@@ -28,7 +28,7 @@ from headway.model.node import Capabilities, NodeSpec
 
 log = logging.getLogger(__name__)
 
-SLURM_CAPABLE: Final = Capabilities(tiers=False, moves=False, spans=False)
+SLURM_CAPABLE: Final = Capabilities(tiers=False, moves=False)
 """What can be done on nodes of Slurm."""
 
 SHORT: Final = from_seconds(BEHIND_SECONDS / 2)
