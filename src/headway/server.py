@@ -413,7 +413,7 @@ def _nothing() -> None:
 
 
 def _warm(node: NodeSpec, sites: SiteEngines) -> NodeSpec:
-    """A node as its engine runs it: that of this machine is given work ahead of its turn; others keep gangs together."""
+    """A node as its engine runs it: that of this machine is given work ahead; others keep gangs together."""
     if sites.engines.get(node.site, LOCAL) != LOCAL:
         return replace(node, capabilities=replace(node.capabilities, spans=False))
     return replace(node, read_ahead=READ_AHEAD) if node.capabilities.read_ahead else node

@@ -5,9 +5,9 @@ An engine that is gone takes down only its own nodes. It is gone if it cannot be
 lost, starts it again from time to time, and reports them as back. What it still runs then is killed, because the driver
 has it redone.
 
-An attempt runs within one engine. So a node that an engine finds does not span (`Capabilities.spans`), and the core puts
-members on no others beside it; a gang with members on nodes of several engines is refused. What a task saves is there for
-later attempts only on nodes of the same engine, unless the engines share a folder for it.
+An attempt runs within one engine. So a node that an engine finds does not span (`Capabilities.spans`), and the core
+puts members beside it on no others; a gang with members on nodes of several engines is refused. What a task saves is
+there for later attempts only on nodes of the same engine, unless the engines share a folder for it.
 
 The name of an output begins with that of its engine: `ENGINE:NAME`. One engine may be `plain`: its names stay as they
 are, so they are the same with and without a router. A name that begins with none of the others is one of these; if no
