@@ -121,7 +121,7 @@ def test_where_an_engine_has_a_site_the_members_of_a_job_are_at_one(policy: str)
     """The check after each event sees members at two sites. Some work ends later so, but nothing waits for ever."""
     apart = [replace(node, capabilities=Capabilities(spans=False)) for node in NODES]
     done = Simulation(
-        made(workload(5)), apart, registry.find, policy, world=WORLD, outages=OUTAGES, audit=Scheduler.check
+        made(workload(5, jobs=80)), apart, registry.find, policy, world=WORLD, outages=OUTAGES, audit=Scheduler.check
     ).run()
     assert done.has(JobStatus.SUCCEEDED).all()
 

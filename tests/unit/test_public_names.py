@@ -33,3 +33,9 @@ def test_importing_costs_nothing() -> None:
     code = "import sys, headway; print([name for name in sys.modules if name.startswith('headway.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_command_imports_no_event_loop() -> None:
+    code = "import sys, headway.cli.reach; print('asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

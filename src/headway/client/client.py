@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -186,6 +185,8 @@ class Client(Operation):
 
     async def submit_async(self, jobs: Any) -> Any:
         """The same as `submit` from an event loop, which goes on meanwhile; `await` its waiter for the result."""
+        import asyncio  # here, because it takes a command a fifth of its time
+
         return await asyncio.to_thread(self.submit, jobs)
 
     def _waiter_of(self, job: Job, new: NewJob) -> Waiter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -234,6 +233,8 @@ class Asker:
 
     async def ask_async(self, *args: Any) -> Any:
         """The same from an event loop, in a thread."""
+        import asyncio  # here, because it takes a command a fifth of its time
+
         if self._threads is None:
             self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="headway-ask")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self.ask, *args))
