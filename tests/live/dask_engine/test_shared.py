@@ -365,7 +365,7 @@ def test_a_server_keeps_over_a_restart_which_nodes_share(tmp_path: Path) -> None
     try:
         for words in (("--dask", site.address, "--dask-shared"), ()):
             up.start(*words, cluster=False)
-            until(lambda: cannot() == {"a": (), "blind": ("shares_files",)})
+            until(lambda: cannot() == {"a": ("spans",), "blind": ("shares_files", "spans")})
             with Client(data=up.data) as client:
                 noticed = [one for one in client.incidents() if one.kind == "node_not_sharing"]
                 assert {one.subject for one in noticed} == {"blind"}
