@@ -172,6 +172,7 @@ def test_a_job_gets_its_slots_where_it_has_enough_soonest(policy: str) -> None:
     engines.end(2, at=51)
     engines.submit(4, width=3, runs=10)  # three slots are free, but two here and one there
     assert 4 not in engines.where()
+    assert engines.core.explain(4).reason in (Reason.SLOTS_BUSY, Reason.NO_ROOM_NOW)
     engines.submit(5, width=1, runs=500)  # it must not take what the other waits for
     engines.end(3, at=80)
     assert engines.where()[4] == "west"
@@ -195,6 +196,8 @@ def test_a_job_wider_than_each_engine_is_refused() -> None:
     engines = Engines("tempo", east=4, west=5)
     assert engines.core.flaw_of(job(1, width=6)) == "width is 6; allowed: at most 5, the slots of the largest site"
     assert engines.core.flaw_of(job(2, width=5)) is None
+    assert engines.core.state.limits.is_split
+    assert not Engines("tempo", east=4).core.state.limits.is_split, "of one engine alone all slots are together"
 
 
 def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:

@@ -130,7 +130,7 @@ def check_places(pool: Pool) -> None:
     assert busy == pool.busy, "busy"
     assert behind == pool.behind, "behind"
     assert not behind & pool.limits.one_tier, "background places of nodes that have none"
-    for job in pool.jobs.values() if pool.limits.separate else ():
+    for job in pool.jobs.values() if pool.limits.is_split else ():
         parts = [attempt.slots for attempt in job.attempts.values()] if job.rigid else []
         assert all(map(pool.limits.are_together, [*parts, job.held if job.rigid else NO_SLOTS])), f"job {job.id} spans"
     in_order = sorted(background, key=lambda attempt: (attempt.job.order, attempt.task))
@@ -233,7 +233,8 @@ def check_nodes(state: State) -> None:
     assert state.predicts or not any(job.predicted for job in state.jobs.values()), "predictions"
     known = state.limits
     assert (limits.one_tier, limits.fixed) == (known.one_tier, known.fixed), "limits"
-    assert list(limits.separate.items()) == list(known.separate.items()), "slots of separate sites"
+    apart = [(one.spanning, list(one.separate.items()), one.is_split) for one in (limits, known)]
+    assert apart[0] == apart[1], "slots of separate sites"
     for pool in state.each():
         assert pool.limits is state.limits, f"limits of pool {pool.name}"
         assert pool.predicts == state.predicts, f"predictions in pool {pool.name}"

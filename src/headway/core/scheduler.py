@@ -488,6 +488,8 @@ class Scheduler:
         view = self.state.jobs[job]
         pool = pool_of(view)
         starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
+        if view.rigid and view.held and not view.attempts:
+            return Waiting(job, Reason.SLOTS_BUSY, starts)
         for answer in plan.waiting:
             if answer.job == job:
                 return Waiting(job, answer.reason, starts if answer.start is None else answer.start)

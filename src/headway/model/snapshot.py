@@ -103,13 +103,17 @@ class FreeSlots:
         """The `bounds` of those that are left, on a large machine; to be read only."""
         return self._runs
 
+    def has(self, width: int) -> bool:
+        """Whether a rigid job can have so many of them."""
+        return width <= (self._view.limits.most_together(self.slots) if self._view.limits.is_split else self.room)
+
     def take(self, job: JobView) -> Slots:
         """Give a rigid job the lowest ones; there are enough of them.
 
         Where its members must be together, it is given what it can have so, or else, to wait for it, those that it is
         to have already or the lowest; nothing if too few nodes are up for it.
         """
-        if self._view.limits.separate:
+        if self._view.limits.is_split:
             return self._take_together(job)
         self.room -= job.width
         if self._is_large:
@@ -192,14 +196,18 @@ class Limits:
         one_tier: without a background place.
         fixed: what runs there cannot save and continue elsewhere.
         separate: those by site, in order of names, where the members of a rigid job must not be also at another site.
+        spanning: all others.
+        is_split: whether a rigid job can have not all slots of the cluster together.
     """
 
-    __slots__ = ("fixed", "one_tier", "separate")
+    __slots__ = ("fixed", "is_split", "one_tier", "separate", "spanning")
 
     def __init__(self) -> None:
         self.one_tier: Slots = NO_SLOTS
         self.fixed: Slots = NO_SLOTS
         self.separate: dict[str, Slots] = {}
+        self.spanning: Slots = NO_SLOTS
+        self.is_split = False
 
     def note(self, node: NodeSpec, slots: Slots) -> None:
         """A node has these slots."""
@@ -208,22 +216,29 @@ class Limits:
             self.one_tier |= slots
         if not able.moves:
             self.fixed |= slots
-        if not able.spans:
-            is_new = node.site not in self.separate
-            self.separate[node.site] = slots | self.separate.get(node.site, NO_SLOTS)
-            if is_new:
-                self.separate = dict(sorted(self.separate.items()))
+        if able.spans:
+            self.spanning |= slots
+        elif node.site in self.separate:
+            self.separate[node.site] |= slots
+        else:
+            self.separate = dict(sorted([*self.separate.items(), (node.site, slots)]))
+        self._look()
 
     def forget(self, slots: Slots) -> None:
         """These slots are gone."""
         self.one_tier ^= self.one_tier & slots
         self.fixed ^= self.fixed & slots
-        if self.separate:
-            self.separate = {site: left for site, here in self.separate.items() if (left := outside(here, slots))}
+        self.spanning ^= self.spanning & slots
+        self.separate = {site: left for site, here in self.separate.items() if (left := outside(here, slots))}
+        self._look()
+
+    def _look(self) -> None:
+        self.is_split = len(self.separate) + (self.spanning != NO_SLOTS) > 1
 
     def take_over(self, others: Limits) -> None:
         """Be as others are."""
-        self.one_tier, self.fixed, self.separate = others.one_tier, others.fixed, others.separate.copy()
+        self.one_tier, self.fixed = others.one_tier, others.fixed
+        self.separate, self.spanning, self.is_split = others.separate.copy(), others.spanning, others.is_split
 
     def together(self, slots: Slots) -> list[Slots]:
         """The parts of these slots that members of one rigid job may have."""
@@ -237,11 +252,11 @@ class Limits:
 
     def are_together(self, slots: Slots) -> bool:
         """Whether members of one rigid job may have all of these slots."""
-        return not self.separate or len(self.together(slots)) <= 1
+        return not self.is_split or len(self.together(slots)) <= 1
 
     def most_together(self, slots: Slots) -> int:
         """How many of these slots one rigid job can have at most."""
-        return max(map(count, self.together(slots)), default=0) if self.separate else count(slots)
+        return max(map(count, self.together(slots)), default=0) if self.is_split else count(slots)
 
 
 FREE_ROUTES: Final = Routes(NO_NETWORK)

@@ -241,7 +241,7 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
     now, free, uniform = view.now, view.free_slots(), view.uniform
     for job in jobs:
         was = job.promise
-        if view.limits.separate and view.limits.most_together(view.up) < job.width:
+        if view.limits.is_split and view.limits.most_together(view.up) < job.width:
             promise(plan, job, NEVER, job.width, Reason.NEVER_FITS)
             continue
         place = None if was is None else kept.promised.get(job.id)
@@ -348,7 +348,7 @@ def backfill(
         beside: the shadow time and the extra slots of one promise, or what is left by many.
         as_said: whether jobs count as long as their users say, even where a shorter time is predicted.
     """
-    recording, uniform = plan.recording, view.uniform
+    recording, uniform, is_split = plan.recording, view.uniform, view.limits.is_split
     room = free.room
     if isinstance(beside, tuple):
         many, limit, extra = None, beside[0] - view.now, beside[1]
@@ -367,7 +367,7 @@ def backfill(
         if passed and job.id in passed:
             continue
         width = job.width
-        if width > room:
+        if width > room or (is_split and job.rigid and not free.has(width)):
             if recording:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             continue

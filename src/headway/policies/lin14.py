@@ -54,7 +54,7 @@ def finish(view: Snapshot, dealing: Dealing, jobs: Queue, short: Reason) -> Plan
         if job.ready and not dealing.dealt.get(job.id):
             width = job.width if job.rigid else 1
             room = Reason.NEVER_FITS if width > view.limits.most_together(view.up) else Reason.NO_ROOM_NOW
-            plan.pass_over(job.id, short if width <= dealing.size else room)
+            plan.pass_over(job.id, short if width <= dealing.widest else room)
         elif job.ready and job.graph and job.id not in placed:
             plan.pass_over(job.id, Reason.NO_ROOM_NOW)  # its tasks are placed where slots are free
     return plan

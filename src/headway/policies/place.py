@@ -89,6 +89,7 @@ class Dealing:
 
     Attributes:
         size: how many slots can be shared out.
+        widest: how many of them one rigid job could have.
         dealt: the slots of each job that got some, by job id; complete once the plan is written.
         shares: by job id, how many slots of each class it got that are not chosen yet.
         classes: a node of each class and the slots of all its nodes, fastest first.
@@ -125,6 +126,7 @@ class Dealing:
                 taken |= slots
             self.left = view.up ^ (view.up & taken)
         self.size = view.room() if self.left == view.free else count(self.left)
+        self.widest = view.limits.most_together(self.left) if view.limits.is_split else self.size
         self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
             self.ending |= slots
@@ -205,7 +207,7 @@ class Dealing:
         if job.graph:
             self._deal_tasks(job, wanted)
             return
-        if job.rigid and self.view.limits.separate:
+        if job.rigid and self.view.limits.is_split:
             self._deal_together(job)
             return
         spare = self.last.get(job.id, NO_SLOTS)

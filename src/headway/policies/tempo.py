@@ -233,7 +233,7 @@ class TempoRound:
                 self.going.add(number)
         self.free = view.free_slots()
         are_alone = len(alone) == len(view.running)
-        self.is_free = are_alone and len(classes) == 1 and not (view.allocated or view.limits.separate)
+        self.is_free = are_alone and len(classes) == 1 and not (view.allocated or view.limits.is_split)
         if self.is_free:
             self.open, self.size = NO_SLOTS, self.free.room
         else:
@@ -243,7 +243,7 @@ class TempoRound:
             self.open = view.up ^ (view.up & others)
             self.size = view.room() if self.open == view.free else count(self.open)
         self.widest = self.size
-        if view.limits.separate:
+        if view.limits.is_split:
             self.widest = view.limits.most_together(self.open)
         if len(self.classes) == 1:
             speeds = self.classes[0][0].speed * self.size
@@ -548,7 +548,7 @@ class TempoRound:
         others = (other for other in self.stakes if other.job.priority > job.priority and not other.share)
         if self.policy.floor and any(others):
             return Reason.BEHIND_PRIORITY
-        return Reason.NO_ROOM_NOW if job.width > count(idle) else Reason.NO_SHARE
+        return Reason.NO_ROOM_NOW if job.width > self.view.limits.most_together(idle) else Reason.NO_SHARE
 
     def _lane(self, slots: Slots) -> Lane:
         """Slots of one class, those first that can be had soonest."""
@@ -621,7 +621,7 @@ class TempoRound:
             if lacking <= self.free.room:
                 stake.slots = self.free.take(stake.job)
             return
-        others = self._leave_soonest(lacking) if self.view.limits.separate else NO_SLOTS
+        others = self._leave_soonest(lacking) if self.view.limits.is_split else NO_SLOTS
         self._gather_open(stake, lacking)
         if others:
             self.open |= others
