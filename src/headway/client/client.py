@@ -185,7 +185,7 @@ class Client(Operation):
 
     async def submit_async(self, jobs: Any) -> Any:
         """The same as `submit` from an event loop, which goes on meanwhile; `await` its waiter for the result."""
-        import asyncio  # here, because it takes a command a fifth of its time
+        import asyncio  # here: a command that does without starts sooner
 
         return await asyncio.to_thread(self.submit, jobs)
 

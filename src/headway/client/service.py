@@ -233,7 +233,7 @@ class Asker:
 
     async def ask_async(self, *args: Any) -> Any:
         """The same from an event loop, in a thread."""
-        import asyncio  # here, because it takes a command a fifth of its time
+        import asyncio  # here: a command that does without starts sooner
 
         if self._threads is None:
             self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="headway-ask")
