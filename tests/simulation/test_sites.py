@@ -179,7 +179,9 @@ def test_a_job_gets_its_slots_where_it_has_enough_soonest(policy: str) -> None:
     assert engines.core.refusals == {}
 
 
-@pytest.mark.parametrize("policy", ["easy", "tempo", "conservative", "edf"])
+@pytest.mark.parametrize(
+    "policy", ["easy", "tempo", "conservative", "edf", "greedy", "lst", "priority", "keasy", "measy", "reasy"]
+)
 def test_what_is_too_wide_for_the_engines_that_are_left_keeps_no_slot_idle(policy: str) -> None:
     engines = Engines(policy, east=4, west=2, south=2)
     engines.feed(NodeDown(0, "east"))

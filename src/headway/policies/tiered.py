@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from sys import maxsize
 from typing import Any, Final
 
 from headway.errors import InvalidInput
@@ -193,6 +194,8 @@ class Deployment:
             Those passed over, the last of which does not fit; how many slots the first of them waits for; and how many
             of the queue and of the background were looked at.
         """
+        limits = self.view.limits
+        most = limits.most_together(self.view.up) if limits.is_split else maxsize
         passed: list[Candidate] = []
         position = behind = first_needs = 0
         while position < len(queue) or behind < len(background):
@@ -203,6 +206,9 @@ class Deployment:
             else:
                 attempt, job = None, queue[position]
                 position += 1
+                if job.rigid and most < job.width:
+                    self.plan.pass_over(job.id, Reason.NEVER_FITS)
+                    continue
                 needed = job.width if job.rigid else self._start_tasks(job)
             if attempt is None and not job.rigid:
                 fits = came = not needed
@@ -247,7 +253,7 @@ class Deployment:
                 continue
             width = job.width
             reason = Reason.NO_ROOM_NOW
-            if width <= room:
+            if width <= room and (attempt is not None or self.free.has(width)):
                 estimate = job.estimate
                 if not uniform:
                     estimate = view.time_of(job, 0, lowest(self.free.slots, width))

@@ -434,9 +434,7 @@ def test_one_who_reads_is_not_given_up_because_the_server_stood_still(
         caller, size = await rig.caller(), 0
         caller.send(b"GET /large HTTP/1.1\r\n" + KNOWN + b"\r\n")
         await caller.reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(
-            0.2
-        )  # all that there is room for on the way is on the way, also if this takes 3 s
+        await asyncio.sleep(0.2)  # all that there is room for on the way is on the way, also if this takes 3 s
         time.sleep(3.2)  # and nothing more can be sent before the next look
         while size < 64 << 20:
             size += (read := len(await caller.reader.read(1 << 20)))
