@@ -178,7 +178,7 @@ class Reason(Enum):
 CLUSTER: Final = "the cluster"
 ANYWHERE: Final = "any part of the cluster"
 ANY_SITE: Final = "any site of the cluster"
-"""Where a job may run: on all slots, or within any one of several pools."""
+"""Where a job may run: on all slots, within any one of several pools, or at any one site."""
 
 
 @value

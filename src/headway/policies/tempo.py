@@ -641,7 +641,7 @@ class TempoRound:
         return all_open ^ chosen
 
     def _gather_open(self, stake: Stake, lacking: int) -> None:
-        """The same, of what is open."""
+        """Give a rigid job the slots it lacks, or none, of those that are open."""
         held = lowest(stake.job.held & self.open, lacking)
         self.open ^= held
         lacking -= count(held)
