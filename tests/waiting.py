@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import os
 import socket
 import time
@@ -42,9 +41,10 @@ async def becomes(true: Callable[[], T]) -> T:
     return found
 
 
-def files_below(folder: Path, pattern: str) -> list[Path]:
-    """The files at any depth whose names match; `rglob` fails if a folder is removed meanwhile."""
-    return [Path(at, name) for at, _, names in os.walk(folder) for name in fnmatch.filter(names, pattern)]
+def paths_below(folder: Path, pattern: str = "*") -> list[Path]:
+    """What is at any depth and matches, as `rglob` finds it; that fails if a folder is removed meanwhile."""
+    paths = (Path(at, name) for at, folders, names in os.walk(folder) for name in folders + names)
+    return [path for path in paths if path.match(pattern)]
 
 
 def gone(pid: int) -> bool:

@@ -27,7 +27,7 @@ from headway.live.store.verification import flaws
 from headway.model.actions import JobStatus
 from headway.wire import IncidentReport
 
-from ..waiting import LIMIT, until
+from ..waiting import LIMIT, paths_below, until
 from .conftest import ONE_NODE, Up, headway
 
 
@@ -101,7 +101,7 @@ def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
         assert str(data).encode() in body
         assert str(up.data).encode() + b"/" not in body
     assert headway("check", data).returncode == 0
-    (output,) = (data / "engine").rglob("*.out")
+    (output,) = paths_below(data / "engine", "*.out")
     content = output.read_bytes()
     output.write_bytes(content.replace(b"x", b"y", 1))
     said = headway("check", data)
@@ -133,8 +133,8 @@ def test_output_is_found_in_a_data_directory_with_another_path(up: Up, tmp_path:
         assert whole.getvalue() == b"x" * 200_000 + b"\n"
         back_up(there, tmp_path / "backup")
         assert client.clear(1) == 1
-        assert not list(there.rglob("*.out"))
-    assert len(list((tmp_path / "backup").rglob("*.out"))) == 1
+        assert not paths_below(there, "*.out")
+    assert len(paths_below(tmp_path / "backup", "*.out")) == 1
 
 
 def test_a_restore_that_was_cut_off_is_made_again_and_knows_the_numbers(
@@ -192,7 +192,7 @@ def test_what_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, mo
     (data / "token").write_text("t\n")
     back_up(data, goal)
     (data / MARK_FILE).write_bytes(b"damaged")
-    before = {path: path.read_bytes() for path in data.rglob("*")}
+    before = {path: path.read_bytes() for path in paths_below(data)}
 
     def full(source: object, copy: object, *_: object) -> None:
         if isinstance(copy, Path):
@@ -206,7 +206,7 @@ def test_what_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, mo
     with pytest.raises(HeadwayError, match="No space left on device"):
         restore(goal, data)
     lock = data / "lock"
-    assert {path: path.read_bytes() for path in data.rglob("*") if path != lock} == {
+    assert {path: path.read_bytes() for path in paths_below(data) if path != lock} == {
         path: content for path, content in before.items() if path != lock
     }
 
@@ -221,7 +221,7 @@ def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match=f"in use by the process {up.pid}"):
         restore(goal, up.data)
     up.stop()
-    (output,) = goal.rglob("*.out")
+    (output,) = paths_below(goal, "*.out")
     content = bytearray(output.read_bytes())
     content[1000] ^= 1
     output.write_bytes(content)
@@ -236,7 +236,7 @@ def test_a_start_tells_of_files_that_are_not_as_they_were(up: Up) -> None:
     with Client(data=up.data) as client:
         client.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(LIMIT)
     up.stop()
-    first, second = sorted((up.data / "engine").rglob("*.out"))
+    first, second = sorted(paths_below(up.data / "engine", "*.out"))
     first.write_bytes(first.read_bytes()[:-1])
     second.unlink()
     up.start()

@@ -33,7 +33,7 @@ from headway.reproduce.kim12.live import (
     twice,
 )
 
-from ..waiting import gone, until
+from ..waiting import gone, paths_below, until
 
 
 def test_a_sample_has_as_many_tasks_as_asked_for_and_two_that_are_delayed_and_is_the_same_for_its_seed() -> None:
@@ -133,7 +133,7 @@ def test_no_process_and_no_file_is_left_when_the_experiment_is_interrupted(
     )  # fmt: skip
     try:
         (log,) = until(lambda: list(tmp_path.glob("*/data/log")))
-        until(lambda: list(log.parent.parent.glob("machines/p1/**/*")))
+        until(lambda: paths_below(log.parent.parent / "machines" / "p1"))
         until(lambda: b"node" in log.read_bytes() or (log.parent / "token").exists())
         time.sleep(2)  # in the middle of the jobs, as a rule
         assert len(below(log.parent.parent)) > 5

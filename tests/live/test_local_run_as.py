@@ -33,7 +33,7 @@ from headway.files import Input, Output
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
-from ..waiting import LIMIT, becomes, gone, let_the_background_run
+from ..waiting import LIMIT, becomes, gone, let_the_background_run, paths_below
 from .conftest import Up, python_for
 
 USER = "nobody"
@@ -153,7 +153,7 @@ async def test_the_servers_files_are_not_to_be_read(trial: Trial, place: Path) -
     assert kept.ending.stdout is not None
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
     processes = [os.getpid(), agent.pid, agent.ppid()]
-    paths = [str(path) for path in (place / "data").rglob("*")] + [kept.ending.stdout.name]
+    paths = [str(path) for path in paths_below(place / "data")] + [kept.ending.stdout.name]
     paths += [f"/proc/{pid}/{name}" for pid in processes for name in ("environ", "mem", "maps")]
     found = await value(trial, pry, [str(place / "data"), *paths])
     assert [path for path in found if not path.startswith("/proc/self/fd/")] == []

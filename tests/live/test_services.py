@@ -24,7 +24,7 @@ from headway import Client, HeadwayError, InvalidInput, Job, Refused, Service, T
 from headway.model.actions import JobStatus
 from headway.model.outcome import Outcome
 
-from ..waiting import gone, until
+from ..waiting import gone, paths_below, until
 from .conftest import Up, headway
 
 POLICY = "services:batch=tempo"
@@ -254,7 +254,7 @@ def test_what_is_asked_and_answered_is_nowhere_in_the_data_directory(up: Up, cli
     assert client.ask("s", asked) == 2 * asked
     until(lambda: sum(window.answered for window in client.service("s").windows) == 1)
     read = {}
-    for file in up.data.rglob("*"):
+    for file in paths_below(up.data):
         with suppress(FileNotFoundError):  # it has just been removed
             if file.is_file():
                 read[file.name] = file.read_bytes()

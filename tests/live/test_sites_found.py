@@ -15,7 +15,7 @@ from headway.engines.local.driver.host import put_down
 
 from ..dask_site import Processes, certificates
 from ..slurm import CPUS, NODES, Cluster
-from ..waiting import until
+from ..waiting import paths_below, until
 from .conftest import Up, headway
 
 pytestmark = pytest.mark.thorough
@@ -106,7 +106,7 @@ def dask(tmp_path: Path) -> Iterator[Processes]:
     site = Processes(tmp_path / "dask", certificates(tmp_path / "tls"))
     yield site.one(m1=2)
     site.end()
-    for node in (tmp_path / "there").rglob("nodes/*"):
+    for node in paths_below(tmp_path / "there", "nodes/*"):
         put_down(node)
 
 

@@ -16,6 +16,7 @@ from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.processes import marked
 
 from ...dask_site import Processes
+from ...waiting import paths_below
 
 LEASE = 3.0
 """Seconds. No process waits that long for a processor, even on a busy machine."""
@@ -32,7 +33,7 @@ def there(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "there"
     folder.mkdir()
     yield folder
-    nodes = [node for node in folder.rglob("nodes/*") if node.is_dir()]
+    nodes = [node for node in paths_below(folder, "nodes/*") if node.is_dir()]
     left = [pid for node in nodes for pid in marked(mark_of(node))]
     for node in nodes:
         put_down(node)

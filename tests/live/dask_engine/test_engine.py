@@ -28,7 +28,7 @@ from headway.model.outcome import Outcome
 
 from ...dask_site import Processes, certificates
 from ...small import MIB, fill, mounted
-from ...waiting import LIMIT, becomes, files_below
+from ...waiting import LIMIT, becomes, paths_below
 from .conftest import LEASE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
@@ -422,18 +422,18 @@ async def test_what_was_saved_on_a_machine_that_is_gone_is_there_for_the_next_at
         door = tmp_path / "door"
         key = trial.call(saves_and_waits, str(door), node="a")
         await trial.told(Saved)
-        await becomes(lambda: files_below(tmp_path / "engine" / "checkpoints", "*.tar"))
+        await becomes(lambda: paths_below(tmp_path / "engine" / "checkpoints", "*.tar"))
         orphan = trial.engine.pids()["a"]  # type: ignore[attr-defined]
         site.kill("a")
         await trial.told(NodeLost)
         await becomes(lambda: not runs(orphan))
-        for folder in there.rglob("checkpoints"):  # as on another machine
+        for folder in paths_below(there, "checkpoints"):  # as on another machine
             shutil.rmtree(folder)
         door.touch()
         again = trial.call(saves_and_waits, str(door), node="b", key=(*key[:2], 2))
         assert await trial.value(again) == "half of it"
         trial.engine.forget(key[0])
-        await becomes(lambda: not files_below(tmp_path / "engine" / "checkpoints", "*.tar"))
+        await becomes(lambda: not paths_below(tmp_path / "engine" / "checkpoints", "*.tar"))
         trial.disregard(Noticed)
 
 
@@ -445,14 +445,14 @@ async def test_nothing_of_a_job_is_left_on_a_worker_when_it_is_settled(
     async with Trial(make(), LIMIT) as trial:
         await found(trial, "a")
         await trial.ended(trial.command("true", node="a"))
-        assert not list(there.rglob("checkpoints/*")), "it saved nothing"
+        assert not paths_below(there, "checkpoints/*"), "it saved nothing"
         begun = tmp_path / "begun"
         killed = trial.command("sh", "-c", 'touch $HEADWAY_CHECKPOINT/s "$0"; exec sleep 600', str(begun), node="a")
         await becomes(begun.exists)
         trial.engine.kill(*killed)
         await trial.ended(killed)
         trial.engine.forget(killed[0])
-        await becomes(lambda: not list(there.rglob("checkpoints/*")))
+        await becomes(lambda: not paths_below(there, "checkpoints/*"))
         trial.disregard(Saved)
 
 

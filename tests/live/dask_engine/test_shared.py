@@ -22,7 +22,7 @@ from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
 from ...dask_site import Processes
-from ...waiting import LIMIT, becomes, files_below, until
+from ...waiting import LIMIT, becomes, paths_below, until
 from ..conftest import Up
 from .conftest import LEASE
 from .test_engine import add, let_go, runs, saves_and_waits, wait_for, waiting
@@ -131,8 +131,8 @@ async def test_files_and_output_are_used_in_place(tmp_path: Path, there: Path, s
         assert (await trial.ended(cwd)).ending.outcome is Outcome.SUCCEEDED
         assert (work / "was").read_text() == "it\n"
         assert (work / "said").read_text() == f"{work}\n"
-        assert list(there.rglob("*/uploads/*")) == []
-        assert list(there.rglob("*/output/*")) == []
+        assert paths_below(there, "*/uploads/*") == []
+        assert paths_below(there, "*/output/*") == []
         trial.disregard(Started)
 
 
@@ -143,7 +143,7 @@ async def test_what_a_task_writes_can_be_read_while_it_runs(tmp_path: Path, site
         key = trial.command("sh", "-c", "echo begun; exec sleep 600", node="a")
         name = trial.engine.show(*key, None, "stdout")
         assert await trial.engine.read(name, 0, 100) in (b"", b"begun\n")
-        await becomes(lambda: any(path.read_bytes() for path in files_below(tmp_path / "engine" / "output", "*.out")))
+        await becomes(lambda: any(path.read_bytes() for path in paths_below(tmp_path / "engine" / "output", "*.out")))
         assert await trial.engine.read(name, 0, 100) == b"begun\n"
         trial.engine.kill(*key)
         await trial.ended(key)
@@ -167,8 +167,8 @@ async def test_what_was_saved_is_there_for_the_next_attempt_elsewhere_without_be
         door.touch()
         again = trial.call(saves_and_waits, str(door), node="b", key=(*key[:2], 2))
         assert await trial.value(again) == "half of it"
-        assert not files_below(tmp_path, "*.tar")
-        assert not list(there.rglob("checkpoints/*"))
+        assert not paths_below(tmp_path, "*.tar")
+        assert not paths_below(there, "checkpoints/*")
         assert list(saved.iterdir()) == [saved / str(key[0])]
         trial.engine.forget(key[0])
         await becomes(lambda: not list(saved.iterdir()))
@@ -201,7 +201,7 @@ async def test_a_worker_that_does_not_see_the_folder_says_so_and_has_files_sent(
         )
         ending = (await trial.ended(key)).ending
         assert ending.outcome is Outcome.SUCCEEDED, ending
-        assert list(there.rglob(f"uploads/{name}")), "it was sent"
+        assert paths_below(there, f"uploads/{name}"), "it was sent"
         assert files.folder.joinpath(hashlib.sha256(b"givengiven").hexdigest()).read_bytes() == b"givengiven"
         trial.disregard(Started)
         assert trial.unread == [], "it is said once"
@@ -211,7 +211,7 @@ async def test_a_worker_that_does_not_see_the_folder_says_so_and_has_files_sent(
         site.worker("blind")
         assert (await trial.told(NodeFound)).node.capabilities.lacking == (), "its folder is mounted now"
         assert trial.engine._not_sharing == {}  # type: ignore[attr-defined]
-        await becomes(lambda: not list(there.rglob(f"uploads/{name}")))
+        await becomes(lambda: not paths_below(there, f"uploads/{name}"))
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "blind"), ("blind", "a")])
@@ -227,7 +227,7 @@ async def test_what_was_saved_reaches_nodes_that_share_and_others(
         key = trial.call(saves_and_waits, str(door), node=first)
         await trial.told(Saved)
         if first == "blind":
-            await becomes(lambda: files_below(tmp_path / "engine" / "checkpoints", "*.tar"))
+            await becomes(lambda: paths_below(tmp_path / "engine" / "checkpoints", "*.tar"))
         trial.engine.kill(*key)
         await trial.ended(key)
         door.touch()

@@ -22,7 +22,7 @@ from headway.model.outcome import Outcome
 
 from ...accounts import lacking, two_accounts
 from ...slurm import Cluster
-from ...waiting import LIMIT, becomes
+from ...waiting import LIMIT, becomes, paths_below
 from .conftest import FOUR, SETTINGS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough, pytest.mark.skipif(bool(lacking()), reason=lacking())]
@@ -91,8 +91,8 @@ async def test_nothing_of_anothers_can_be_read(trial: Trial, users: tuple[str, s
     door = root.parent / "door"
     key = trial.launch(calling(save, str(door)), account=ann)
     checkpoints = root / "accounts" / str(account_of(ann).uid) / "checkpoints"
-    await becomes(lambda: list(checkpoints.rglob("0.1*")) and list((root / "output").rglob("*.out")))
-    paths = [str(path) for path in root.rglob("*") if path.is_file() and path.name not in ("run", "door")]
+    await becomes(lambda: paths_below(checkpoints, "0.1*") and paths_below(root / "output", "*.out"))
+    paths = [str(path) for path in paths_below(root) if path.is_file() and path.name not in ("run", "door")]
     assert {"part", "told", "secret"} <= {Path(path).name for path in paths}
     script = 'for f in "$@"; do if cat "$f" > /dev/null 2>&1; then echo "$f"; fi; done | grep -v "/1.0.2\\|/2.0.1"'
     spy = (await trial.ended(trial.command("sh", "-c", script, "sh", *paths, account=bob))).ending
