@@ -6,8 +6,10 @@ goal; until then the places there are kept for it.
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from headway.core.pool import Pool
-from headway.model.instant import NEVER
+from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
 from headway.model.seen import AttemptView, Goal, JobView
@@ -116,23 +118,23 @@ def together(pool: Pool, width: int, tier: Tier) -> Slots:
     """
     limits = pool.limits
     idle = outside(pool.up, pool.behind | limits.one_tier) if tier is Tier.BACKGROUND else pool.free
-    fitting = [part for part in limits.together(idle) if count(part) >= width]
+    fitting = limits.together(idle, width)
     if fitting or tier is Tier.BACKGROUND:
         return lowest(min(fitting, key=count, default=NO_SLOTS), width)
-    soonest, chosen = NEVER, NO_SLOTS
-    for part in limits.together(outside(pool.up, pool.allocated)):
-        found = part & pool.free
-        lacking = width - count(found)
-        for end, _, _, attempt in pool.running if count(part) >= width else ():
-            if end >= soonest:
-                break
-            here = lowest(part & attempt.slots, lacking)
-            found |= here
-            lacking -= count(here)
-            if not lacking:
-                soonest, chosen = end, found
-                break
-    return chosen
+    to_be_had = [_soonest(pool, part, width) for part in limits.together(outside(pool.up, pool.allocated), width)]
+    return min(to_be_had, key=itemgetter(0), default=(NEVER, NO_SLOTS))[1]
+
+
+def _soonest(pool: Pool, part: Slots, width: int) -> tuple[Instant, Slots]:
+    """So many of these slots, those that are free and those that are expected to be free soonest, and when all are."""
+    found = part & pool.free
+    for end, _, _, attempt in pool.running:
+        if end == NEVER:
+            break
+        found |= lowest(part & attempt.slots, width - count(found))
+        if count(found) == width:
+            return end, found
+    return NEVER, NO_SLOTS
 
 
 def push_back(pool: Pool, slots: Slots) -> str | None:

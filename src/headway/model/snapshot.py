@@ -124,7 +124,7 @@ class FreeSlots:
 
     def _take_together(self, job: JobView) -> Slots:
         limits, left, width = self._view.limits, self.slots, job.width
-        parts = [part for part in limits.together(left) if count(part) >= width]
+        parts = limits.together(left, width)
         if not parts and (job.held or limits.most_together(self._view.up) < width):
             return job.held
         slots = lowest(min(parts, key=count) if parts else left, width)
@@ -240,15 +240,15 @@ class Limits:
         self.one_tier, self.fixed = others.one_tier, others.fixed
         self.separate, self.spanning, self.is_split = others.separate.copy(), others.spanning, others.is_split
 
-    def together(self, slots: Slots) -> list[Slots]:
-        """The parts of these slots that members of one rigid job may have."""
+    def together(self, slots: Slots, least: int = 1) -> list[Slots]:
+        """The parts of these slots that members of one rigid job may have, those with so many or more."""
         parts = []
         for here in self.separate.values():
             part = slots & here
             if part:
                 parts.append(part)
                 slots ^= part
-        return [slots, *parts] if slots else parts
+        return [part for part in [slots, *parts] if count(part) >= least]
 
     def are_together(self, slots: Slots) -> bool:
         """Whether members of one rigid job may have all of these slots."""

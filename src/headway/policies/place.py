@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import chain, islice
 from typing import Final
 
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
@@ -260,17 +260,17 @@ class Dealing:
     def _deal_together(self, job: JobView) -> None:
         """Give a rigid job the slots that its members can have together soonest, if enough of them are left."""
         self._choose()
-        ends, soonest, chosen = self.ends(), NEVER, NO_SLOTS
-        for part in self.view.limits.together(self.left | self.ending):
-            if count(part) >= job.width:
-                slots = self._soonest(part, job.width)
-                last = max([ends.get(slot, 0) for slot in numbers(slots & self.view.busy)], default=0)
-                if last < soonest:
-                    soonest, chosen = last, slots
-        if chosen:
+        parts = self.view.limits.together(self.left | self.ending, job.width)
+        if parts:
+            chosen = min([self._soonest(part, job.width) for part in parts], key=self._last)
             self._deal_last(job, chosen & self.ending)
             self._give(job.id, chosen & self.left)
             self.room = [count(self.left & of_class) for _, of_class in self.classes]
+
+    def _last(self, slots: Slots) -> Instant:
+        """When the last task on these slots is expected to end; 0 if all are idle."""
+        ends = self.ends()
+        return max([ends.get(slot, 0) for slot in numbers(slots & self.view.busy)], default=0)
 
     def _give(self, job: int, slots: Slots) -> None:
         self.left ^= self.left & slots

@@ -16,7 +16,7 @@ import math
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice, takewhile
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
@@ -629,16 +629,16 @@ class TempoRound:
 
     def _leave_soonest(self, lacking: int) -> Slots:
         """Of what is open, leave only what members of a rigid job can have together soonest; returns the others."""
-        soonest, chosen, all_open = math.inf, NO_SLOTS, self.open
-        for part in self.view.limits.together(all_open):
-            if count(part) >= lacking:
-                lane = self._lane(part)
-                later = lacking - count(lane.idle)
-                within = lane.later[later - 1].within if later > 0 else 0.0
-                if within < soonest:
-                    soonest, chosen = within, part
-        self.open = chosen
-        return all_open ^ chosen
+        all_open = self.open
+        parts = [(self._within(part, lacking), part) for part in self.view.limits.together(all_open, lacking)]
+        self.open = min(parts, key=itemgetter(0), default=(0.0, NO_SLOTS))[1]
+        return all_open ^ self.open
+
+    def _within(self, slots: Slots, lacking: int) -> float:
+        """In how many microseconds so many of these slots are available."""
+        lane = self._lane(slots)
+        later = lacking - count(lane.idle)
+        return lane.later[later - 1].within if later > 0 else 0.0
 
     def _gather_open(self, stake: Stake, lacking: int) -> None:
         """Give a rigid job the slots it lacks, or none, of those that are open."""
