@@ -22,7 +22,7 @@ from headway.model.actions import SwitchOff, SwitchOn
 from headway.model.events import Event, JobSubmitted, NodeJoined, NodeOff, NodeOn, SwitchingChosen, TaskEnded, Woke
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Bag, JobSpec, Kind, Rigid, Service, TaskSpec, Workflow
-from headway.model.node import NodeSpec, Power
+from headway.model.node import Capabilities, NodeSpec, Power
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState, Switching
 from headway.model.schedule import Schedule
@@ -191,6 +191,18 @@ def test_where_a_job_waits_no_node_that_it_needs_stays_off(policy: str, seed: in
     schedule = simulation.run()
     assert not schedule.refused
     assert (schedule.end >= 0).all()
+
+
+@pytest.mark.parametrize("policy", ["easy", "fcfs", "tempo", "edf", "greedy"])
+def test_a_node_comes_on_for_a_job_that_finds_enough_free_slots_but_at_two_engines(policy: str) -> None:
+    apart = Capabilities(spans=False)
+    nodes = tuple(NodeSpec(site, 4, site=site, capabilities=apart) for site in ("east", "west", "south"))
+    workload = workload_us(
+        release=[0, 0, 100 * SECOND], runtime=[1000 * SECOND, 1000 * SECOND, SECOND], width=[3, 2, 3], tasks=1,
+        kind=int(Kind.RIGID),
+    )  # fmt: skip
+    ends = simulate(workload, policy, nodes=nodes).end
+    assert ends[2] <= 101 * SECOND + ON_TIME + 1
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative:per_instant=true", "sites:top=rr,each=heft"])

@@ -5,7 +5,8 @@ A node that is off has no free slots. It is *needed* by what waits, by what is t
 - A job that waits needs its slots now, or when it is promised its start.
 - A job that is released later needs them then. A job that comes after others needs them when these may have ended.
 - A task of a workflow needs the node that it is promised, at that time. A workflow without such promises, a task that
-  runs alone because it is suspected, a job that no pool has been dealt yet, and a service: these need every node.
+  runs alone because it is suspected, a job that no pool has been dealt yet, and a service: these need every node. So
+  does a rigid job that cannot have enough free slots together.
 
 An idle node goes off when it has been idle for `off_after`, if all that is needed until it could be on again, and
 `off_after` longer, is there without it. A node comes on as long before it is needed as that takes. What runs is not
@@ -649,7 +650,11 @@ def _need(state: State, job: JobView) -> int:
         return 0
     if job.graph:
         return EVERYTHING if job.unfinished - len(job.attempts) > len(job.planned) else 0
-    return max(0, job.ready - len(job.planned)) * job.width
+    ready = max(0, job.ready - len(job.planned))
+    limits = pool_of(job).limits
+    if ready and job.rigid and limits.is_split and limits.most_together(pool_of(job).free) < job.width:
+        return EVERYTHING  # slots that are free in different places do not help
+    return ready * job.width
 
 
 def _over(state: State, job: JobView) -> Instant:
