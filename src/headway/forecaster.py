@@ -68,25 +68,19 @@ class Forecaster:
         if isinstance(question, AdviceQuestion):
             yield _encode(self._advice(question))
             return
-        expected = self._expected(question)
-        yield message_of(expected)
-        yield message_of(self._with_chances(question, expected))
-
-    def _expected(self, question: ForecastQuestion) -> Forecast:
         try:
             follower = self._caught_up(question.event)
-            return follower.expected(follower.state(question.at))
+            origin = follower.origin(question.at)
+            expected = follower.expected(origin)
         except Exception as error:  # noqa: BLE001  # the journal is damaged, or a policy, maybe a third party's, raises
-            return Forecast(question.at, question.at, 0, (), self._failed(error))
-
-    def _with_chances(self, question: ForecastQuestion, expected: Forecast) -> Forecast:
-        if self._follower is None or expected.failure:
-            return expected
+            yield from [message_of(Forecast(question.at, question.at, 0, (), self._failed(error)))] * 2
+            return
+        yield message_of(expected)
         try:
-            return self._follower.with_chances(self._follower.state(question.at), expected)
+            expected = follower.with_chances(origin, expected)
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
-            return expected
+        yield message_of(expected)
 
     def _advice(self, question: AdviceQuestion) -> Advice:
         job = question.job if question.number is None else question.number

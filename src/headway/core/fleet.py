@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headway.model.instant import NEVER
 from headway.model.power import POWER_STATES, PowerState
 from headway.model.seen import NodeView
-from headway.model.slots import NO_SLOTS, count, end_of, in_order, of_numbers
+from headway.model.slots import NO_SLOTS, count, end_of, in_order, of_numbers, outside
 from headway.model.snapshot import Limits
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Fleet:
         self._slots |= node.slots
         self._limits.note(node.spec, node.slots)
         if node.is_open:
-            self._up |= node.slots & ~node.closing
+            self._up |= outside(node.slots, node.closing) if node.closing else node.slots
         self._starts_reported = self._starts_reported or node.spec.reports_start
         self._leased = self._leased or node.heard_until < NEVER or node.spec.lease is not None
         self._draining = self._draining or node.draining or bool(node.closing) or node.waits_to_go_off
@@ -91,9 +91,12 @@ class Fleet:
 
 def _view(kept: NodeRecord, places: Sequence[int]) -> NodeView:
     """One node as it was."""
-    closing = of_numbers(kept.closing)
-    slots = of_numbers(places[: kept.spec.slots]) | closing
-    node = NodeView(kept.spec, places, slots, count(slots))
+    own = places[: kept.spec.slots]
+    closing, slots, size = of_numbers(kept.closing), of_numbers(own), len(own)
+    if closing:
+        slots |= closing
+        size = count(slots)
+    node = NodeView(kept.spec, places, slots, size)
     node.up, node.draining, node.heard_until, node.closing = kept.up, kept.draining, kept.heard_until, closing
     node.measures = dict(kept.measures)
     node.apart, node.closed = kept.apart, kept.closed

@@ -33,6 +33,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.policy import PolicySource
 from headway.sim.forecast import forecast
+from headway.sim.states import Origin
 
 PATIENCE: Final = 2.0
 """For so many seconds at most it waits for an event that is not on the disk yet."""
@@ -258,19 +259,26 @@ class Follower:
         record = self.core.dump()
         return replace(record, now=max(record.now, now))
 
-    def expected(self, state: StateRecord) -> Forecast:
+    def origin(self, now: Instant) -> Origin:
+        """The same, for all that is asked about one state."""
+        return Origin(self.state(now))
+
+    def expected(self, state: StateRecord | Origin) -> Forecast:
         """What is expected of the open jobs by their estimates; where that cannot be said, why."""
+        origin = Origin.of(state)
+        state = origin.state
         try:
-            return replace(self._pace.one(partial(forecast, state, self._policies)), event=self.seq)
+            return replace(self._pace.one(partial(forecast, origin, self._policies)), event=self.seq)
         except HeadwayError as error:  # its policy is not installed any more
             why = f"{CANNOT}: {error.args[0]}"
             return Forecast(state.now, state.now, state.estimate_default, (), why, event=self.seq)
 
-    def with_chances(self, state: StateRecord, expected: Forecast) -> Forecast:
+    def with_chances(self, state: StateRecord | Origin, expected: Forecast) -> Forecast:
         """The same forecast, and how sure it is."""
         if expected.failure:
             return expected
         chances = self.chances(state)
+        state = Origin.of(state).state
         unknown = {job.spec.id for job in state.jobs if not self.run_times.knows(job.spec)}
         for one in expected.jobs:
             if unknown.intersection((one.job, *one.end_assumes)):
@@ -278,15 +286,17 @@ class Follower:
         jobs = tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs)
         return replace(expected, jobs=jobs, is_sure=True)
 
-    def chances(self, state: StateRecord) -> dict[JobId, Chance]:
+    def chances(self, state: StateRecord | Origin) -> dict[JobId, Chance]:
         """When each open job starts and ends, and how sure that is."""
+        origin = Origin.of(state)
+        state = origin.state
         self._chances.learn({**self._started, **self._recorder.start}, self._ended, state.now, self._void)
         self._void.clear()
         still = self._chances.open_jobs
         for known in (self._started, self._ended):
             for job in [job for job in known if job not in still]:
                 del known[job]
-        found = self.futures(state)
+        found = self.futures(origin)
         due = {job.spec.id: job.due if job.due is not None else job.spec.due for job in state.jobs}
         return self._chances.of(found, {job: NEVER if by is None else by for job, by in due.items()})
 
@@ -298,10 +308,12 @@ class Follower:
         """When a job of a state that may never be ends, see `Chances.of_one`."""
         return self._chances.of_one(self.futures(state), job, due)
 
-    def futures(self, state: StateRecord) -> Futures:
+    def futures(self, state: StateRecord | Origin) -> Futures:
         """Futures of a state, with run times as they have been learnt."""
+        origin = Origin.of(state)
+        state = origin.state
         return draw_futures(
-            state,
+            origin,
             self._policies,
             self.run_times.at(state),
             count=futures_for(state),

@@ -123,7 +123,7 @@ class Futures:
 
 
 def draw_futures(
-    state: StateRecord,
+    state: StateRecord | Origin,
     policies: PolicySource,
     run_times: RunTimesOf,
     *,
@@ -142,7 +142,7 @@ def draw_futures(
     matter how many processes there are.
 
     Args:
-        state: as `Scheduler.dump` gives it; it is not changed.
+        state: as `Scheduler.dump` gives it, or its `Origin`; it is not changed.
         policies, policy: the source of policies, and the one to use from now on; None: the one of the state.
         run_times: how long each task runs. Tasks of a job are long or short together.
         count: how many futures, >= 1.
@@ -156,6 +156,8 @@ def draw_futures(
     Raises:
         HeadwayError: there is no such policy, or a copy of the process was killed.
     """
+    origin = Origin.of(state)
+    state = origin.state
     jobs = tuple(job.spec.id for job in state.jobs if not isinstance(job.spec, Service))
     ran = {
         (job.spec.id, attempt.task): max(0.0, (state.now - attempt.start) / SECOND)
@@ -169,7 +171,7 @@ def draw_futures(
     levels = _levels(count, {job: specs[job].user for job in jobs}, seed)
     known: dict[TaskKey, RunTime] = {}
 
-    origin, rents = Origin(state), state.market is not None
+    rents = state.market is not None
 
     def draw(numbers: range) -> Part:
         start, end = (np.full((len(numbers), len(jobs)), np.nan) for _ in range(2))

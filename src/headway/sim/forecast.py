@@ -28,6 +28,7 @@ from headway.model.policy import PolicySource
 from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers, outside
 from headway.model.tier import Tier
 from headway.sim.kernel import Simulation
+from headway.sim.states import Origin
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import World
 
@@ -45,25 +46,27 @@ WORLD: Final = World(
 """Everything takes as long as estimated. The cost of two tiers is the middle of what MEASY14 measured."""
 
 
-def forecast(record: StateRecord, policies: PolicySource, work_max: int = FORECAST_WORK_MAX) -> Forecast:
+def forecast(state: StateRecord | Origin, policies: PolicySource, work_max: int = FORECAST_WORK_MAX) -> Forecast:
     """What is expected of the open jobs of a state.
 
     The limit counts work, not seconds, so that the same state gives the same forecast everywhere.
 
     Args:
-        record: the state, as `Scheduler.dump` gives it.
+        state: as `Scheduler.dump` gives it, or its `Origin`.
         work_max: see `FORECAST_WORK_MAX`.
 
     Raises:
         HeadwayError: there is no such policy.
     """
+    origin = Origin.of(state)
+    record = origin.state
     told: list[_Prospects] = []
 
     def recorder(core: Scheduler) -> Recorder:
         told.append(_Prospects(core, work_max))
         return told[0]
 
-    simulation = Simulation.from_state(record, policies, world=WORLD, recorder=recorder)
+    simulation = Simulation.from_state(origin, policies, world=WORLD, recorder=recorder)
     until, failure = None, ""
     try:
         simulation.advance()

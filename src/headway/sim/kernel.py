@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
@@ -272,7 +273,7 @@ class Simulation:
                 the state; or an outage names a node that is not there.
             HeadwayError: there is no such policy.
         """
-        origin = state if isinstance(state, Origin) else Origin(state)
+        origin = Origin.of(state)
         state = origin.state
         nodes = [node.spec for node in state.nodes]
         later = workload_us(release=[], runtime=[]) if arrivals is None else arrivals
@@ -289,7 +290,8 @@ class Simulation:
                 "release", to_seconds(int(later.release[0])), f"{to_seconds(state.now):g} or later, the state's instant"
             )
         made = _Future(later, world or World(), decider, audit, journal)
-        made.scheduler = Scheduler.restore(origin.quiet, lambda text: made._time(policies(text)), origin.fleet)
+        with _uncollected():
+            made.scheduler = Scheduler.restore(origin.quiet, lambda text: made._time(policies(text)), origin.fleet)
         if policy is not None:
             made._time(policies(policy))  # it must be there; that of the state need not be, then
         elif made.scheduler.absent is not None:
@@ -458,18 +460,13 @@ class Simulation:
         if until is not None:
             self._stop += 1
             heappush(self._heap, (until, STOP, self._stop, 0, 0, None))
-        collecting = gc.isenabled()
-        gc.disable()  # no lasting cycles are formed here, and the collector would visit the whole log again and again
-        try:
+        with _uncollected():
             if not self._has_begun:
                 self._has_begun = True
                 for event in self._first:
                     self._feed(event)
                 self._next = next(self._submissions, None)
             self._loop(progress)
-        finally:
-            if collecting:
-                gc.enable()
 
     def left(self) -> dict[TaskKey, RemainingWork]:
         """What is left now of each task that runs or has saved its work; a dumped state does not tell that exactly."""
@@ -649,6 +646,18 @@ class Simulation:
             alone=alone,
             decision_seconds=seconds,
         )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles meanwhile: none that last are left, and the collector would look at everything many times."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _Future(Simulation):

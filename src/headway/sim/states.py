@@ -39,6 +39,11 @@ class Origin:
         self.fleet = fleet_of(self.quiet)
         self.begun = _reported(state) if state.sites else frozenset[TaskKey]()
 
+    @staticmethod
+    def of(state: StateRecord | Origin) -> Origin:
+        """That of a state, or itself."""
+        return state if isinstance(state, Origin) else Origin(state)
+
 
 def _quiet(record: StateRecord) -> StateRecord:
     """The state from which a simulation continues.
