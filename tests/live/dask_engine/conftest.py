@@ -53,7 +53,7 @@ def make(tmp_path: Path, there: Path, site: Processes) -> Callable[..., DaskEngi
     """An engine for this cluster; with the same name, the one of a server that was started again."""
 
     def make(name: str = "engine", **agents: float) -> DaskEngine:
-        terms = LocalSettings(lease=LEASE, **agents)  # type: ignore[arg-type]
+        terms = LocalSettings(**{"lease": LEASE, **agents})  # type: ignore[arg-type]
         settings = DaskSettings(site.address, site.tls, folder=str(there), period=0.1, agents=terms)
         return DaskEngine(tmp_path / name, settings)
 

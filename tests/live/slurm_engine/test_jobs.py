@@ -32,17 +32,21 @@ while true; do sleep 0.01; done
 
 
 async def test_what_ignores_signals_is_killed_at_once_with_all_that_it_started(trial: Trial, tmp_path: Path) -> None:
+    async def seconds_to_kill(path: Path) -> float:
+        files = [path.with_suffix(suffix) for suffix in (".self", ".child", ".apart")]
+        key = trial.command("sh", "-c", STUBBORN, str(path))
+        await becomes(lambda: all(file.exists() and file.read_text().strip() for file in files))
+        pids = [int(file.read_text()) for file in files]
+        asked = time.monotonic()
+        trial.engine.kill(*key)
+        await becomes(lambda: all(map(gone, pids)))
+        took = time.monotonic() - asked
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+        return took
+
     await trial.start(*FOUR)
-    files = [tmp_path / f"pid.{name}" for name in ("self", "child", "apart")]
-    key = trial.command("sh", "-c", STUBBORN, str(tmp_path / "pid"))
-    await becomes(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    pids = [int(file.read_text()) for file in files]
-    asked = time.monotonic()
-    trial.engine.kill(*key)
-    await becomes(lambda: all(map(gone, pids)))
-    took = time.monotonic() - asked
-    assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
-    assert took < 2, "Slurm itself would wait for KillWait"
+    if await seconds_to_kill(tmp_path / "first") >= 2:  # the machine stood still, or Slurm waited for KillWait
+        assert await seconds_to_kill(tmp_path / "second") < 2, "Slurm itself would wait for KillWait"
 
 
 async def test_what_waits_in_the_queue_is_killed(slurm: Cluster, trial: Trial) -> None:
