@@ -45,7 +45,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import SHAPES, JobId, JobSpec, Kind, TaskKey, Workflow
+from headway.model.job import JobId, JobSpec, Kind, TaskKey, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.power import PowerState
@@ -65,7 +65,7 @@ from headway.model.schedule import (
 from headway.model.seen import JobView
 from headway.model.slots import NO_SLOTS, Slots, of_numbers
 from headway.model.tier import Tier
-from headway.model.workload import Workload, workload_us
+from headway.model.workload import Workload, told_by, workload_us
 
 # Module constants, because looking up a member of an enumeration is slow.
 FOREGROUND: Final = Tier.FOREGROUND
@@ -610,24 +610,16 @@ class Recorder:
             release[job] = max([release[job], *(release[before] for before in spec.after if before in release)])
         jobs = sorted(specs, key=lambda job: (release[job], job))
         place = {job: position for position, job in enumerate(jobs)}
-        told = [specs[job] for job in jobs]
         run_times = self.run_times or {}
         after = {place[job]: tuple(place[it] for it in specs[job].after if it in place) for job in jobs}
         workload = workload_us(
             release=[release[job] for job in jobs],
             runtime=[took // tasks for tasks, took in (run_times.get(job, (1, 0)) for job in jobs)],
-            tasks=[spec.tasks for spec in told],
-            width=[spec.width for spec in told],
-            estimate=[-1 if spec.estimate is None else spec.estimate for spec in told],
             due=[due[job] for job in jobs],
             priority=[priority[job] for job in jobs],
-            rate=[spec.rate for spec in told],
-            shape=[SHAPES.index(spec.shape) for spec in told],
-            user=[spec.user for spec in told],
-            kind=[int(spec.kind) for spec in told],
-            label=jobs,
             after={position: before for position, before in after.items() if before},
             workflows={place[job]: spec.graph for job, spec in specs.items() if isinstance(spec, Workflow)},
+            **told_by([specs[job] for job in jobs]),
         )
         return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds, until=until)
 

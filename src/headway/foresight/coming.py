@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from headway.live.store.past import PastJob
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import SHAPES
-from headway.model.workload import Workload
+from headway.model.workload import Workload, told_by, workload_us
 
 PAST_SPAN: Final[Duration] = 7 * 24 * 3600 * SECOND
 """Jobs that come later are like those of so much of the recent past."""
@@ -80,24 +79,12 @@ def counted_for(at: Instant, past: Workload, load: float = 1.0) -> Duration:
 
 def workload_of_past(jobs: Sequence[PastJob]) -> Workload:
     """Ended jobs that had slots, as a workload. Of a workflow the tasks are there, and not their order."""
-    had_slots = [(past.job, past.took) for past in jobs if past.took]
-    specs = sorted(had_slots, key=lambda entry: (entry[0].release, entry[0].id))
-
-    def whole(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.array(values, dtype=np.int64)
-
-    return Workload(
-        label=whole([spec.id for spec, _ in specs]),
-        release=whole([spec.release for spec, _ in specs]),
-        tasks=whole([spec.tasks for spec, _ in specs]),
-        width=whole([spec.width for spec, _ in specs]),
-        runtime=whole([took for _, took in specs]),
-        estimate=whole([-1 if spec.estimate is None else spec.estimate for spec, _ in specs]),
-        due=whole([NEVER if spec.due is None else spec.due for spec, _ in specs]),
-        priority=np.array([spec.priority for spec, _ in specs], dtype=np.float64),
-        rate=np.array([spec.rate for spec, _ in specs], dtype=np.float64),
-        user=np.array([spec.user for spec, _ in specs], dtype=object),
-        kind=np.array([int(spec.kind) for spec, _ in specs], dtype=np.int8),
-        cpu=np.full(len(specs), np.nan),
-        shape=np.array([SHAPES.index(spec.shape) for spec, _ in specs], dtype=np.int8),
+    came = sorted((past for past in jobs if past.took), key=lambda past: (past.job.release, past.job.id))
+    specs = [past.job for past in came]
+    return workload_us(
+        release=[spec.release for spec in specs],
+        runtime=[past.took for past in came],
+        due=[NEVER if spec.due is None else spec.due for spec in specs],
+        priority=[spec.priority for spec in specs],
+        **told_by(specs),
     )

@@ -20,10 +20,10 @@ from headway.live.store.redeciding import rounds
 from headway.model import events
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeLeft, NodeUp
 from headway.model.instant import Duration, Instant, to_seconds
-from headway.model.job import SHAPES, JobId, JobSpec, Kind, Service, Workflow
+from headway.model.job import JobId, JobSpec, Kind, Service, Workflow
 from headway.model.policy import PolicySource
 from headway.model.schedule import Attempts, Holdings, Schedule
-from headway.model.workload import BagTimes, Workload, workload_us
+from headway.model.workload import BagTimes, Workload, told_by, workload_us
 from headway.sim.faults import Outage
 from headway.sim.kernel import Progress, Simulation
 from headway.sim.world import World
@@ -304,16 +304,8 @@ def _workload(
     workload = workload_us(
         release=[max(release[job], state.now) for job in came],
         runtime=[means[job] for job in came],
-        tasks=[spec.tasks for spec in terms],
-        width=[spec.width for spec in terms],
-        estimate=[-1 if spec.estimate is None else spec.estimate for spec in terms],
         due=[due[job] for job in came],
         priority=[priority[job] for job in came],
-        rate=[spec.rate for spec in terms],
-        shape=[SHAPES.index(spec.shape) for spec in terms],
-        user=[spec.user for spec in terms],
-        kind=[int(spec.kind) for spec in terms],
-        label=came,
         after={
             place[job]: tuple(sorted(place[it] for it in specs[job].after if it in place))
             for job in came
@@ -329,6 +321,7 @@ def _workload(
             for job, spec in zip(came, terms, strict=True)
             if isinstance(spec, Workflow)
         },
+        **told_by(terms),
     )
     return workload, {job: means[job] for job in known if job in before}, len(specs) - len(known)
 

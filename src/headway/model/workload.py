@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER, SECOND, Duration
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import SHAPES, JobSpec, Kind, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -229,3 +229,17 @@ def workload_us(
             of, named = found.label[position], found.label[before[-1]]
             raise InvalidInput("after", named, "jobs that are released before it", source=f"job {of}")
     return found
+
+
+def told_by(specs: Sequence[JobSpec]) -> dict[str, Any]:
+    """Columns that hold whatever becomes of jobs, as arguments of `workload_us`; no terms that may be changed."""
+    return {
+        "label": [spec.id for spec in specs],
+        "tasks": [spec.tasks for spec in specs],
+        "width": [spec.width for spec in specs],
+        "estimate": [-1 if spec.estimate is None else spec.estimate for spec in specs],
+        "rate": [spec.rate for spec in specs],
+        "shape": [SHAPES.index(spec.shape) for spec in specs],
+        "user": [spec.user for spec in specs],
+        "kind": [int(spec.kind) for spec in specs],
+    }

@@ -24,7 +24,7 @@ from headway.access.tokens import TokenOwner
 from headway.errors import HeadwayError
 from headway.services.queue import OpenRequest, RequestQueue
 from headway.services.terms import ServiceAnswer
-from headway.web.bodies import Owners, owner_of, read_body
+from headway.web.bodies import ArrivingBody, Owners, owner_of, read_body
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 
@@ -158,7 +158,7 @@ class ServiceRequest:
         self._desk = desk
         self._line = line
         self.head = head
-        self._body: bytes | bytearray = body
+        self._body = ArrivingBody(body)
         self._waiting: OpenRequest | None = None
         self.keep_alive = True
 
@@ -166,16 +166,11 @@ class ServiceRequest:
 
     def more(self, part: bytes) -> None:
         """A part of its body."""
-        if not self._body:
-            self._body = part
-        else:
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)  # parts may be a byte each
-            self._body += part
+        self._body.more(part)
 
     def whole(self) -> None:
         """Its body is complete."""
-        body, self._body = bytes(self._body), b""
+        body = self._body.take()
         try:
             self._waiting = self.head.queue.put(body, self.head.kind, self)
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log

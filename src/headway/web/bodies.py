@@ -47,6 +47,29 @@ def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malfor
     return Malformed(str(InvalidInput(field, value, allowed).args[0]), hint)
 
 
+class ArrivingBody:
+    """The part of a body that is there."""
+
+    __slots__ = ("_there",)
+
+    def __init__(self, there: bytes = b"") -> None:
+        self._there: bytes | bytearray = there
+
+    def more(self, part: bytes) -> None:
+        """A part has come."""
+        if not self._there:
+            self._there = part
+        else:
+            if isinstance(self._there, bytes):
+                self._there = bytearray(self._there)  # parts may be a byte each
+            self._there += part
+
+    def take(self) -> bytes:
+        """What is there; it is kept no longer."""
+        there, self._there = bytes(self._there), b""
+        return there
+
+
 class _Pieces(wire.Request, frozen=True):
     """A `wire.Submission` whose jobs are not decoded yet."""
 

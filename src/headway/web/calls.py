@@ -23,7 +23,7 @@ from headway.errors import HeadwayError
 from headway.live.listeners import Listener, MessagesWanted
 from headway.live.store.messages import MessageRow
 from headway.web.asking import ServiceDesk, ServiceRequest
-from headway.web.bodies import WHOLE_MAX, Owners, in_form, owner_of
+from headway.web.bodies import WHOLE_MAX, ArrivingBody, Owners, in_form, owner_of
 from headway.web.heads import Heads
 from headway.web.line import HttpConnection, Taken
 from headway.wire.base import WAIT_MAX
@@ -274,21 +274,16 @@ class Submitting(_TakenCall):
     def __init__(self, desk: CallDesk, line: HttpConnection, head: _SubmissionHead, body: bytes = b"") -> None:
         super().__init__(desk, line, head.caller, packed=head.packed)
         self.head = head
-        self._body: bytes | bytearray = body
+        self._body = ArrivingBody(body)
         self._is_gone = False
 
     def more(self, part: bytes) -> None:
         """A part of its body."""
-        if not self._body:
-            self._body = part
-        else:
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)  # parts may be a byte each
-            self._body += part
+        self._body.more(part)
 
     def whole(self) -> None:
         """Its body is complete."""
-        body, self._body = bytes(self._body), b""
+        body = self._body.take()
         try:
             answer = self._desk.answers.hand_in(self.head.caller, _submission(body))
         except Exception as error:  # noqa: BLE001 - the caller is told of it, and the log
