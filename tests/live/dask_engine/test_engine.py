@@ -456,12 +456,6 @@ async def test_nothing_of_a_job_is_left_on_a_worker_when_it_is_settled(
         trial.disregard(Saved)
 
 
-async def test_there_must_be_a_scheduler(tmp_path: Path) -> None:
-    engine = DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1"))
-    with pytest.raises(EngineError, match="no Dask scheduler answers at tcp:"):
-        await engine.start((), lambda _: None, FilesInMemory())
-
-
 async def test_a_connection_that_is_given_up_is_closed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,7 @@
-"""What is wrong with certificates. Dask only says that a connection failed, and does not look at host names."""
+"""Why there is no connection: nobody is there, or certificates do not do.
+
+Dask only says that a connection failed, and does not look at the names in certificates.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,11 @@ def look(address: str, tls: Path | None) -> Handshake:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or 0
     if tls is None:
-        return Handshake(
-            "" if not _speaks_tls(host, port) else "it wants TLS: say tls:// and give the folder of certificates"
-        )
+        try:
+            wants_tls = _speaks_tls(host, port)
+        except (OSError, UnicodeError) as error:
+            return Handshake(_unreached(host, error))
+        return Handshake("it wants TLS: say tls:// and give the folder of certificates" if wants_tls else "")
     authority, certificate, key = (str(tls / name) for name in TLS_FILES)
     try:
         context = ssl.create_default_context(cafile=authority)
@@ -63,8 +68,21 @@ def look(address: str, tls: Path | None) -> Handshake:
             return Handshake(_said(again), error.verify_message)
     except ssl.SSLError as error:
         return Handshake(_said(error))
-    except OSError:
-        return Handshake()
+    except (OSError, UnicodeError) as error:
+        return Handshake(_unreached(host, error))
+
+
+def _unreached(host: str, error: OSError | UnicodeError) -> str:
+    """Why there is no connection to a host."""
+    if isinstance(error, UnicodeError):
+        return f"{host!r} is no name of a host"
+    if isinstance(error, socket.gaierror):
+        return f"no address of a host {host!r} is known here: {error.strerror}"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there"
+    if isinstance(error, TimeoutError):
+        return f"nothing answers there within {CERTIFIED_SECONDS:g} s"
+    return error.strerror or str(error)
 
 
 def _shaken(context: ssl.SSLContext, host: str, port: int) -> str:
@@ -96,13 +114,16 @@ def _said(error: Exception) -> str:
 
 
 def _speaks_tls(host: str, port: int) -> bool:
+    """Whether it does.
+
+    Raises:
+        OSError: there is no connection.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((host, port), CERTIFIED_SECONDS) as line,
-            context.wrap_socket(line, server_hostname=host),
-        ):
-            return True
-    except (OSError, ssl.SSLError):
-        return False
+    with socket.create_connection((host, port), CERTIFIED_SECONDS) as line:
+        try:
+            context.wrap_socket(line, server_hostname=host).close()
+        except (OSError, ssl.SSLError):
+            return False
+    return True

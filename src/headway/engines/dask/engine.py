@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from distributed.comm.core import Comm, connect
@@ -213,7 +214,7 @@ class DaskEngine(RemoteEngine):
             self._tell(Noticed("certificate_doubtful", self._address, said))
 
     async def _why_not(self, address: str, error: Exception) -> str:
-        """Why a scheduler or worker does not answer: what is wrong with certificates, else what the error says."""
+        """Why a scheduler or worker does not answer: why there is no connection, else what the error says."""
         seen = await asyncio.to_thread(look, address, self._tls)
         return seen.trouble or _said(error)
 
@@ -270,10 +271,11 @@ class DaskEngine(RemoteEngine):
                 if comm is None or comm.closed():
                     comm = await self.connected(self._address)
                 told = await send_recv(comm, op="identity")
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, MemoryError) as error:
+            where = f"site {self._terms.site!r} (`address` in its table, or --dask)"
             raise EngineError(
                 f"no Dask scheduler answers at {self._address}: {await self._why_not(self._address, error)}",
-                "Start one with `dask scheduler`, and check address and certificates.",
+                f"Start one with `dask scheduler`, or correct the address of {where} or its certificates.",
             ) from error
         finally:
             if comm is not None:
@@ -477,7 +479,13 @@ class DaskEngine(RemoteEngine):
 
         One that is not waited for any more is closed when it is there: Tornado loses a connection if it is given up in
         the moment in which its handshake ends.
+
+        Raises:
+            OSError: there is none; at once if the name of the host is not known, after which Dask would try again.
+            MemoryError: what answers is not Dask: its first bytes are no length of a message.
         """
+        place = urlsplit(address)
+        await asyncio.get_running_loop().getaddrinfo(place.hostname, place.port)
         connecting = asyncio.ensure_future(connect(address, timeout=_CONNECT_SECONDS, **self._arguments))
         try:
             return await asyncio.shield(connecting)
@@ -637,6 +645,12 @@ class _CommTransport(asyncio.Transport):
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return (
+            "what answers there is not Dask; a scheduler listens at port 8786, as a rule, and its web pages are at 8787"
+        )
+    if isinstance(error, TimeoutError) and not str(error):
+        return "it gives no answer in time"
     return str(error) or type(error).__name__
 
 

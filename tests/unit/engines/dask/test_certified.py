@@ -114,8 +114,8 @@ def test_another_authority_and_a_missing_tls_are_said(tmp_path: Path, authority:
         seen = look(address, folder(tmp_path / "tls", pair(tmp_path / "stranger", "127.0.0.1", issuer=other), other))
         assert seen.trouble.startswith("its certificate is refused here: ")
         assert "wants TLS" in look(address.replace("tls", "tcp"), None).trouble
-    assert look(address, tmp_path / "tls") == Handshake(), "nobody answers: that is no matter of certificates"
-    assert look(address.replace("tls", "tcp"), None) == Handshake()
+    assert look(address, tmp_path / "tls") == Handshake("nothing listens there")
+    assert look(address.replace("tls", "tcp"), None) == Handshake("nothing listens there")
     assert "cannot be used" in look(address, tmp_path / "nothing").trouble
 
 
