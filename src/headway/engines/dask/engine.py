@@ -222,7 +222,7 @@ class DaskEngine(RemoteEngine):
         """See where the scheduler is; first start the cluster, if that is wanted and it is not there.
 
         Raises:
-            EngineError: it cannot be started.
+            InvalidInput, EngineError: it cannot be started.
         """
         tls = self._terms.tls
         if self._started is not None:
@@ -302,7 +302,7 @@ class DaskEngine(RemoteEngine):
                     await self._find_scheduler()
                 workers = await self._workers()
                 self._compare(workers)
-            except EngineError as error:  # what runs goes on without a scheduler
+            except HeadwayError as error:  # what runs goes on without a scheduler
                 self._cannot(self._whose, error)
             except Exception:  # a scheduler that answers strangely may answer well the next time
                 log.exception("the workers of %s are not known", self._whose)

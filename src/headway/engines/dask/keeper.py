@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headway.errors import InvalidInput, did_you_mean
 from headway.sockets import short
 
 CLUSTER_FILE: Final = "cluster.json"
@@ -35,6 +36,7 @@ END_LINE: Final = b"end\n"
 CLASSES: Final = {"local": "distributed.LocalCluster", "ssh": "distributed.SSHCluster"}
 """Classes of clusters by short names."""
 
+_A_CLASS: Final = "MODULE.CLASS of a class of Dask clusters, such as dask_jobqueue.SLURMCluster"
 _TLS_FILES: Final = {"ca.crt": "tls_ca_file", "node.crt": "tls_client_cert", "node.key": "tls_client_key"}
 _GRACE_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.05
@@ -59,6 +61,19 @@ class Start(msgspec.Struct, frozen=True):
     orphaned_after: float = 60.0
 
 
+class WrongTerm(msgspec.Struct, frozen=True):
+    """What is wrong in a `Start`, so that it cannot start another time either.
+
+    Attributes:
+        field: its name there.
+        allowed, hint: see `InvalidInput`.
+    """
+
+    field: str
+    allowed: str
+    hint: str
+
+
 class ClusterPlace(msgspec.Struct, frozen=True):
     """What servers are told.
 
@@ -67,12 +82,14 @@ class ClusterPlace(msgspec.Struct, frozen=True):
         address: of the scheduler; empty: there is no cluster.
         tls: the folder with the certificates for it; empty: there are none.
         error: why there is no cluster.
+        wrong: likewise; None: that may be another time.
     """
 
     start: Start
     address: str = ""
     tls: str = ""
     error: str = ""
+    wrong: WrongTerm | None = None
 
 
 def class_of(start: str) -> tuple[str, str]:
@@ -81,9 +98,32 @@ def class_of(start: str) -> tuple[str, str]:
     return module, name
 
 
+def _class(start: str) -> Any:
+    """The class of a cluster.
+
+    Raises:
+        InvalidInput: there is none of this name.
+    """
+    name_of_module, name = class_of(start)
+    try:
+        module = import_module(name_of_module)
+    except Exception as error:  # whatever a module raises
+        hint = f"{name_of_module} cannot be imported: {_named(error)}"
+        raise InvalidInput("start", start, _A_CLASS, hint=hint) from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        near = did_you_mean(name, [one for one in dir(module) if one.endswith("Cluster")])
+        raise InvalidInput("start", start, _A_CLASS, hint=f"{name_of_module} has no class {name}. {near}".rstrip())
+    return found
+
+
 def made(wanted: Start, folder: Path) -> tuple[Any, ClusterPlace]:
-    """Start the cluster, and say where it is."""
-    module, name = class_of(wanted.start)
+    """Start the cluster, and say where it is.
+
+    Raises:
+        InvalidInput: there is no such class, or it does not take these options.
+    """
+    kind = _class(wanted.start)
     options: dict[str, Any] = dict(wanted.options)
     is_local = wanted.start in ("local", CLASSES["local"])
     if is_local:
@@ -94,7 +134,17 @@ def made(wanted: Start, folder: Path) -> tuple[Any, ClusterPlace]:
             from distributed.security import Security
 
             options |= {"security": Security.temporary(), "protocol": "tls://"}
-    cluster = getattr(import_module(module), name)(**options)
+    try:
+        cluster = kind(**options)
+    except Exception as error:
+        if type(first := _first(error)) not in (TypeError, ValueError):
+            raise
+        allowed = f"the arguments of {'.'.join(class_of(wanted.start))}"
+        raise InvalidInput("options", wanted.options, allowed, hint=_named(first)) from error
+    if not hasattr(cluster, "scheduler_address"):
+        raise InvalidInput(
+            "start", wanted.start, _A_CLASS, hint="That is something else: it says no scheduler_address."
+        )
     if wanted.workers and not is_local:
         cluster.scale(wanted.workers)
     address = str(cluster.scheduler_address)
@@ -150,13 +200,21 @@ def _tell_failure(listener: socket.socket, place: ClusterPlace) -> None:
             connected.sendall(msgspec.json.encode(place) + b"\n")
 
 
+def _first(error: BaseException) -> BaseException:
+    """What went wrong at first: Dask wraps what a class of workers raises, such as a wrong argument."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _said(error: BaseException) -> str:
-    """What went wrong, and at first: Dask wraps what a class of workers raises, such as a wrong argument."""
-    first = error
-    while first.__cause__ is not None:
-        first = first.__cause__
-    whole, cause = (f"{type(one).__name__}: {one}" for one in (error, first))
-    return whole if first is error else f"{whole.rstrip('.')}, because of {cause}"
+    """What went wrong, and at first."""
+    first = _first(error)
+    return _named(error) if first is error else f"{_named(error).rstrip('.')}, because of {_named(first)}"
 
 
 def _locked(path: Path) -> bool:
@@ -189,7 +247,8 @@ def main() -> None:
             cluster, place = made(wanted, folder)
         except Exception as error:  # whatever a class of clusters raises: the server is told
             log.warning("the cluster does not start", exc_info=error)
-            _tell_failure(listener, ClusterPlace(wanted, error=_said(error)))
+            wrong = WrongTerm(error.field, error.allowed, error.hint) if isinstance(error, InvalidInput) else None
+            _tell_failure(listener, ClusterPlace(wanted, error=_said(error), wrong=wrong))
             sys.exit(1)
         there: list[socket.socket] = []
         try:

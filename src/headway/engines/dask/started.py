@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headway.engines.dask.keeper import CLUSTER_FILE, END_LINE, KEEPER_LOG, SOCKET, ClusterPlace, Start
-from headway.errors import EngineError
+from headway.errors import EngineError, InvalidInput
 from headway.sockets import short
 
 _START_SECONDS: Final = 120.0
@@ -47,6 +47,7 @@ class StartedCluster:
         """Where the cluster is: the one that an earlier server has started in the same way, or a new one.
 
         Raises:
+            InvalidInput: there is no such class, or it does not take these options; the field is one of `Start`.
             EngineError: it cannot be started.
         """
         try:
@@ -62,6 +63,12 @@ class StartedCluster:
         if found.error:
             await self._hang_up()
             await self._reap()
+            if found.wrong is not None:
+                field, hint = (
+                    found.wrong.field,
+                    f"{found.wrong.hint}\n{self._folder / KEEPER_LOG} has all that it said.",
+                )
+                raise InvalidInput(field, getattr(self._start, field), found.wrong.allowed, hint=hint)
             raise self._failed(found.error)
         return found
 
