@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInMemory, Trial
+from headway.errors import InvalidInput
 from headway.model.outcome import Outcome
 
 from ...slurm import Cluster
@@ -111,6 +113,23 @@ async def test_what_slurm_does_not_want_is_refused_in_its_words(slurm: Cluster, 
         assert ending.outcome is Outcome.REFUSED
         assert ending.detail.startswith("Slurm refuses it: sbatch: error: ")
         assert "reservation" in ending.detail
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--acount=x", "unrecognized option '--acount=x'"),
+        ("--acc=x", "option '--acc=x' is ambiguous; possibilities: '--account' '--acctg-freq'"),
+        ("--mail-type=x", "error: Invalid --mail-type specification"),
+        ("--switches=x", 'error: Invalid numeric value "x" for --switches.'),
+    ],
+)
+async def test_an_option_that_sbatch_does_not_know_is_refused_at_the_start(
+    slurm: Cluster, root: Path, option: str, said: str
+) -> None:
+    engine = SlurmEngine(root, replace(SETTINGS, options=("--comment=x", option)))
+    with pytest.raises(InvalidInput, match=r"(?s)^options is \['--comment=x', .*sbatch: " + re.escape(said)):
+        await engine.start(FOUR, lambda _: None, FilesInMemory())
 
 
 async def test_a_node_without_our_python_says_what_is_needed(slurm: Cluster, root: Path) -> None:

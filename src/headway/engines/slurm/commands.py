@@ -37,9 +37,10 @@ class SlurmCommands:
         self._found: dict[str, str] = {}
 
     async def check(self) -> None:
-        """Find the commands and check their version.
+        """Find the commands, check their version, and see that sbatch knows the options of the settings.
 
         Raises:
+            InvalidInput: it does not know one, or not its value.
             EngineError: they are not there, or too old.
         """
         folder = self._settings.commands
@@ -54,12 +55,34 @@ class SlurmCommands:
             self._found[name] = found
         try:
             printed = await self._run("sinfo", "--version")
+            await self._check_options()
         except (SlurmUnavailable, SlurmRefused) as error:
             raise EngineError(f"Slurm cannot be used: {error}") from error
         found_version = parsing.version(printed)
         if found_version is None or found_version < parsing.OLDEST_SLURM:
             oldest = "{}.{:02}".format(*parsing.OLDEST_SLURM)
             raise EngineError(f"Slurm cannot be used: its version is {printed.strip()!r}; allowed: {oldest} or newer")
+
+    async def _check_options(self) -> None:
+        """See that sbatch knows the options of the settings.
+
+        It reads them, and then says its version instead of asking its controller. So this takes it a few milliseconds,
+        whatever state the partition is in; and what only the controller knows, such as names of accounts, is not seen.
+
+        Raises:
+            InvalidInput: it does not.
+            SlurmUnavailable: it does not answer.
+        """
+        options = self._settings.options
+        if not options:
+            return
+        try:
+            await self._run("sbatch", "--test-only", *options, "--version")
+        except SlurmRefused as error:
+            hint = f"It says: {error}"
+            raise InvalidInput(
+                "options", list(options), "options that sbatch knows, each with its value", hint=hint
+            ) from None
 
     async def partition(self) -> parsing.Partition:
         """The partition of the settings.

@@ -33,9 +33,9 @@ class Scripts:
         path.write_text(f"#!/bin/sh\n{does}\n")
         path.chmod(0o755)
 
-    async def commands(self, limit: float = 60.0) -> SlurmCommands:
+    async def commands(self, limit: float = 60.0, options: tuple[str, ...] = ()) -> SlurmCommands:
         """Commands that were checked."""
-        found = SlurmCommands(SlurmSettings("main", commands=self.folder, command_limit=limit))
+        found = SlurmCommands(SlurmSettings("main", commands=self.folder, command_limit=limit, options=options))
         await found.check()
         return found
 
@@ -69,6 +69,22 @@ async def test_slurm_that_is_not_configured_says_so(scripts: Scripts) -> None:
     scripts.put("sinfo", "echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1")
     with pytest.raises(EngineError, match="Slurm cannot be used: sinfo: fatal: Could not establish"):
         await scripts.commands()
+
+
+async def test_an_option_that_sbatch_does_not_know_is_refused_before_any_job(scripts: Scripts) -> None:
+    said = "sbatch: unrecognized option '--acount=x'"
+    scripts.put(
+        "sbatch", f'case "$*" in *--acount*) echo "{said}" >&2; exit 255;; esac; echo $* > {scripts.folder}/asked'
+    )
+    told = (
+        r"options is \['--qos=low', '--acount=x'\]; allowed: options that sbatch knows, each with its value\nIt says: "
+    )
+    with pytest.raises(InvalidInput, match=f"{told}{said}$"):
+        await scripts.commands(options=("--qos=low", "--acount=x"))
+    await scripts.commands()
+    assert not (scripts.folder / "asked").exists(), "there is nothing to ask"
+    await scripts.commands(options=("--account=x",))
+    assert (scripts.folder / "asked").read_text() == "--test-only --account=x --version\n", "it submits nothing"
 
 
 async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None:
