@@ -118,6 +118,8 @@ def test_workers_of_dask_and_this_machine_are_two_sites_also_after_a_crash(tmp_p
     try:
         until(lambda: nodes(up) == both)
         assert ran_on(up, 4) == ["here", "here", "m1", "m1"]
+        wide = headway("node", "resize", "--data", up.data, "m1", "--slots", "3")
+        assert "slots of node 'm1' is 3; allowed: 1 to 2: its worker has 2 threads" in wide.stderr
         up.kill()
         up.start(cluster=False)
         until(lambda: nodes(up) == both)

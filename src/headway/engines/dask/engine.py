@@ -36,6 +36,7 @@ from headway.engines.dask.settings import DEFAULT_SITE, TLS_FILES, DaskSettings
 from headway.engines.dask.sharing import SharedFolders, offer
 from headway.engines.dask.started import StartedCluster
 from headway.engines.dask.station import ATTACH, END_OPERATION, StationTerms, WorkerFacts, install
+from headway.engines.fit import check_most
 from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.local.driver.attached import AgentLine
 from headway.engines.local.shared.frames import VERSION, Body, Welcome, joined
@@ -143,6 +144,14 @@ class DaskEngine(RemoteEngine):
             self._checking = self._loop.create_task(self._check_host(self._tls))
         self._watching = self._loop.create_task(self._watch())
         return msgspec.structs.replace(found, absent=frozenset(absent))
+
+    def check_fit(self, node: NodeSpec) -> None:
+        """A node has at most a slot for each thread of its worker, as far as that has come."""
+        super().check_fit(node)
+        if (known := self._nodes.get(node.name)) is not None:
+            threads = cast(_ToWorker, known.way).threads
+            hint = "A worker that is started again with more of them (--nthreads) has more slots at once."
+            check_most(node, threads, f"its worker has {threads} {'thread' if threads == 1 else 'threads'}", hint)
 
     async def join(self, node: NodeSpec) -> None:
         """Take a worker into service that was told to leave, or before it is found by itself.
@@ -324,7 +333,7 @@ class DaskEngine(RemoteEngine):
                 continue
             if node is None or not node.up:
                 self._attaching[name] = self._loop.create_task(self._find(name, address, slots))
-            elif cast(_ToWorker, node.way).threads != slots:
+            elif cast(_ToWorker, node.way).threads != slots or (node.spec.found and node.spec.slots > slots):
                 cast(_ToWorker, node.way).threads = slots
                 self._tell(NodeFound(replace(node.spec, slots=slots)))
         for name in {*self._nodes, *self._absent} - workers.keys():

@@ -18,6 +18,7 @@ from headway.engines.base import (
     Noticed,
     Report,
 )
+from headway.engines.fit import check_most
 from headway.engines.kept_out import KeptOut, check_slots
 from headway.engines.slurm.jobs import cpus_of_slot, slots_of
 from headway.engines.slurm.parsing import NodeStanding, SlurmNode
@@ -125,12 +126,12 @@ class NodesInService:
     def check_fit(self, node: NodeSpec) -> None:
         """A node has at most as many slots as Slurm has CPUs for them. It has no lease: Slurm says when it is lost."""
         seen = self.seen.get(node.name)
-        most = SLURM_SLOTS_MAX if seen is None else slots_of(seen, self._settings)
-        if node.slots > most:
-            each = 1 if seen is None else cpus_of_slot(seen, self._settings)
+        if seen is None:
+            check_most(node, SLURM_SLOTS_MAX)
+        else:
+            each = cpus_of_slot(seen, self._settings)
             shared = f", {each} for each slot" if each > 1 else ""
-            allowed = f"1 to {most}" + ("" if seen is None else f": Slurm has {seen.cpus} CPUs for it{shared}")
-            raise InvalidInput(f"slots of node {node.name!r}", node.slots, allowed)
+            check_most(node, slots_of(seen, self._settings), f"Slurm has {seen.cpus} CPUs for it{shared}")
         if node.lease is not None:
             raise InvalidInput(
                 f"lease of node {node.name!r}", to_seconds(node.lease), "none: Slurm says when it is lost"

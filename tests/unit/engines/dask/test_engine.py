@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("distributed", reason="it is not installed (pip install headway[dask])")
 
-from headway.engines.base import NodeGone, Noticed
+from headway.engines.base import NodeFound, NodeGone, Noticed
 from headway.engines.dask import certified, settings
 from headway.engines.dask import engine as module
 from headway.engines.dask.engine import DaskEngine
 from headway.engines.dask.settings import DaskSettings
 from headway.engines.trial import FilesInMemory, Trial
-from headway.errors import EngineError
+from headway.errors import EngineError, InvalidInput
 from headway.model.node import NodeSpec
 
 from ....waiting import becomes
@@ -50,6 +50,41 @@ async def test_a_known_worker_that_never_answered_has_left_when_the_scheduler_do
         assert trial.unread == [], "it is there, so it has not left"
         workers.clear()
         assert (await trial.told(NodeGone)).node == "a"
+
+
+@pytest.fixture
+async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Trial]:
+    """An engine beside a worker `a` of two threads, whose node had five slots in an earlier run."""
+
+    async def no_workers(_: DaskEngine) -> dict[str, tuple[str, int]]:
+        return {}
+
+    monkeypatch.setattr(DaskEngine, "_workers", no_workers)
+    monkeypatch.setattr(module, "_CONNECT_SECONDS", 0.1)  # it does not answer when it is ended
+    async with Trial(engine := DaskEngine(tmp_path / "engine", DaskSettings("tcp://127.0.0.1:1", period=60))) as trial:
+        await engine.start((), trial._take, FilesInMemory())
+        node = engine._nodes["a"] = engine._node(NodeSpec("a", 5, found=True), "tcp://127.0.0.1:1", 2)
+        node.up = True
+        yield trial
+        node.up = False
+
+
+async def test_a_node_gets_no_more_slots_than_its_worker_has_threads(beside: Trial) -> None:
+    beside.engine.check_fit(NodeSpec("a", 2, found=True))
+    beside.engine.check_fit(NodeSpec("b", 5, found=True))  # it has not come yet, and says then how many it has
+    said = r"slots of node 'a' is 3; allowed: 1 to 2: its worker has 2 threads\n.*--nthreads"
+    with pytest.raises(InvalidInput, match=said):
+        beside.engine.check_fit(NodeSpec("a", 3, found=True))
+
+
+async def test_a_node_that_had_more_gets_as_many_as_there_are(beside: Trial) -> None:
+    """A server did not refuse them at a time."""
+    assert isinstance(beside.engine, DaskEngine)
+    beside.engine._compare({"a": ("tcp://127.0.0.1:1", 2)})
+    assert (await beside.told(NodeFound)).node.slots == 2
+    beside.engine.resize("a", 1)
+    beside.engine._compare({"a": ("tcp://127.0.0.1:1", 2)})
+    assert beside.unread == [], "fewer are what somebody wanted"
 
 
 async def why(tmp_path: Path, address: str) -> str:

@@ -29,6 +29,7 @@ from headway.engines.base import (
     Started,
     TierRefused,
 )
+from headway.engines.fit import check_most
 from headway.engines.local.driver.attached import AgentNode
 from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
@@ -100,9 +101,8 @@ class AgentEngine(OutputsInFiles, Generic[NodeT]):
 
     def check_fit(self, node: NodeSpec) -> None:
         """A slot is a process, and a node is asked for signs of life several times in each lease."""
-        if node.slots > NODE_SLOTS_MAX:
-            hint = "Each slot is a process of this machine; more nodes may have as many each."
-            raise InvalidInput(f"slots of node {node.name!r}", node.slots, f"1 to {NODE_SLOTS_MAX}", hint=hint)
+        hint = "Each slot is a process of this machine; more nodes may have as many each."
+        check_most(node, NODE_SLOTS_MAX, hint=hint)
         least, most = LEASE_RANGE
         if node.lease is not None and not least <= to_seconds(node.lease) <= most:
             allowed = f"{least:g} to {most:g} seconds, or none"
