@@ -67,8 +67,10 @@ def sites_of(told: Mapping[str, Mapping[str, object]]) -> tuple[SiteSpec, ...]:
         try:
             found.append(site(engine, engine, given))
         except InvalidInput as wrong:
-            field = named.get(wrong.field, wrong.field)
-            raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
+            field, allowed = named.get(wrong.field, wrong.field), wrong.allowed
+            if wrong.field == "address" and "://" not in str(wrong.value):
+                allowed += "; or local, which starts a cluster here"
+            raise InvalidInput(field, wrong.value, allowed, hint=wrong.hint) from None
     return tuple(found)
 
 

@@ -88,6 +88,7 @@ def test_whether_forecasts_count_on_jobs_that_will_come(chosen: Any) -> None:
     [
         (["--dask", "10.0.0.1"], "--dask is '10.0.0.1'; allowed: tcp://HOST:PORT or tls://HOST:PORT"),
         (["--dask", ""], "--dask is ''; allowed: tcp://HOST:PORT"),
+        (["--dask", "ssh"], "where the scheduler listens; or local, which starts a cluster here"),
         (["--dask", "tls://h:1"], "--dask-tls is None; allowed: a folder with ca.crt, node.crt, node.key, because"),
         (["--dask-tls", "x"], "--dask-tls was given without --dask"),
         (["--dask-shared"], "--dask-shared was given without --dask"),
