@@ -413,10 +413,9 @@ def _nothing() -> None:
 
 
 def _warm(node: NodeSpec, sites: SiteEngines) -> NodeSpec:
-    """A node as its engine runs it: that of this machine is given work ahead; others keep gangs together."""
-    if sites.engines.get(node.site, LOCAL) != LOCAL:
-        return replace(node, capabilities=replace(node.capabilities, spans=False))
-    return replace(node, read_ahead=READ_AHEAD) if node.capabilities.read_ahead else node
+    """A node as its engine runs it: that of this machine is given work ahead of its turn."""
+    is_here = sites.engines.get(node.site, LOCAL) == LOCAL
+    return replace(node, read_ahead=READ_AHEAD) if is_here and node.capabilities.read_ahead else sites.as_run(node)
 
 
 def _sites_of(settings: Settings, journal: Journal) -> tuple[SiteSpec, ...]:

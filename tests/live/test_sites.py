@@ -50,8 +50,8 @@ class Farm(FakeEngine):
         gone: whether it can do nothing.
     """
 
-    def __init__(self, *around: NodeSpec) -> None:
-        super().__init__()
+    def __init__(self, *around: NodeSpec, found: base.Found = base.Found()) -> None:  # noqa: B008  # frozen
+        super().__init__(found)
         self.around = {one.name: one for one in around}
         self.gone = False
         self.out: set[str] = set()
@@ -281,6 +281,36 @@ async def test_a_rigid_job_runs_within_one_engine_also_where_all_sites_are_one_p
         assert [member.node for member in runs.members] == ["m", "m", "n"]
         with pytest.raises(InvalidInput, match=r"width is 4; allowed: at most 3, the slots of the largest site"):
             await live.submit(new_job(kind="rigid", width=4))
+
+
+async def test_nodes_from_an_earlier_version_keep_gangs_together_from_the_next_start_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran there is redone, which counts against no task, and a node that drains does so still."""
+    async with rig(tmp_path, monkeypatch, (), (), dies=True) as earlier:
+        for one in (node("f", site="field"), node("g", site="field"), node("m", site="meadow")):
+            earlier.here.report(base.NodeFound(one))
+        await earlier.submit(new_job(tasks=3, retries=0))
+        assert earlier.where == {(1, 0, 1): "f", (1, 1, 1): "g", (1, 2, 1): "m"}
+        await earlier.driver.nodes.drain("g")
+        places = {name: view.places for name, view in earlier.driver.core.state.nodes.items()}
+    field = Farm(node("f"), node("g"), found=base.Found(frozenset({(1, 0, 1), (1, 1, 1)})))
+    meadow = Farm(node("m"), found=base.Found(frozenset({(1, 2, 1)})))
+    async with rig(tmp_path, monkeypatch, (FIELD, MEADOW), None, field=field, meadow=meadow) as live:
+        nodes = live.driver.core.state.nodes
+        lacking = {name: view.spec.capabilities.lacking for name, view in nodes.items()}
+        assert lacking == {"g": (), "f": ("spans",), "m": ("spans",)}
+        assert {name: view.places for name, view in nodes.items()} == places
+        assert nodes["g"].draining
+        assert (field.killed, meadow.killed) == ([(1, 0, 1)], [(1, 2, 1)])
+        assert [one.name for one in live.story(NodeLeft)] == ["f", "m"]
+        assert [one.node.name for one in live.story(NodeJoined)] == ["f", "g", "m", "f", "m"]
+        for farm in (field, meadow):
+            farm.end(*farm.killed[0], Outcome.KILLED)
+        await live.settle()
+        assert (field.running.keys(), meadow.running.keys()) == ({(1, 0, 2), (1, 1, 1)}, {(1, 2, 2)})
+        with pytest.raises(InvalidInput, match=r"width is 2; allowed: at most 1, the slots of the largest site"):
+            await live.submit(new_job(kind="rigid", width=2))
 
 
 async def test_after_a_crash_the_same_sites_have_the_same_nodes(

@@ -53,9 +53,8 @@ from headway.model.tier import Tier
 log = logging.getLogger(__name__)
 
 _ONE_ENGINE: Final = (
-    "What starts together runs within one engine. Nodes that have been here since an earlier version of Headway do not "
-    "say so: remove them and add them again, or choose a policy that keeps each job at one site: "
-    "headway policy sites:top=rr,each=tempo"
+    "What starts together runs within one engine. Of a node that was off when an earlier version of Headway was "
+    "replaced, policies know that from the next start of the server on"
 )
 
 ENGINE_PAUSES: Final = (0.5, 30.0)

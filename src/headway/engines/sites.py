@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -92,6 +93,12 @@ class SiteEngines:
     def keeps(self, node: NodeSpec) -> bool:
         """Whether a node of an earlier run can be in service still: its site's engine finds nodes, or it was added."""
         return node.found == (node.site in self._finding) and (node.site in self.engines or self.own is not None)
+
+    def as_run(self, node: NodeSpec) -> NodeSpec:
+        """A node as it is run: at a site of another engine than that of this machine, it keeps gangs together."""
+        if self.engines.get(node.site, LOCAL) == LOCAL:
+            return node
+        return replace(node, capabilities=replace(node.capabilities, spans=False))
 
     def finds(self, site: str) -> bool:
         """Whether the engine of a site finds its nodes by itself."""

@@ -405,13 +405,17 @@ class Driver:
     def _to_serve(self, named: tuple[NodeSpec, ...] | None) -> tuple[NodeSpec, ...]:
         """The nodes that are to be in service: those that are named, else all; in any case the found and rented ones.
 
-        Those of sites that there are no longer are not.
+        Those of sites that there are no longer are not. What an earlier version did not say of a node, it says from now
+        on, unless it drains or is off, which it would forget.
         """
-        kept = tuple(view.spec for view in self.core.state.nodes.values() if self.sites.keeps(view.spec))
+        state = self.core.state
+        known = [view for view in state.nodes.values() if self.sites.keeps(view.spec)]
+        as_before = {view.spec.name for view in known if view.draining} | state.dark.keys()
+        kept = [view.spec if view.spec.name in as_before else self.sites.as_run(view.spec) for view in known]
         if named is None:
-            return kept
+            return tuple(kept)
         names = {node.name for node in named}
-        rented = self.core.state.market.nodes
+        rented = state.market.nodes
         others = (node for node in kept if node.name not in names and (node.found or node.name in rented))
         return (*named, *others)
 

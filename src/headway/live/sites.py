@@ -25,6 +25,10 @@ class SiteEngines(Protocol):
         """Whether a node of an earlier run can be in service still."""
         ...
 
+    def as_run(self, node: NodeSpec) -> NodeSpec:
+        """A node as it is run now, which a node of an earlier version may not say of itself."""
+        ...
+
     def finds(self, site: str) -> bool:
         """Whether the engine of a site finds its nodes by itself."""
         ...
@@ -52,6 +56,10 @@ class _Here:
     def keeps(self, node: NodeSpec) -> bool:
         """Every node."""
         return True
+
+    def as_run(self, node: NodeSpec) -> NodeSpec:
+        """As it is."""
+        return node
 
     def finds(self, site: str) -> bool:
         """No: nodes are added."""

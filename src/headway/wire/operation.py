@@ -79,7 +79,7 @@ class NodeReport(Answer, frozen=True):
 
     Attributes:
         closing: slots that it is to lose and that are still busy.
-        cannot: what its engine cannot do there: tiers, moves, read_ahead, adopts, shares_files.
+        cannot: what its engine cannot do there: tiers, moves, read_ahead, adopts, shares_files, spans.
         up: whether it is in service: it answers, and is not off, nor being switched off or on.
         power: whether it is on: on, going off, off or coming on.
         kept_off: whether an operator wants it off.
