@@ -162,7 +162,8 @@ def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
     if url.startswith(KEPT_SCHEME):
         if output:
             return None if re.fullmatch(_OUTPUT, url) else f"{KEPT_SCHEME}NAME, a name without a slash"
-        return None if re.fullmatch(_UPLOAD, url) else f"{KEPT_SCHEME}SHA256, as Client.upload returns it"
+        printed = f"{KEPT_SCHEME}SHA256, as `headway upload` and `headway result` print it"
+        return None if re.fullmatch(_UPLOAD, url) else printed
     return _unknown(url) if known_here else None
 
 

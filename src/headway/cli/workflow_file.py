@@ -17,7 +17,7 @@ import msgspec
 from headway.client.job import Task
 from headway.client.workflow import Workflow
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.files import KEPT_SCHEME, Input, Output, scheme
+from headway.files import KEPT_SCHEME, Input, Output, flaw, scheme, upload_of
 from headway.model.instant import to_seconds
 from headway.model.job import COUNT_MAX, PenaltyShape
 from headway.model.node import SLOT_COUNT_MAX as CORES_MAX
@@ -140,12 +140,7 @@ def _add(flow: FileFlow, steps: Sequence[_DescribedTask], path: Path, upload: Up
     source = str(path)
     known = {step.name for step in steps}
     _check_apart(steps, source)
-    writers: dict[str, _DescribedTask] = {}
-    for step in steps:
-        for file, url in step.outputs.items():
-            if not url and (other := writers.setdefault(file, step)) is not step:
-                allowed = f"a file that no other task writes; {other.name} does"
-                raise InvalidInput(f"{step.place}.outputs", file, allowed, source=source, line=step.line)
+    given = _KeptFiles(steps, source)
     graph = Graph(source)
     for step in steps:
         graph.add(step.name, 0)
@@ -157,8 +152,8 @@ def _add(flow: FileFlow, steps: Sequence[_DescribedTask], path: Path, upload: Up
                 raise InvalidInput(f"{step.place}.after", before, allowed, source=source, line=step.line, hint=hint)
             graph.link(graph.numbers[before], number)
         for file, url in step.inputs.items():
-            if not url and file in writers:
-                graph.link(graph.numbers[writers[file].name], number)
+            if (origin := given.to(step, file, url)) is not None:
+                graph.link(graph.numbers[origin[0].name], number)
 
     def circle(position: int, way: str) -> InvalidInput:
         step = steps[position]
@@ -172,16 +167,16 @@ def _add(flow: FileFlow, steps: Sequence[_DescribedTask], path: Path, upload: Up
         step = by_name[name]
         inputs: dict[str, Any] = {}
         for file, url in step.inputs.items():
-            if url:
+            if (origin := given.to(step, file, url)) is not None:
+                inputs[file] = made[origin[0].name].file(origin[1])
+            elif url:
                 inputs[file] = url if scheme(url) else path.parent / url
-            elif file in writers:
-                inputs[file] = made[writers[file].name].file(file)
             else:
                 inputs[file] = sent[file] if file in sent else sent.setdefault(file, _sent(step, file, path, upload))
         made[name] = flow.command(
             step.argv,
             inputs=inputs,
-            outputs={file: url or KEPT_SCHEME + os.path.basename(file) for file, url in step.outputs.items()},
+            outputs={file: url or _kept(file) for file, url in step.outputs.items()},
             after=[made[before] for before in step.after],
             slots=step.slots,
             estimate=step.seconds,
@@ -190,6 +185,62 @@ def _add(flow: FileFlow, steps: Sequence[_DescribedTask], path: Path, upload: Up
             env=step.env,
             cwd=step.cwd or ("" if step.inputs or step.outputs else path.parent),
         )
+
+
+class _KeptFiles:
+    """The files that tasks give to the server: who gives which, by its path and by its `headway:NAME`.
+
+    Raises:
+        InvalidInput: two tasks list the same path.
+    """
+
+    def __init__(self, steps: Sequence[_DescribedTask], source: str) -> None:
+        self._source = source
+        self._by: dict[str, list[tuple[_DescribedTask, str]]] = {}
+        listed: dict[str, _DescribedTask] = {}
+        for step in steps:
+            for file, url in step.outputs.items():
+                if not url and (other := listed.setdefault(file, step)) is not step:
+                    allowed = f"a file that no other task writes; {other.name} does"
+                    raise InvalidInput(f"{step.place}.outputs", file, allowed, source=source, line=step.line)
+                if not url or url.startswith(KEPT_SCHEME):
+                    for key in (file, url or _kept(file)):
+                        self._by.setdefault(key, []).append((step, file))
+
+    def to(self, step: _DescribedTask, file: str, url: str) -> tuple[_DescribedTask, str] | None:
+        """The task that gives this input, and the path of the file there; None: it comes from elsewhere.
+
+        Raises:
+            InvalidInput: several tasks do, or none does though the server is to have it of one.
+        """
+        if url and not _is_given(url):
+            return None
+        wanted = url or file
+        # What a task puts back under the name of its input is no circle.
+        by = [(giver, path) for giver, path in self._by.get(wanted, ()) if giver is not step or not giver.outputs[path]]
+        if len(by) == 1 or not (by or url):
+            return by[0] if by else None
+        if by:
+            names = ", ".join(giver.name for giver, _ in by[:_NAMED])
+            allowed, hint = f"a file that one other task gives; these give it: {names}", ""
+        else:
+            allowed = f"{KEPT_SCHEME}NAME as another task puts it, or {KEPT_SCHEME}SHA256"
+            hint = "Of another job, `headway result ID` prints where the server keeps its files."
+        line = step.fields.get("inputs", ("", step.line))[1]
+        raise InvalidInput(f"{step.place}.inputs", wanted, allowed, source=self._source, line=line, hint=hint)
+
+
+def _kept(file: str) -> str:
+    """The URL under which the server keeps a file that is only listed."""
+    return KEPT_SCHEME + os.path.basename(file)
+
+
+def _is_given(url: str) -> bool:
+    """Whether a URL is the name that a task gives a file, and not what the server calls it."""
+    return url.startswith(KEPT_SCHEME) and upload_of(url) is None and flaw(url, output=True) is None
+
+
+_NAMED: Final = 4
 
 
 def _check_apart(steps: Sequence[_DescribedTask], source: str) -> None:
@@ -518,7 +569,8 @@ def _files(node: _YamlPart, kind: type[Input | Output]) -> dict[str, str]:
         for path, url in node.fields().items():
             _check_path(path, url.place, node.source, url.line)
             try:
-                kind(url.text())
+                if kind is Output or not _is_given(url.text()):
+                    kind(url.text())
             except InvalidInput as error:
                 raise url.refuse(error.allowed) from None
             found[path] = url.text()

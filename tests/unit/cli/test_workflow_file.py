@@ -69,6 +69,33 @@ def test_yaml_is_read_with_its_terms_in_an_order_in_which_it_can_run(tmp_path: P
     assert check.cwd == str(tmp_path)  # without files it runs beside the file
 
 
+KEPT = """\
+tasks:
+  a: {command: x, inputs: [raw.txt], outputs: {raw.txt: "headway:better.txt", log: "headway:log"}}
+  b: {command: x, inputs: [raw.txt], outputs: {log: "headway:log"}}
+  c: {command: x, inputs: {here.txt: "headway:better.txt"}, outputs: [d/out]}
+  d: {command: x, inputs: {e: "headway:out"}}
+"""
+
+
+def test_a_file_put_to_the_server_is_read_by_its_path_or_its_name_there(tmp_path: Path) -> None:
+    job = given(tmp_path, KEPT)
+    assert isinstance(job.work, Steps)
+    assert [one.inputs for one in job.work.commands] == [
+        {"raw.txt": f"headway:{'a' * 64}/raw.txt"},  # what it puts back is not what it reads
+        {"raw.txt": "task:0/raw.txt"},
+        {"here.txt": "task:0/raw.txt"},
+        {"e": "task:2/d/out"},
+    ]
+    for wrong, said in (
+        ("{log: 'headway:log'}", "tasks.z.inputs is 'headway:log'; allowed: a file that one other task gives; these"),
+        ("[log]", "tasks.z.inputs is 'log'; allowed: a file that one other task gives; these give it: a, b"),
+        ("{g: 'headway:none'}", r"tasks.z.inputs is 'headway:none'; allowed: headway:NAME as .*\n.*headway result ID"),
+    ):
+        with pytest.raises(InvalidInput, match=rf"flow.yaml:6: {said}"):
+            given(tmp_path, KEPT + f"  z: {{command: x, inputs: {wrong}}}\n")
+
+
 CIRCLE = """\
 tasks:
   a: {command: x, after: b}
