@@ -439,19 +439,23 @@ class Scheduler:
             is_behind = {attempt.tier for attempt in view.attempts.values()} == {Tier.BACKGROUND}
             return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
         if self.flaw_of_fit(view.spec) is not None:  # a node it needs has left since it was accepted
-            return Waiting(job, Reason.NEVER_FITS, where=ANYWHERE if self.state.others else CLUSTER)
+            where = ANYWHERE if self.state.others else CLUSTER
+            return Waiting(job, Reason.NEVER_FITS, where=where, nodes=self._down_for(job))
         pool = pool_of(view)
-        if view.rigid and self.state.limits.most_together(pool.up | pool.off) < view.width <= count(pool.up | pool.off):
-            return Waiting(job, Reason.NEVER_FITS, where=ANY_SITE)
+        usable = pool.up | pool.off
+        if view.rigid and self.state.limits.most_together(usable) < view.width <= count(usable):
+            return Waiting(job, Reason.NEVER_FITS, where=ANY_SITE, nodes=self._down_for(job))
         if view.kind not in pool.serves and (not self.decider or self.decider_failed):
             return Waiting(job, Reason.NOT_SERVED)
         return None
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
         """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
-        found = self._reason_in(plan, job)
+        found, view, pool = self._reason_in(plan, job), self.state.jobs[job], pool_of(self.state.jobs[job])
+        if found.reason is Reason.NO_ROOM_NOW and view.rigid and view.width > count(pool.up | pool.off):
+            found = replace(found, reason=Reason.NEVER_FITS)  # the policy did not look
         if found.reason is Reason.NEVER_FITS:
-            found = replace(found, where=self._where(job))
+            found = replace(found, where=self._where(job), nodes=self._down_for(job))
         if found.reason not in _FOR_NODES:
             return found
         if nodes := self._coming_for(job):
@@ -477,6 +481,10 @@ class Scheduler:
             for name, node in dark.items()
             if node.slots & pool.off and (node.power is PowerState.COMING_ON or node.comes_back)
         )
+
+    def _down_for(self, job: JobId) -> tuple[str, ...]:
+        """The nodes that are down where a job waits."""
+        return tuple(name for name, node in pool_of(self.state.jobs[job]).nodes.items() if not node.up)
 
     def _stuck_for(self, job: JobId) -> tuple[str, ...]:
         """The nodes that could not be switched on where a job waits."""

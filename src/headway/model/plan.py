@@ -151,7 +151,7 @@ class Reason(Enum):
     NO_ROOM_NOW = "not enough slots are free now"
     BEHIND_OTHERS = "jobs before it in the order of the policy come first"
     WOULD_DELAY = "starting it now would delay a start that is promised to another job"
-    NEVER_FITS = "it needs more slots than {where} has now"
+    NEVER_FITS = "it needs more slots than {where} has now{down}"
     NO_SHARE = "the policy gives it no slots while others need them more"
     NOT_CONSIDERED = "the policy says nothing of it: it may not serve jobs of this size"
     NOT_SERVED = "the policy does not serve jobs of its kind; choose another policy"
@@ -187,7 +187,7 @@ class Waiting:
 
     Attributes:
         jobs: the jobs that it comes after and that have not ended.
-        nodes: the nodes that are being switched on, or cannot be.
+        nodes: the nodes that are being switched on, or cannot be, or are down.
         where: the part of the cluster whose slots it may have.
         user, most, used: the user at whose bound it waits, the slots that this user may have at once, and has.
     """
@@ -214,8 +214,9 @@ class Waiting:
         bound = f"is at the bound of {most} at once"
         if self.used < self.most:
             bound = f"may have {most} at once and has {self.used}; the rest is not enough, or for other jobs"
+        down = f": {nodes} {'are' if len(self.nodes) > 1 else 'is'} down" if self.nodes else ""
         return self.reason.value.format(
-            times=self.times, jobs=jobs, nodes=nodes, where=self.where, user=self.user, bound=bound
+            times=self.times, jobs=jobs, nodes=nodes, down=down, where=self.where, user=self.user, bound=bound
         )
 
 

@@ -135,12 +135,20 @@ class TestExplain:
         assert scheduler.explain(1).reason is Reason.RUNS
         scheduler.handle(NodeJoined(1, node("b", slots=1)))
         scheduler.handle(NodeDown(2, "a"))
-        assert scheduler.explain(1) == Waiting(1, Reason.NEVER_FITS)
+        assert scheduler.explain(1) == Waiting(1, Reason.NEVER_FITS, nodes=("a",))
+        assert scheduler.explain(1).text == "it needs more slots than the cluster has now: node a is down"
 
     def test_strict(self) -> None:
         scheduler = core("fcfs")
         submit(scheduler, job(1, width=1), job(2, width=2), job(3, width=1))
         assert [scheduler.explain(number).reason for number in (2, 3)] == [Reason.NO_ROOM_NOW, Reason.BEHIND_OTHERS]
+        for name in ("b", "c"):
+            scheduler.handle(NodeJoined(1, node(name, slots=1)))
+        for name in ("a", "b"):
+            scheduler.handle(NodeDown(2, name))
+        assert scheduler.explain(2).text == "jobs before it in the order of the policy come first"
+        scheduler.handle(JobCancelled(3, 1))
+        assert scheduler.explain(2).text == "it needs more slots than the cluster has now: nodes a, b are down"
 
     def test_conservative(self) -> None:
         scheduler = core("conservative", slots=3)
@@ -149,7 +157,7 @@ class TestExplain:
         assert scheduler.explain(2) == Waiting(2, Reason.NO_ROOM_NOW, 10 * SECOND)
         assert scheduler.explain(3) == Waiting(3, Reason.NO_ROOM_NOW, 15 * SECOND)
         scheduler.handle(NodeDown(SECOND, "a"))
-        assert scheduler.explain(3) == Waiting(3, Reason.NEVER_FITS)
+        assert scheduler.explain(3) == Waiting(3, Reason.NEVER_FITS, nodes=("a",))
 
     def test_shares(self) -> None:
         scheduler = core("priority")
