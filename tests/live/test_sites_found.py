@@ -229,3 +229,34 @@ def test_tasks_of_one_bag_run_at_three_sites_in_order_of_preference(
         assert "desk, cellar, hpc" in wrong.stderr
     finally:
         up.stop()
+
+
+def test_each_gang_runs_within_one_engine_also_when_dask_slurmd_and_the_server_are_killed(
+    tmp_path: Path, dask: Processes, slurm: Cluster
+) -> None:
+    """The Dask cluster does not come back: what ran there runs elsewhere. Slurm's nodes hold 16, which is the most."""
+    (tmp_path / "there").mkdir()
+    up = Up(tmp_path, EVERY.format(address=dask.address, folder=tmp_path / "there"))
+    up.start("--policy", "tempo")
+    sites = {"m1": "cellar", "here": "desk"} | dict.fromkeys(NODES, "hpc")
+    try:
+        until(lambda: {name: is_up for name, (_, _, is_up, _) in nodes(up).items()} == dict.fromkeys(sites, True))
+        wide = headway("submit", "--data", up.data, "--width", "17", "--", "true")
+        assert "needs 17 slots at once; the largest site has 16" in wide.stderr
+        command = ("--retries", "0", "--", "sh", "-c", "echo $HEADWAY_NODE; sleep 1")
+        gangs = {told(up, "submit", "--width", str(width), *command)["job"]: width for width in (2, 3, 16, 2)}
+        bag = told(up, "submit", "--tasks", "6", *command)["job"]
+        dask.kill("all")
+        slurm.kill_node(NODES[0])
+        up.kill()
+        slurm.start_node(NODES[0])
+        up.start(cluster=False)
+        assert "no Dask scheduler answers" in gone(up)["cellar"]
+        gangs[told(up, "submit", "--width", "16", *command)["job"]] = 16
+        for job, width in gangs.items():
+            ran = headway("result", "--data", up.data, job, "--wait").stdout.split()
+            assert len(ran) == width
+            assert len({sites[node] for node in ran}) == 1
+        assert len(headway("result", "--data", up.data, bag, "--wait").stdout.split()) == 6
+    finally:
+        up.stop()
