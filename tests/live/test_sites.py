@@ -134,7 +134,13 @@ async def rig(
         return farms[place.site]
 
     monkeypatch.setattr(
-        registry, "BUILT_IN_ENGINES", {**registry.BUILT_IN_ENGINES, "farm": EngineKind("farm", "", build)}
+        registry,
+        "BUILT_IN_ENGINES",
+        {
+            **registry.BUILT_IN_ENGINES,
+            "farm": EngineKind("farm", "", build),
+            "yard": EngineKind("yard", "", build, finds=False),
+        },
     )
     here = FakeEngine()
     with closing(Journal(folder)) as journal:
@@ -311,6 +317,19 @@ async def test_nodes_from_an_earlier_version_keep_gangs_together_from_the_next_s
         assert (field.running.keys(), meadow.running.keys()) == ({(1, 0, 2), (1, 1, 1)}, {(1, 2, 2)})
         with pytest.raises(InvalidInput, match=r"width is 2; allowed: at most 1, the slots of the largest site"):
             await live.submit(new_job(kind="rigid", width=2))
+
+
+async def test_a_node_that_is_added_to_another_engine_keeps_gangs_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig(tmp_path, monkeypatch, (HERE, SiteSpec("field", "yard")), A1, field=Farm()) as live:
+        for site in ("field", "local"):
+            new = wire.NewNode(f"of-{site}", 2, site=site)
+            assert await live.driver.nodes.add(new) == wire.NodeChange(new.name, True)
+            assert await live.driver.nodes.add(new) == wire.NodeChange(new.name, False)
+        await live.submit(new_job(kind="rigid", width=2), new_job(kind="rigid", width=3))
+        assert live.where.keys() == {(1, 0, 1), (2, 0, 1)}
+        assert [len(farm.running) for farm in (live.here, live.farms["field"])] == [1, 1]
 
 
 async def test_after_a_crash_the_same_sites_have_the_same_nodes(

@@ -214,6 +214,8 @@ def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, i
 def _node_in(text: str, state: StateRecord) -> NodeSpec:
     """A node as `NAME[,slots=N,speed=X]`. By default it is of the only site that there is, or else of this machine's.
 
+    On it can be done what can be on the first node of its site.
+
     Raises:
         InvalidInput: a term is wrong, or its site must be named.
     """
@@ -236,6 +238,8 @@ def _node_in(text: str, state: StateRecord) -> NodeSpec:
     if len(sites) == 1:
         told = {"site": sites[0]} | told
     spec = NodeSpec(name, **({"slots": 1} | told))
+    like = next((node.spec for node in state.nodes if node.spec.site == spec.site), spec)
+    spec = replace(spec, capabilities=like.capabilities)
     if wrong := node_flaw(spec):
         raise InvalidInput.saying(f"--add-node {text}: {wrong}")
     if "site" not in told and sites and spec.site not in sites:

@@ -225,10 +225,8 @@ class Adviser:
             name += "-"
 
         def enough(slots: int) -> bool:
-            joined = NodeJoined(
-                state.now, NodeSpec(name, slots=slots, speed=like.speed, kind=like.kind, site=like.site)
-            )
-            return self._is_kept(state, job, due, sure, (joined,))
+            one = NodeSpec(name, slots, like.speed, kind=like.kind, site=like.site, capabilities=like.capabilities)
+            return self._is_kept(state, job, due, sure, (NodeJoined(state.now, one),))
 
         slots, most = 1, sum(node.slots for node in nodes)
         while not enough(slots):

@@ -118,7 +118,7 @@ class Nodes:
             Conflict: another node has its name, or it was drained or removed at several sites.
             HeadwayError: a term is wrong, the node does not start, or nothing can be recorded now.
         """
-        spec = new.spec(self._read_ahead)
+        spec = self._sites.as_run(new.spec(self._read_ahead))
         wrong = node_flaw(spec)
         if wrong is not None:
             raise HeadwayError(wrong)

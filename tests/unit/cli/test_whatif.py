@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.foresight.whatif import Later, Quantiles, WhatIf
 from headway.model.events import NodeJoined
 from headway.model.instant import SECOND
+from headway.model.node import Capabilities
 from headway.policies.registry import find
 from headway.testing import node
 
@@ -50,6 +52,13 @@ def test_where_no_jobs_come_it_is_not_said_how_long_they_wait() -> None:
 )
 def test_a_node_is_of_the_only_site_unless_another_is_named(sites: tuple[str, ...], text: str, site: str) -> None:
     assert _node_in(text, with_sites(*sites)).site == site
+
+
+def test_on_a_node_more_can_be_done_what_can_be_at_its_site() -> None:
+    state = with_sites("dask", "local")
+    far = replace(state.nodes[0], spec=replace(state.nodes[0].spec, capabilities=Capabilities(spans=False)))
+    state = replace(state, nodes=(far, *state.nodes[1:]))
+    assert [_node_in(text, state).capabilities.spans for text in ("b", "b,site=dask")] == [True, False]
 
 
 @pytest.mark.parametrize("text", ["b slots=2", "slots=2", "b slots=2,speed=2"])

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
 from headway.foresight.advice import RUN_TIME_UNKNOWN, SUBMITTED_WITHIN, TOO_FAR, Adviser, needed
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
+from headway.model.events import JobSubmitted, NodeDown, NodeJoined
 from headway.model.forecast import Chance
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import AnyJob, JobId
+from headway.model.node import Capabilities, NodeSpec
 from headway.policies.registry import find
 from headway.testing import job
 
@@ -76,6 +79,21 @@ def test_a_due_date_that_is_missed_is_kept_later_or_with_one_more_slot() -> None
     found = adviser().of(three(), 2, 0.9)
     assert found.chance is not None
     assert (found.chance.on_time, found.due, found.slots) == (0, 35 * SECOND, 1)
+
+
+def test_more_slots_for_a_gang_are_of_an_engine_that_has_some() -> None:
+    """Three slots of the east run job 1. The gang behind it needs three together: the fourth and two more."""
+    core = Scheduler(find, "easy")
+    for name, slots, site in (("a", 3, "east"), ("b", 1, "east"), ("c", 2, "west")):
+        core.handle(NodeJoined(0, NodeSpec(name, slots, site=site, capabilities=Capabilities(spans=False))))
+    core.handle(JobSubmitted(0, job(1, width=3, estimate=20)))
+    wanted = job(2, width=3, estimate=5, due=10)
+    assert adviser().of(core.dump(), wanted, 0.9).slots == 2
+    core.handle(NodeDown(0, "b"))
+    assert adviser().of(core.dump(), wanted, 0.9).slots == 3
+    core.handle(NodeDown(0, "a"))
+    gone = adviser().of(core.dump(), wanted, 0.9)
+    assert (gone.due, gone.slots, gone.lack) == (None, None, TOO_FAR)
 
 
 def test_a_due_date_that_is_kept_needs_nothing() -> None:
