@@ -210,7 +210,8 @@ def _promise(job: Explanation) -> str:
                 f"there is no estimate for {' or for '.join(lacks)}. "
                 "`headway submit --estimate SPAN` gives one: the expected run time of a task."
             )
-        why = job.lack or "no known event will give it the slots it needs"
+        none = job.text if job.reason == "NEVER_FITS" else "no known event will give it the slots it needs"
+        why = job.lack or none
         return f"Whether job {job.job} will be on time is not known: {why}."
     end = f"Job {job.job} is expected to end {until(job.expected_end)}"
     if job.outlook == "late":

@@ -17,6 +17,7 @@ from headway.model.forecast import Advice, Bounds, Chance
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
+from headway.model.plan import while_down
 from headway.model.policy import PolicySource
 
 RUN_TIME_UNKNOWN: Final = (
@@ -134,7 +135,8 @@ class Adviser:
         sure = min(sure, tellable(len(ends)))
         kept = date_kept(ends, sure, state.now + spare)
         if kept is None:
-            return Advice(sure, chance=self._from_answer(state, job, wanted, ends, chance), lack=TOO_FAR)
+            lack = TOO_FAR + while_down([node.spec.name for node in state.nodes if not node.up])
+            return Advice(sure, chance=self._from_answer(state, job, wanted, ends, chance), lack=lack)
         sooner = date_kept(self._ends(state, job, kept)[0], sure, state.now + spare)
         if sooner is not None and sooner < kept and self._is_kept(state, job, sooner, sure):
             kept = sooner  # with a due date, it goes before others

@@ -181,6 +181,25 @@ ANY_SITE: Final = "any site of the cluster"
 """Where a job may run: on all slots, within any one of several pools, or at any one site."""
 
 
+def in_words(nodes: Sequence[str]) -> str:
+    """The first of some nodes by their names, and how many more there are.
+
+    >>> in_words(("a", "b"))
+    'nodes a, b'
+    """
+    more = len(nodes) - NAMED_NODES
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:NAMED_NODES])}" + (f" and {more} more" if more > 0 else "")
+
+
+def while_down(nodes: Sequence[str]) -> str:
+    """What is added to a reason for which these nodes, which are down, may be the cause; empty if there are none.
+
+    >>> while_down(("a",))
+    ', while node a is down'
+    """
+    return f", while {in_words(nodes)} {'are' if len(nodes) > 1 else 'is'} down" if nodes else ""
+
+
 @value
 class Waiting:
     """Why a job waits: a reason and, if the policy promises one, the expected start.
@@ -208,15 +227,18 @@ class Waiting:
         """The reason, for people."""
         *some, last = map(str, self.jobs or ("",))
         jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
-        first, more = self.nodes[:NAMED_NODES], len(self.nodes) - NAMED_NODES
-        nodes = f"node{'s' * (len(self.nodes) > 1)} {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
         most = "1 slot" if self.most == 1 else f"{self.most} slots"
         bound = f"is at the bound of {most} at once"
         if self.used < self.most:
             bound = f"may have {most} at once and has {self.used}; the rest is not enough, or for other jobs"
-        down = f": {nodes} {'are' if len(self.nodes) > 1 else 'is'} down" if self.nodes else ""
         return self.reason.value.format(
-            times=self.times, jobs=jobs, nodes=nodes, down=down, where=self.where, user=self.user, bound=bound
+            times=self.times,
+            jobs=jobs,
+            nodes=in_words(self.nodes),
+            down=while_down(self.nodes),
+            where=self.where,
+            user=self.user,
+            bound=bound,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import click
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from headway.cli import reach
 from headway.cli.explain import explain, prospect_lines
@@ -26,6 +27,7 @@ from headway.errors import HeadwayError
 from headway.live.forecasts import FORECAST_JOBS_MAX
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
+from headway.model.plan import Reason, Waiting
 from headway.wire import (
     Advice,
     AwaitedReport,
@@ -390,6 +392,14 @@ def test_what_is_foreseen_of_a_job_that_is_waited_for(terms: dict[str, Any], sai
 )
 def test_what_is_said_at_submission(terms: dict[str, Any], said: str) -> None:
     assert promise(explained(**terms)) == said
+
+
+def test_why_a_job_that_needs_more_than_is_up_may_be_late_is_said_at_submission() -> None:
+    text = Waiting(2, Reason.NEVER_FITS, nodes=("m1", "m2")).text
+    assert promise(structs.replace(explained(outlook="unknown"), reason="NEVER_FITS", text=text)) == (
+        "Whether job 2 will be on time is not known: "
+        "it needs more slots than the cluster has now, while nodes m1, m2 are down."
+    )
 
 
 @pytest.mark.parametrize(

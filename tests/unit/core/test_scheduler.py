@@ -136,7 +136,7 @@ class TestExplain:
         scheduler.handle(NodeJoined(1, node("b", slots=1)))
         scheduler.handle(NodeDown(2, "a"))
         assert scheduler.explain(1) == Waiting(1, Reason.NEVER_FITS, nodes=("a",))
-        assert scheduler.explain(1).text == "it needs more slots than the cluster has now: node a is down"
+        assert scheduler.explain(1).text == "it needs more slots than the cluster has now, while node a is down"
 
     def test_strict(self) -> None:
         scheduler = core("fcfs")
@@ -148,7 +148,7 @@ class TestExplain:
             scheduler.handle(NodeDown(2, name))
         assert scheduler.explain(2).text == "jobs before it in the order of the policy come first"
         scheduler.handle(JobCancelled(3, 1))
-        assert scheduler.explain(2).text == "it needs more slots than the cluster has now: nodes a, b are down"
+        assert scheduler.explain(2).text == "it needs more slots than the cluster has now, while nodes a, b are down"
 
     def test_conservative(self) -> None:
         scheduler = core("conservative", slots=3)

@@ -93,7 +93,7 @@ def test_more_slots_for_a_gang_are_of_an_engine_that_has_some() -> None:
     assert adviser().of(core.dump(), wanted, 0.9).slots == 3
     core.handle(NodeDown(0, "a"))
     gone = adviser().of(core.dump(), wanted, 0.9)
-    assert (gone.due, gone.slots, gone.lack) == (None, None, TOO_FAR)
+    assert (gone.due, gone.slots, gone.lack) == (None, None, f"{TOO_FAR}, while nodes a, b are down")
 
 
 def test_a_due_date_that_is_kept_needs_nothing() -> None:
