@@ -429,6 +429,10 @@ def test_of_what_nothing_is_known_no_chance_is_told(tmp_path: Path) -> None:
             await live.submit("me", submission(new_job(due=99.0)))
             told = await reports.explanation(live, 1)
             assert (told.outlook, told.chance) == ("unknown", None)
+            with closing(Follower(tmp_path, find)) as follower:
+                state = follower.state(live.now())
+                follower.with_chances(state, follower.expected(state))
+                assert not follower._chances.open_jobs, "nor is anything learnt of a guess"
 
     run(scenario)
 

@@ -64,8 +64,9 @@ def forecast(
 
     A forecast gives bounds between which a job is expected to end, or to start, with a probability of 50 and of 90 %.
     It is made of many futures of the state at that instant, in which run times are drawn from those of similar jobs
-    that had ended by then. Good bounds hold as often as they say, and are narrow. The last line tells how many jobs
-    ended by the due date that `headway advise` would have named with 90 %.
+    that had ended by then. Good bounds hold as often as they say, and are narrow. The line of due dates tells how many
+    jobs ended by the one that `headway advise` would have named with 90 %. Jobs of which nothing was known count
+    apart.
     """
     from headway.foresight.learning import RunTimesOfLog
     from headway.foresight.trial import trial
@@ -122,6 +123,8 @@ def forecast(
         for row in _rows(name, kept, other)
     ]
     rows.append(_due_row(found.due_90))
+    if found.no_forecast:
+        rows.append(("no forecast: run times unknown", f"{found.no_forecast:,}", "", "", "", ""))
     headings = ("forecast of", "asked", "within 50 %", "within 90 %", "+/-", "median width of 90 %")
     print_table(headings, rows, right=headings[1:])
 
@@ -138,7 +141,12 @@ def _error(share: float) -> str:
 
 def _object(found: ForecastQuality) -> dict[str, Any]:
     """The figures for programs."""
-    return {**_of_bounds(found.end), "start": _of_bounds(found.start), "due_90": asdict(found.due_90)}
+    return {
+        **_of_bounds(found.end),
+        "start": _of_bounds(found.start),
+        "due_90": asdict(found.due_90),
+        "no_forecast": found.no_forecast,
+    }
 
 
 def _of_bounds(kept: Kept) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from headway.live.store.rows import Rows
 from headway.live.store.schema import FILE, connect_to_read
 from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted
-from headway.model.forecast import CANNOT, Chance, Forecast
+from headway.model.forecast import CANNOT, Chance, Forecast, without_basis
 from headway.model.instant import NEVER, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.policy import PolicySource
@@ -268,7 +269,8 @@ class Follower:
         origin = Origin.of(state)
         state = origin.state
         try:
-            return replace(self._pace.one(partial(forecast, origin, self._policies)), event=self.seq)
+            made = partial(forecast, origin, self._policies, unknown=self._unknown(state))
+            return replace(self._pace.one(made), event=self.seq)
         except HeadwayError as error:  # its policy is not installed any more
             why = f"{CANNOT}: {error.args[0]}"
             return Forecast(state.now, state.now, state.estimate_default, (), why, event=self.seq)
@@ -277,17 +279,20 @@ class Follower:
         """The same forecast, and how sure it is."""
         if expected.failure:
             return expected
-        chances = self.chances(state)
-        state = Origin.of(state).state
-        unknown = {job.spec.id for job in state.jobs if not self.run_times.knows(job.spec)}
-        for one in expected.jobs:
-            if unknown.intersection((one.job, *one.end_assumes)):
-                chances.pop(one.job, None)  # how long what it depends on runs is a mere guess
+        chances = self.chances(state, without_basis(expected.jobs, self._unknown(Origin.of(state).state)))
         jobs = tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs)
         return replace(expected, jobs=jobs, is_sure=True)
 
-    def chances(self, state: StateRecord | Origin) -> dict[JobId, Chance]:
-        """When each open job starts and ends, and how sure that is."""
+    def _unknown(self, state: StateRecord) -> set[JobId]:
+        """The open jobs of which nothing tells how long they run."""
+        return {job.spec.id for job in state.jobs if not self.run_times.knows(job.spec)}
+
+    def chances(self, state: StateRecord | Origin, without: Collection[JobId] = ()) -> dict[JobId, Chance]:
+        """When each open job starts and ends, and how sure that is.
+
+        Args:
+            without: jobs that get no chances, and from which nothing is learnt: they end at a mere guess.
+        """
         origin = Origin.of(state)
         state = origin.state
         self._chances.learn({**self._started, **self._recorder.start}, self._ended, state.now, self._void)
@@ -296,7 +301,7 @@ class Follower:
         for known in (self._started, self._ended):
             for job in [job for job in known if job not in still]:
                 del known[job]
-        found = self.futures(origin)
+        found = self.futures(origin).without(without)
         due = {job.spec.id: job.due if job.due is not None else job.spec.due for job in state.jobs}
         return self._chances.of(found, {job: NEVER if by is None else by for job, by in due.items()})
 

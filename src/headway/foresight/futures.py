@@ -8,8 +8,8 @@ both tails.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 from zlib import crc32
@@ -120,6 +120,12 @@ class Futures:
     end: Floats
     later: Floats
     money: Floats
+
+    def without(self, jobs: Collection[JobId]) -> Futures:
+        """The same of the other jobs."""
+        kept = [place for place, job in enumerate(self.jobs) if job not in jobs]
+        others = tuple(self.jobs[place] for place in kept)
+        return replace(self, jobs=others, start=self.start[:, kept], end=self.end[:, kept])
 
 
 def draw_futures(

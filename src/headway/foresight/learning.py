@@ -93,6 +93,10 @@ class RunTimesOfLog:
         """A job has ended."""
         self._known.learn(self._terms(position), int(self._workload.runtime[position]))
 
+    def knows(self, position: int) -> bool:
+        """Whether anything is known of the run time of a job."""
+        return self._known.knows(self._terms(position))
+
     def expected(self, positions: Iterable[int], state: StateRecord) -> dict[int, RunTime]:
         """How long the tasks of jobs run, by what has been learnt and what runs in a state."""
         ran = ((self._terms(job.id), ran) for job, ran in running_in(state))

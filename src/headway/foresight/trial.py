@@ -22,11 +22,12 @@ from headway.foresight.calibration import AHEAD, CORRECTED_LEVELS, SAME, at_leve
 from headway.foresight.chances import TrackRecord, reached
 from headway.foresight.coming import PAST_SPAN, coming
 from headway.foresight.futures import Exactly, RunTime, draw_futures, futures_for
-from headway.model.forecast import SURE
+from headway.model.forecast import SURE, without_basis
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload
+from headway.sim.forecast import forecast
 from headway.sim.kernel import Simulation
 
 REHEARSALS: Final = 200
@@ -46,6 +47,10 @@ class Learner(Protocol):
 
     def learn(self, position: int) -> None:
         """A job of the workload has ended."""
+        ...
+
+    def knows(self, position: int) -> bool:
+        """Whether anything is known of the run time of a job: an estimate, or the past."""
         ...
 
     def expected(self, positions: Iterable[int], state: StateRecord) -> Mapping[int, RunTime]:
@@ -122,11 +127,14 @@ class ForecastQuality:
 
     Attributes:
         instants: how many there were with open jobs.
+        no_forecast: how many open jobs there were of which, as on a server, nothing was forecast: nothing told how long
+            they, or others that they depend on, run. They count in none of the other figures.
         start, end: how bounds held.
         due_90: how due dates were kept that are to be kept with `SURE`.
     """
 
     instants: int
+    no_forecast: int
     start: Kept
     end: Kept
     due_90: DatesKept
@@ -186,12 +194,14 @@ class _ForecastBounds:
     Attributes:
         ends: the ends in all futures, in order; inf: not within reach.
         limits: the ends by the estimates.
+        no_forecast: for how many jobs nothing is told; their bounds are nan, and their ends inf.
     """
 
     start: Floats
     end: Floats
     ends: Floats
     limits: Floats
+    no_forecast: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +253,8 @@ def _made(
                 run_times = learner.expected(jobs, state)
                 came = _came(workload, recorder.end, at) if arrivals else None
                 count = futures or futures_for(state)
-                bounds = pool.submit(_foretell, state, run_times, seed + number, count, came)
+                unknown = frozenset(job for job in jobs if not learner.knows(job))
+                bounds = pool.submit(_foretell, state, run_times, unknown, seed + number, count, came)
                 waits = _past_waits(workload, recorder.start, jobs, at)
                 asked.append(_Asked(at, is_asked, jobs, waits, bounds))
             if len(asked) > 2 * processes:
@@ -270,7 +281,12 @@ def _came(workload: Workload, ended: Mapping[JobId, Instant], at: Instant) -> Wo
 
 
 def _foretell(
-    state: StateRecord, run_times: Mapping[JobId, RunTime], seed: int, futures: int, came: Workload | None
+    state: StateRecord,
+    run_times: Mapping[JobId, RunTime],
+    unknown: frozenset[JobId],
+    seed: int,
+    futures: int,
+    came: Workload | None,
 ) -> _ForecastBounds:
     """Bounds of starts and ends, and the ends that follow from the estimates; in a process of its own."""
     drawn = draw_futures(
@@ -288,8 +304,11 @@ def _foretell(
         lambda job, task: Exactly((job.estimate or 0) / SECOND or default),
         count=1,
     )
+    guessed = without_basis(forecast(state, policy_files.find, unknown=unknown).jobs, unknown) if unknown else set()
+    for columns in (drawn.start, drawn.end):
+        columns[:, [place for place, job in enumerate(drawn.jobs) if job in guessed]] = np.nan
     ends = np.sort(reached(drawn.end), axis=0).T
-    return _ForecastBounds(at_levels(drawn.start.T), at_levels(drawn.end.T), ends, limits.end[0])
+    return _ForecastBounds(at_levels(drawn.start.T), at_levels(drawn.end.T), ends, limits.end[0], len(guessed))
 
 
 def _past_waits(workload: Workload, started: dict[JobId, Instant], jobs: Sequence[JobId], at: Instant) -> Floats:
@@ -315,8 +334,9 @@ def _judged(made: Sequence[_Foretold]) -> ForecastQuality:
 
     starts = [(one.asked, one.bounds.start, one.started, one.asked.waits) for one in made]
     ends = [(one.asked, one.bounds.end, one.ended, one.bounds.limits[:, None] * shares) for one in made]
-    asked = sum(one.asked.is_asked for one in made)
-    return ForecastQuality(asked, _kept(starts), _kept(ends, name_dates), _dates_kept(dates))
+    asked = [one for one in made if one.asked.is_asked]
+    no_forecast = sum(one.bounds.no_forecast for one in asked)
+    return ForecastQuality(len(asked), no_forecast, _kept(starts), _kept(ends, name_dates), _dates_kept(dates))
 
 
 def _dates_held(one: _Foretold, record: TrackRecord) -> Iterator[tuple[bool, Instant]]:

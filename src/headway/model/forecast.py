@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from headway.model.instant import Duration, Instant
@@ -13,7 +15,7 @@ AWAITED_MAX: Final = 8
 """Attempts that are named of those a job waits for: the ones that end last."""
 
 ASSUMED_MAX: Final = 8
-"""Jobs without an estimate that are named."""
+"""Jobs without an estimate that are named; those of which nothing at all is known come first."""
 
 CANNOT: Final = "no forecast can be made"
 
@@ -142,6 +144,16 @@ class Advice:
     chance: Chance | None = None
     slots: int | None = None
     lack: str = ""
+
+
+def without_basis(jobs: Iterable[Expected], unknown: AbstractSet[JobId]) -> set[JobId]:
+    """Those of the jobs whose ends nothing tells: they, or others that they depend on, are `unknown`.
+
+    Args:
+        jobs: as a forecast expects them that was told of the same unknown jobs.
+        unknown: nothing is known of how long these run, neither from an estimate nor from the past.
+    """
+    return {one.job for one in jobs if one.job in unknown or not unknown.isdisjoint(one.end_assumes)}
 
 
 def is_at_risk(made: Instant, end: Instant, due: Instant) -> bool:

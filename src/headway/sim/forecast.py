@@ -9,16 +9,16 @@ about the future; the policy runs instead, as it does when a decider fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from headway.core.record import StateRecord
 from headway.core.recorder import OpenAttempt, Recorder
 from headway.core.scheduler import Scheduler
 from headway.errors import in_short
-from headway.model.actions import Action, Conclude, Launch
+from headway.model.actions import Action, ChangeTier, Conclude, Launch
 from headway.model.events import Event
 from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, Forecast
 from headway.model.instant import NEVER, Instant
@@ -46,7 +46,13 @@ WORLD: Final = World(
 """Everything takes as long as estimated. The cost of two tiers is the middle of what MEASY14 measured."""
 
 
-def forecast(state: StateRecord | Origin, policies: PolicySource, work_max: int = FORECAST_WORK_MAX) -> Forecast:
+def forecast(
+    state: StateRecord | Origin,
+    policies: PolicySource,
+    work_max: int = FORECAST_WORK_MAX,
+    *,
+    unknown: Collection[JobId] = (),
+) -> Forecast:
     """What is expected of the open jobs of a state.
 
     The limit counts work, not seconds, so that the same state gives the same forecast everywhere.
@@ -54,6 +60,7 @@ def forecast(state: StateRecord | Origin, policies: PolicySource, work_max: int 
     Args:
         state: as `Scheduler.dump` gives it, or its `Origin`.
         work_max: see `FORECAST_WORK_MAX`.
+        unknown: jobs of which the past tells nothing, either. Of those without an estimate they are named first.
 
     Raises:
         HeadwayError: there is no such policy.
@@ -63,7 +70,7 @@ def forecast(state: StateRecord | Origin, policies: PolicySource, work_max: int 
     told: list[_Prospects] = []
 
     def recorder(core: Scheduler) -> Recorder:
-        told.append(_Prospects(core, work_max))
+        told.append(_Prospects(core, work_max, unknown))
         return told[0]
 
     simulation = Simulation.from_state(origin, policies, world=WORLD, recorder=recorder)
@@ -85,15 +92,19 @@ class _FarEnough(Exception):
 class _Prospects(Recorder):
     """Records what jobs wait for, too, and ends the simulation when the limit of work is reached."""
 
-    def __init__(self, core: Scheduler, work_max: int) -> None:
+    def __init__(self, core: Scheduler, work_max: int, unknown: Collection[JobId]) -> None:
         super().__init__(core, holdings=False)
         jobs = core.state.jobs.values()
         self._work_left = work_max
         self._noted = core.rounds
         self._unsaid = {job.id for job in jobs if not job.graph and not job.is_estimated(0)}
+        self._unknown = frozenset(unknown)
+        self._assumed_unknown: dict[JobId, None] = {}
         self._assumed: dict[JobId, None] = {}
         self._assumed_at_start: dict[JobId, tuple[JobId, ...]] = {}
+        self._assumed_at_launch: dict[JobId, tuple[JobId, ...]] = {}  # the last one
         self._assumed_at_end: dict[JobId, tuple[JobId, ...]] = {}
+        self._behind = {attempt.job.id for attempt in core.state.attempts() if attempt.tier is Tier.BACKGROUND}
         self._began: dict[TaskKey, Instant] = {}
         self._workflows = {job.id: job for job in jobs if job.graph}
         self._due = {job.id: (job.spec, job.due) for job in jobs}  # `change` may have set another than the spec's
@@ -118,13 +129,16 @@ class _Prospects(Recorder):
         for action in actions:
             if type(action) is Launch:
                 self._began[action.job, action.task] = core.state.now
+                self._assumed_at_launch[action.job] = self._so_far()
+                if action.tier is Tier.BACKGROUND:
+                    self._behind.add(action.job)
                 if action.job not in self._awaits:
                     self._awaits[action.job] = self._before(action)
-                    self._assumed_at_start[action.job] = tuple(islice(self._assumed, ASSUMED_MAX))
+                    self._assumed_at_start[action.job] = self._assumed_at_launch[action.job]
+            elif type(action) is ChangeTier:
+                self._behind.add(action.job)
             elif type(action) is Conclude:
-                own = [action.job] if action.job in self._assumed else []
-                assumed = dict.fromkeys((*own, *islice(self._assumed, ASSUMED_MAX)))
-                self._assumed_at_end[action.job] = tuple(assumed)[:ASSUMED_MAX]
+                self._assumed_at_end[action.job] = self._assumed_of(action.job)
         self._work_left -= 1
         if core.rounds != self._noted:
             self._noted = core.rounds
@@ -139,7 +153,7 @@ class _Prospects(Recorder):
         left = Awaited(job, task, NO_SLOTS, self._began.get(key), self._core.state.now)
         workflow = self._workflows.get(job)
         if keeps_work and (job in self._unsaid if workflow is None else not workflow.is_estimated(task)):
-            self._assumed[job] = None
+            (self._assumed_unknown if job in self._unknown else self._assumed)[job] = None
         if workflow is not None:
             self._settled[key] = left, run.slots
         if run.tier is Tier.FOREGROUND:
@@ -147,6 +161,18 @@ class _Prospects(Recorder):
             if left.start is None:
                 self._first.note(left, run.slots)
         super()._close(key, run, outcome)
+
+    def _so_far(self) -> tuple[JobId, ...]:
+        """Jobs without an estimate of which tasks have ended."""
+        return tuple(islice(chain(self._assumed_unknown, self._assumed), ASSUMED_MAX))
+
+    def _assumed_of(self, job: JobId) -> tuple[JobId, ...]:
+        """Those on which the end of a job rests that has ended now: others until its last task began, since that takes
+        as long whatever becomes of them; in the background it does not.
+        """
+        own = (job,) if job in self._assumed or job in self._assumed_unknown else ()
+        others = self._so_far() if job in self._behind else self._assumed_at_launch.get(job, ())
+        return tuple(dict.fromkeys((*own, *others)))[:ASSUMED_MAX]
 
     def _before(self, launch: Launch) -> tuple[Awaited, ...]:
         """What the task waited for: tasks it comes after, and what ran on its slots first and last; ordered by end."""
@@ -164,7 +190,7 @@ class _Prospects(Recorder):
 
     def expected(self, jobs: Iterable[JobId]) -> Iterator[Expected]:
         """The results of the forecast."""
-        so_far = tuple(islice(self._assumed, ASSUMED_MAX))
+        so_far = self._so_far()
         for job in jobs:
             yield Expected(
                 job,

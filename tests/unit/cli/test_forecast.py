@@ -39,9 +39,10 @@ def test_only_horizons_in_which_something_was_asked_have_a_row() -> None:
 
 def test_how_many_due_dates_were_kept_is_told_beside_the_bounds() -> None:
     kept = Kept(held(5), (Horizon(0.0, None, held(5)),), held(5), held(0))
-    told = _object(ForecastQuality(2, kept, kept, DatesKept(5, 0.8, math.nan)))
+    told = _object(ForecastQuality(2, 3, kept, kept, DatesKept(5, 0.8, math.nan)))
     figures = {"asked", "at_instants", "coverage_50", "coverage_90", "error_90", "width_90_median"}
-    assert told.keys() == figures | {"ahead", "uncorrected", "others", "start", "due_90"}
+    assert told.keys() == figures | {"ahead", "uncorrected", "others", "start", "due_90", "no_forecast"}
+    assert told["no_forecast"] == 3
     assert json.loads(to_json(told["due_90"])) == {"asked": 5, "kept": 0.8, "error": None}
     assert _due_row(DatesKept(5, 0.8, 0.05)) == ("end: by a due date of 90 %", "5", "", "80.0%", "5.0%", "")
     assert _due_row(DatesKept(0, math.nan, math.nan))[1:] == ("0", "", "", "", "")
@@ -111,6 +112,17 @@ def test_people_get_a_table(headway: Any, log: Path, in_threads: None) -> None:
     assert ran.out.splitlines()[0].startswith("40 jobs released within")
     assert "end: all, by the estimates alone" in ran.out
     assert "start: all, by past waits alone" in ran.out
+    assert "no forecast" not in ran.out
+
+
+def test_jobs_of_which_nothing_is_known_have_a_row(headway: Any, log: Path, in_threads: None, tmp_path: Path) -> None:
+    """Without estimates, and each of a user of its own."""
+    strangers = tmp_path / "strangers.swf"
+    rows = [line.split() for line in log.read_text().splitlines()]
+    strangers.write_text("\n".join(" ".join([*row[:8], "-1 -1 1", *row[:1], *row[12:]]) for row in rows[1:]) + "\n")
+    ran = headway("forecast", strangers, "--slots", 4, "--instants", 2, "--futures", 2, "--rehearsals", 0)
+    (line,) = (line for line in ran.out.splitlines() if line.startswith("no forecast: run times unknown "))
+    assert int(line.split()[-1]) > 0
 
 
 def test_as_many_futures_are_drawn_as_beside_a_server(

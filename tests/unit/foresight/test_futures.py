@@ -153,13 +153,24 @@ def test_of_due_dates_that_are_to_be_kept_with_90_it_is_counted_how_many_are() -
     made = []
     for number, is_asked in enumerate([True] * 12 + [False]):
         asked = trials._Asked(number * 100 * SECOND, is_asked, jobs, none, Future())
-        bounds = trials._ForecastBounds(none, none, futures, np.zeros(4))
+        bounds = trials._ForecastBounds(none, none, futures, np.zeros(4), 0)
         made.append(trials._Foretold(asked, bounds, np.zeros(4), ended))
     due = trials._judged(made).due_90
     assert (due.asked, due.kept) == (3 * 12, pytest.approx(2 / 3))
     assert due.error == 0, "all instants were alike"
     assert [held for held, _ in trials._dates_held(made[0], Doubles())] == [True] * 3, "dates are corrected"
     assert trials._judged([]).due_90.asked == 0
+
+
+def test_jobs_of_which_nothing_is_known_and_those_behind_them_count_apart() -> None:
+    """No job has an estimate. Of each user's only job nothing is known; and one slot lets nobody pass."""
+    strangers = workload_of(release=range(0, 600, 60), runtime=[100] * 10, user=list("abcdefghij"))
+    found = trial(strangers, [NodeSpec("a", 1)], "fcfs", RunTimesOfLog(strangers), instants=9, futures=4, rehearsals=0)
+    assert found.no_forecast > found.instants == 9
+    assert (found.end.whole.asked, found.start.whole.asked, found.due_90.asked) == (0, 0, 0)
+    known = replace(strangers, estimate=np.array([100 * SECOND] * 9 + [-1]))
+    found = trial(known, [NodeSpec("a", 1)], "fcfs", RunTimesOfLog(known), instants=9, futures=4, rehearsals=0)
+    assert found.no_forecast < found.end.whole.asked, "the last job holds nobody up"
 
 
 def test_a_trial_of_jobs_that_come_at_once_is_held_while_they_run() -> None:

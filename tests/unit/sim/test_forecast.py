@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from headway.model.events import (
     TaskSaved,
     Woke,
 )
-from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
+from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk, without_basis
 from headway.model.instant import SECOND
 from headway.model.job import ESTIMATE_DEFAULT, PenaltyShape, Service, TaskSpec
 from headway.model.plan import Plan
@@ -42,7 +43,7 @@ def core_of(policy: str, *events: Event, estimate_default: int = 600) -> Schedul
     return core
 
 
-def made(core: Scheduler, **terms: int) -> Forecast:
+def made(core: Scheduler, **terms: Any) -> Forecast:
     return forecast(core.dump(), registry.find, **terms)
 
 
@@ -127,6 +128,24 @@ class TestWithoutEstimates:
         assert not of(core, 1).end_assumes
         found = of(core, 2)
         assert (found.start, found.start_assumes, found.end_assumes) == (5 * SECOND, (), (2,))
+
+    def test_what_runs_beside_it_already_rests_on_nothing(self) -> None:
+        core = core_of("fcfs", NodeJoined(0, node("a", slots=2)), submitted(1), submitted(2, estimate=900))
+        assert (of(core, 1).end_assumes, of(core, 2).end_assumes) == ((1,), ())
+
+    def test_in_the_background_it_rests_on_the_foreground(self) -> None:
+        others = {"width": 1, "cpu": (0.9,), "movable": True}
+        core = core_of("measy", ONE_SLOT, submitted(1, **others), submitted(2, estimate=900, **others))
+        assert [attempt.tier.name for attempt in core.state.attempts()] == ["FOREGROUND", "BACKGROUND"]
+        assert of(core, 2).end_assumes == (1,)
+
+    def test_those_of_which_the_past_tells_nothing_either_are_named_first(self) -> None:
+        jobs = [submitted(number) for number in range(1, 11)]
+        core = core_of("fcfs", ONE_SLOT, *jobs, submitted(11, estimate=1))
+        assert of(core, 11).end_assumes == (1, 2, 3, 4, 5, 6, 7, 8)
+        found = made(core, unknown={10}).jobs
+        assert found[-1].end_assumes == (10, 1, 2, 3, 4, 5, 6, 7)
+        assert without_basis(found, {10}) == {10, 11}
 
     def test_what_was_learnt_of_other_tasks_is_an_estimate(self) -> None:
         core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=3), submitted(2, estimate=1))
