@@ -27,6 +27,7 @@ from typing import Final
 
 from headway.history.described import Described
 from headway.history.features import compared_of
+from headway.history.prior import PRIOR, PriorShare
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId, JobSpec
 
@@ -48,14 +49,8 @@ WIDER: Final = 0.5
 ALIKE_LEAST: Final = 3
 """So many jobs without an estimate say how long others like them run."""
 
-PRIOR: Final = (0.4, 0.6, 0.75, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6, 2.2)
-"""Shares of an estimate that are expected before anything has ended: it is about right, sometimes half, or double."""
-
-PRIOR_WEIGHT: Final = 0.5
-"""How much all of these count together, beside all jobs."""
-
 FEW_OF_NAME: Final = 8
-"""They count if fewer jobs of the same name are known: other programs may be estimated in other ways."""
+"""What is expected of any job counts, too, if fewer of the same name are known; see `history.prior`."""
 
 RUNNING_JOBS: Final = 40
 """So many of the last jobs of each likeness that still run count."""
@@ -67,6 +62,9 @@ TIMES_RUN_MAX: Final = 20.0
 """Nothing is taken to run longer than so many times what it has run, unless its estimate says so."""
 
 Like = tuple[object, ...]
+
+Last = deque[tuple[JobId, float]]
+"""The last jobs of a likeness, the newest last, with how long they ran, in its unit."""
 
 Running = Mapping[Like, tuple[tuple[JobId, float], ...]]
 """What still runs of each likeness, and for how long, in the unit of the likeness."""
@@ -124,16 +122,22 @@ class Sample:
 
 EMPTY: Final[Running] = {}
 
+NONE: Final[Last] = deque()
+
 
 class Similar:
     """What the jobs that have ended tell of others; see the module."""
 
     def __init__(self) -> None:
-        self._last: dict[Like, deque[tuple[JobId, float]]] = {}
+        self._last: dict[Like, Last] = {}
         self._described: dict[tuple[str, str], Described] = {}
+        self._prior = PriorShare()
 
     def learn(self, job: JobSpec, took: Duration) -> None:
         """The tasks of a job have run so long in the mean."""
+        if job.estimate and (SAME_NAME, job.user, job.name) not in self._last and (OTHERS,) in self._last:
+            others = [one for _, unit, weight, last in self._counting(job) for one in faded(last, unit, weight)]
+            self._prior.learn(took / job.estimate, [(run * SECOND / job.estimate, weight) for run, weight in others])
         for like, unit in _likes(job):
             last = self._last.pop(like, None) or deque(maxlen=LAST_RUNS)
             last.append((job.id, took / SECOND / unit))
@@ -152,7 +156,7 @@ class Similar:
         """The run times of a task of a job; None: nothing is known.
 
         Args:
-            guess: where few jobs of its name are known, count `PRIOR` too.
+            guess: where few jobs of its name are known, count what is expected of any job, too.
             running: what runs now.
         """
         described = self._described.get((job.user, job.name)) if job.features else None
@@ -161,29 +165,34 @@ class Similar:
             return sample_of([(took, FADES**rank) for rank, took in enumerate(nearest)])
         found: list[tuple[float, float]] = []
         still: list[tuple[float, float]] = []
-        weight, of_name = 1.0, 0
-        for like, unit in _likes(job):
-            if len(found) >= LAST_RUNS:
-                break
-            last = self._last.get(like, ())
+        of_name = 0
+        for like, unit, weight, last in self._counting(job):
             for number, ran in running.get(like, ()):
                 newer = sum(other > number for other, _ in last)
                 if newer < LAST_RUNS:
                     still.append((ran * unit, weight * FADES**newer))
-            if last:
-                each = weight
-                for _, took in reversed(last):
-                    found.append((took * unit, each))
-                    each *= FADES
-                weight *= WIDER
+            found += faded(last, unit, weight)
             if like[0] is SAME_NAME:
                 of_name = len(found)
         if guess and job.estimate and of_name < FEW_OF_NAME:
-            share = PRIOR_WEIGHT * max(1.0, sum(counts for _, counts in found)) / len(PRIOR)
-            found += [(job.estimate / SECOND * part, share) for part in PRIOR]
+            others = max(1.0, sum(counts for _, counts in found))
+            each = others * self._prior.share / (1 - self._prior.share) / len(PRIOR)
+            found += [(job.estimate / SECOND * part, each) for part in PRIOR]
         if found and still:
             found = with_running(found, still, job.estimate / SECOND if job.estimate else None)
         return sample_of(found) if found else None
+
+    def _counting(self, job: JobSpec) -> Iterator[tuple[Like, float, float, Last]]:
+        """The likenesses that count for a job: what each is counted in, what its last job weighs, and its last jobs."""
+        weight, jobs = 1.0, 0
+        for like, unit in _likes(job):
+            if jobs >= LAST_RUNS:
+                return
+            last = self._last.get(like, NONE)
+            yield like, unit, weight, last
+            if last:
+                jobs += len(last)
+                weight *= WIDER
 
     def run_time(self, job: JobSpec, quantile: float) -> Duration | None:
         """How long a task of a job runs at most, with this probability; None: nothing but its estimate is known."""
@@ -209,6 +218,16 @@ def _likes(job: JobSpec) -> Iterator[tuple[Like, float]]:
         yield (SAME_NAME, user, name), unit
         yield (OTHERS, user), unit
         yield (OTHERS,), unit
+
+
+def faded(last: Last, unit: float, weight: float) -> list[tuple[float, float]]:
+    """The run times of jobs in seconds, the newest first, each with its weight.
+
+    Args:
+        last: jobs, the newest last, with their run times in this unit.
+        weight: what the newest weighs.
+    """
+    return [(took * unit, weight * FADES**newer) for newer, (_, took) in enumerate(reversed(last))]
 
 
 def with_running(

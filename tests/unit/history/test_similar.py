@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headway.history import similar
+from headway.history.prior import PRIOR
 from headway.history.similar import (
     ALIKE_LEAST,
     FADES,
     LAST_RUNS,
-    PRIOR,
     WIDER,
     Sample,
     Similar,
