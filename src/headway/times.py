@@ -67,7 +67,9 @@ def span_text(seconds: float) -> str:
     >>> span_text(0.25), span_text(42), span_text(900), span_text(4000), span_text(200_000)
     ('0.25 s', '42 s', '15 min', '1 h 06 min', '2 d 07 h')
     """
-    if 0 < abs(seconds) < 0.000995:  # above, it is rounded to 0.001 s
+    if abs(seconds) < 0.000_000_5:  # times are no finer than a microsecond
+        return "0 s"
+    if abs(seconds) < 0.000995:  # above, it is rounded to 0.001 s
         return f"{1000 * seconds:.2g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"

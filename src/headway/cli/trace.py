@@ -146,7 +146,7 @@ class Trace:
         from headway.traces.oddities import oddities
 
         whole = self.first is None
-        left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
+        left_out = ", ".join(_dropped(count, reason) for reason, count in workload.dropped.items() if count)
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
         click.echo(
             _workflows(workload, f"{counted(slots, 'slot')}{whence}")
@@ -158,6 +158,19 @@ class Trace:
             click.echo(note if whole else f"In the whole log: {note}")
         for sentence in oddities(workload):
             click.echo(sentence)
+
+
+def _dropped(count: int, reason: str) -> str:
+    """How many records were left out for a reason.
+
+    >>> _dropped(2, "broken line"), _dropped(1, "wider than the machine"), _dropped(5671, "no run time")
+    ('2 broken lines', '1 job wider than the machine', '5,671 jobs with no run time')
+    """
+    from headway.traces.swf import BROKEN
+
+    if reason == BROKEN:
+        return counted(count, reason)
+    return f"{counted(count, 'job')} {'with ' if reason.startswith('no ') else ''}{reason}"
 
 
 def _workflows(workload: Workload, slots: str) -> str:

@@ -425,18 +425,18 @@ def _draw(found: WhatIf, words: list[str], out: str) -> None:
 
     at = found.at / 1e6
 
-    def hours(bounds: Quantiles | None) -> tuple[float | None, float | None, float | None]:
+    def ahead(bounds: Quantiles | None) -> tuple[float | None, float | None, float | None]:
         if bounds is None:
             return None, None, None
-        median, low, high = (None if one is None else (one - at) / 3600 for one in bounds)
+        median, low, high = (None if one is None else one - at for one in bounds)
         return median, low, high
 
     before = dict(zip(found.now.jobs, found.now.end, strict=True))
     rows = [
         JobEnds(
             f"job {job}",
-            None if math.isnan(on_time) else (found.due[job] / 1e6 - at) / 3600,
-            (hours(before.get(job)), hours(end)),
+            None if math.isnan(on_time) else found.due[job] / 1e6 - at,
+            (ahead(before.get(job)), ahead(end)),
         )
         for job, end, on_time in zip(found.then.jobs, found.then.end, found.then.on_time, strict=True)
     ]

@@ -122,7 +122,7 @@ class Sample:
 
 EMPTY: Final[Running] = {}
 
-NONE: Final[Last] = deque()
+NO_JOBS: Final[Last] = deque()
 
 
 class Similar:
@@ -188,7 +188,7 @@ class Similar:
         for like, unit in _likes(job):
             if jobs >= LAST_RUNS:
                 return
-            last = self._last.get(like, NONE)
+            last = self._last.get(like, NO_JOBS)
             yield like, unit, weight, last
             if last:
                 jobs += len(last)

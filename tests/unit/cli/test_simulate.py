@@ -470,8 +470,8 @@ def test_counts_of_a_log_that_is_run_in_part_are_said_to_be_of_the_whole(headway
     log.write_text("".join(f"{n} {n} 0 {run} {p} -1 -1 {p} {e} -1 1 1 1 -1 -1 -1 -1 -1\n" for n, run, p, e in jobs))
     words = ("simulate", log, "--slots", 4)
     whole, part = headway(*words).out, headway(*words, "--first", 1).out
-    assert "Left out: 1 wider than the machine.\njobs that ran longer than their estimate" in whole
-    assert "Left out of the whole log: 1 wider than the machine.\n" in part
+    assert "Left out: 1 job wider than the machine.\njobs that ran longer than their estimate" in whole
+    assert "Left out of the whole log: 1 job wider than the machine.\n" in part
     assert "\nIn the whole log: jobs that ran longer than their estimate" in part
     (told,) = json.loads(headway(*words, "--first", 1, "--json").out)
     assert (told["jobs"], told["dropped"]) == (1, 1)

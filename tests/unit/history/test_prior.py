@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headway.history.prior import KERNEL, COUNTS_AS, PRIOR, PRIOR_SHARE, PriorShare
+from headway.history.prior import COUNTS_AS, KERNEL, PRIOR, PRIOR_SHARE, PriorShare
 from headway.history.similar import Similar
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Rigid

@@ -23,6 +23,8 @@ from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_us
 from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps, timeline
+from headway.pictures.bounds import JobEnds
+from headway.pictures.bounds import ends as ends_of_jobs
 from headway.pictures.canvas import ALARM, COLOURS, time_unit_for, time_unit_of
 from headway.pictures.gantt import _FATES
 from headway.policies import registry
@@ -902,3 +904,25 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(HeadwayError, match=r"pictures need matplotlib\n.*headway\[plot\]"):
         draw()
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(90, "s"), (3000, "min"), (200_000, "h"), (2_000_000, "days")])
+def test_the_ends_of_jobs_have_an_axis_in_a_unit_that_fits_them(seconds: float, unit: str) -> None:
+    row = JobEnds("job 1", 1.5 * seconds, ((seconds, seconds / 2, None), (None, None, None)))
+    (axes,) = ends_of_jobs((row,), ("now", "under edf")).axes
+    assert axes.get_xlabel() == f"time from now on ({unit})"
+    low, high = axes.get_xlim()
+    assert low < 0 < high < 1000, "numbers of few digits"
+    (bound, dot, due, *_) = (line.get_xdata() for line in axes.lines)
+    assert 0 < bound[0] < dot[0] < due[0] < bound[1] == high, "it may end beyond reach"
+
+
+def test_due_dates_that_are_far_away_leave_the_ends_readable() -> None:
+    day = 86_400
+    rows = [JobEnds(f"job {due}", due, ((60, 50, 70), (80, 70, 90))) for due in (-30 * day, 75, 30 * day)]
+    drawn = ends_of_jobs(rows, ("now", "under edf"))
+    low, high = drawn.axes[0].get_xlim()
+    assert -90 < low < 0 < 90 < high < 270
+    markers = [line.get_marker() for line in drawn.axes[0].lines]
+    assert (markers.count("<"), markers.count(">")) == (1, 1)
+    assert "Arrows: due farther away." in drawn.get_supxlabel()
