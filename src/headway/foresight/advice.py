@@ -13,12 +13,13 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Floats
 from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
-from headway.model.forecast import Advice, Bounds, Chance
+from headway.model.forecast import Advice, Bounds, Chance, without_basis
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import while_down
 from headway.model.policy import PolicySource
+from headway.sim.forecast import forecast
 
 RUN_TIME_UNKNOWN: Final = (
     "neither an estimate nor earlier jobs of its user and name tell how long its tasks run, or those of a job before it"
@@ -128,7 +129,7 @@ class Adviser:
                 return Advice(sure, lack=f"job {job} has ended")
             spec, due = record.spec, record.spec.due if record.due is None else record.due
         wanted = NEVER if due is None else due
-        if not self._known(state, spec):
+        if not self._known(state, spec) or self._is_guess(state, job, wanted):
             return Advice(sure, lack=RUN_TIME_UNKNOWN)
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
@@ -167,6 +168,14 @@ class Adviser:
         before = set(spec.after)
         return knows(spec) and all(knows(one.spec) for one in state.jobs if one.spec.id in before)
 
+    def _is_guess(self, state: StateRecord, job: AnyJob | JobId, due: Instant) -> bool:
+        """Whether its end depends on another of which nothing tells how long it runs."""
+        unknown = {one.spec.id for one in state.jobs if not self._follower.knows(one.spec)}
+        if not unknown:
+            return False
+        supposed, number = self._supposed(state, job, due)
+        return number in without_basis(forecast(supposed, self._policies, unknown=unknown).jobs, unknown)
+
     def _with(self, state: StateRecord, events: Sequence[Event]) -> StateRecord:
         core = Scheduler.restore(state, self._policies)
         for event in events:
@@ -177,6 +186,13 @@ class Adviser:
         self, state: StateRecord, job: AnyJob | JobId, due: Instant, more: Sequence[Event] = ()
     ) -> tuple[Floats, Chance]:
         """When the job ends, in order, one for each future, in seconds from now on; and its chances."""
+        supposed, number = self._supposed(state, job, due, more)
+        return self._follower.outlook_on(supposed, number, due)
+
+    def _supposed(
+        self, state: StateRecord, job: AnyJob | JobId, due: Instant, more: Sequence[Event] = ()
+    ) -> tuple[StateRecord, JobId]:
+        """The state with the job and its due date, after more events; and the number of the job there."""
         event: Event
         if isinstance(job, int):
             number, event = job, JobChanged(state.now, job, due=due)
@@ -186,7 +202,7 @@ class Adviser:
             there = {one.spec.id for one in state.jobs}
             after = tuple(one for one in job.after if one in there)
             event = JobSubmitted(state.now, replace(job, id=number, due=None if due >= NEVER else due, after=after))
-        return self._follower.outlook_on(self._with(state, (*more, event)), number, due)
+        return self._with(state, (*more, event)), number
 
     def _is_kept(
         self, state: StateRecord, job: AnyJob | JobId, due: Instant, sure: float, more: Sequence[Event] = ()

@@ -13,7 +13,7 @@ from headway.foresight.advice import RUN_TIME_UNKNOWN, SUBMITTED_WITHIN, TOO_FAR
 from headway.foresight.chances import Chances
 from headway.foresight.futures import Exactly, Floats, RunTime, draw_futures
 from headway.model.events import JobSubmitted, NodeDown, NodeJoined
-from headway.model.forecast import Chance
+from headway.model.forecast import Advice, Chance
 from headway.model.instant import NEVER, SECOND, Instant
 from headway.model.job import AnyJob, JobId
 from headway.model.node import Capabilities, NodeSpec
@@ -210,6 +210,10 @@ def test_what_is_not_known_is_not_promised() -> None:
     first = replace(state.jobs[0], spec=replace(state.jobs[0].spec, name="unknown"))
     after = replace(job(1, estimate=7), after=(first.spec.id,))
     assert adviser().of(replace(state, jobs=(first, *state.jobs[1:])), after, 0.9).lack == RUN_TIME_UNKNOWN
+    first = replace(first, spec=replace(first.spec, estimate=None))  # it runs on all slots
+    behind = replace(state, jobs=(first, *state.jobs[1:]))
+    assert adviser().of(behind, job(9, estimate=7), 0.9) == Advice(0.9, lack=RUN_TIME_UNKNOWN)
+    assert adviser().of(replace(state, policy="edf"), job(9, estimate=7), 0.9).due is not None
     assert "has ended" in adviser().of(state, 77, 0.9).lack
 
 
