@@ -48,6 +48,7 @@ _NO_REASONS: Final = ("", "None", "Dependency")
 """A job was just submitted, or waits for the end of another one of ours."""
 
 _IN_QUEUE: Final = {
+    "UnavailableNodes": "its node is down or drained; `scontrol show node` says why",
     "ReqNodeNotAvail": "others have reserved its node from an instant before its limit of time on; "
     "a job with a shorter limit, `--time-limit`, may begin before",
     "Priority": "jobs of others come first",
@@ -56,7 +57,7 @@ _IN_QUEUE: Final = {
     "JobHeldAdmin": "an administrator has held it",
     "PartitionTimeLimit": "the partition lets no job run for so long",
 }
-"""By the first word of Slurm's reason: what it means, and what may help."""
+"""By a word of Slurm's reason: what it means, and what may help. Of several words the first of these counts."""
 
 _decode = to_driver_decoder().decode
 
@@ -197,8 +198,8 @@ class Attempt:
         if queued.state != "PENDING" or part.began or queued.reason in (*_NO_REASONS, part.reason):
             return None
         part.reason = queued.reason
-        word = re.match("[A-Za-z]*", queued.reason)
-        meaning = _IN_QUEUE.get(word.group() if word else "", "")
+        words = set(re.findall("[A-Za-z]+", queued.reason))
+        meaning = next((meaning for word, meaning in _IN_QUEUE.items() if word in words), "")
         return Pending(*self.key, f"Slurm says {queued.reason}" + (f": {meaning}" if meaning else ""))
 
     def is_asked_of(self, part: NodePart) -> bool:

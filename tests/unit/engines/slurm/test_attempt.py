@@ -225,3 +225,20 @@ def test_an_end_that_is_told_twice_counts_once() -> None:
     tells(one, 0, WELL)
     tells(one, 0, RAISED)
     assert end(one) == Ended(*KEY, WELL)
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("ReqNodeNotAvail, UnavailableNodes:a", "its node is down or drained; `scontrol show node` says why"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "others have reserved its node from an instant before its limit"),
+        ("Priority", "jobs of others come first"),
+    ],
+)
+def test_why_a_job_waits_is_told_with_its_meaning_once(reason: str, meaning: str) -> None:
+    one = attempt("a")
+    queued = Queued(100, "PENDING", reason)
+    said = one.hear_reason(one.parts[0], queued)
+    assert said is not None
+    assert said.reason.startswith(f"Slurm says {reason}: {meaning}")
+    assert one.hear_reason(one.parts[0], queued) is None
