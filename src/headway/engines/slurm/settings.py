@@ -14,6 +14,7 @@ from headway.errors import InvalidInput
 SLURM_SLOTS_MAX: Final = 1000
 """How many slots a node may have."""
 
+_NO_SUBMISSION: Final = {"--array", "--help", "--test-only", "--usage", "--version", "--wait", "--wrap"}
 _RANGES: Final = (
     ("poll", 0.1, 60.0, "seconds"),
     ("command_limit", 1.0, 600.0, "seconds"),
@@ -76,6 +77,9 @@ class SlurmSettings:
         for option in self.options:
             if not option.startswith("--"):
                 hint = "Write an option and its value as one word."
+                raise InvalidInput("options", option, "options of sbatch such as --account=NAME", hint=hint)
+            if option.split("=")[0] in _NO_SUBMISSION:
+                hint = "With this one sbatch does not submit a job that is a task, and say its number at once."
                 raise InvalidInput("options", option, "options of sbatch such as --account=NAME", hint=hint)
         for name, least, most, unit in _RANGES:
             value = getattr(self, name)

@@ -18,6 +18,8 @@ from headway.errors import InvalidInput
         ("slots", 0, "1 to 1000, or none: one for each core"),
         ("memory", -1, "MiB for each slot, 0 or more, or none: an equal share"),
         ("options", ("-A", "me"), "options of sbatch such as --account=NAME"),
+        ("options", ("--qos=x", "--wait"), "options of sbatch such as --account=NAME"),
+        ("options", ("--array=1-3",), "options of sbatch such as --account=NAME"),
         ("poll", 0.0, "0.1 to 60 seconds"),
         ("command_limit", 1000.0, "1 to 600 seconds"),
         ("read_ahead", 2, "0 or 1"),
