@@ -12,6 +12,7 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Floats
+from headway.foresight.learning import own_run_times
 from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
 from headway.model.forecast import Advice, Bounds, Chance, without_basis
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -164,13 +165,14 @@ class Adviser:
 
     def _known(self, state: StateRecord, spec: AnyJob) -> bool:
         """Whether anything tells how long the job runs, and what it must wait for."""
-        knows = self._follower.knows
-        before = set(spec.after)
-        return knows(spec) and all(knows(one.spec) for one in state.jobs if one.spec.id in before)
+        own, knows = own_run_times(state), self._follower.knows
+        needed = [spec, *(one.spec for one in state.jobs if one.spec.id in spec.after)]
+        return all(knows(one) or one.id in own for one in needed)
 
     def _is_guess(self, state: StateRecord, job: AnyJob | JobId, due: Instant) -> bool:
         """Whether its end depends on another of which nothing tells how long it runs."""
-        unknown = {one.spec.id for one in state.jobs if not self._follower.knows(one.spec)}
+        own = own_run_times(state)
+        unknown = {one.spec.id for one in state.jobs if one.spec.id not in own and not self._follower.knows(one.spec)}
         if not unknown:
             return False
         supposed, number = self._supposed(state, job, due)

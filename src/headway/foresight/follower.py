@@ -269,7 +269,7 @@ class Follower:
         origin = Origin.of(state)
         state = origin.state
         try:
-            made = partial(forecast, origin, self._policies, unknown=self._unknown(state))
+            made = partial(forecast, origin, self._policies, unknown=self.run_times.unknown(state))
             return replace(self._pace.one(made), event=self.seq)
         except HeadwayError as error:  # its policy is not installed any more
             why = f"{CANNOT}: {error.args[0]}"
@@ -279,13 +279,10 @@ class Follower:
         """The same forecast, and how sure it is."""
         if expected.failure:
             return expected
-        chances = self.chances(state, without_basis(expected.jobs, self._unknown(Origin.of(state).state)))
+        unknown = self.run_times.unknown(Origin.of(state).state)
+        chances = self.chances(state, without_basis(expected.jobs, unknown))
         jobs = tuple(replace(one, chance=chances.get(one.job)) for one in expected.jobs)
         return replace(expected, jobs=jobs, is_sure=True)
-
-    def _unknown(self, state: StateRecord) -> set[JobId]:
-        """The open jobs of which nothing tells how long they run."""
-        return {job.spec.id for job in state.jobs if not self.run_times.knows(job.spec)}
 
     def chances(self, state: StateRecord | Origin, without: Collection[JobId] = ()) -> dict[JobId, Chance]:
         """When each open job starts and ends, and how sure that is.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from headway.core.record import StateRecord, placed
 from headway.foresight.futures import Exactly, RunTime, RunTimesOf
-from headway.history.similar import Similar, running_of
+from headway.history.prior import PRIOR
+from headway.history.similar import Similar, running_of, sample_of
 from headway.history.tasks import as_job, mean_estimate
 from headway.model.instant import SECOND, Duration
-from headway.model.job import ESTIMATE_DEFAULT, AnyJob, Rigid, Service, Workflow
+from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Rigid, Service, Workflow
 from headway.model.workload import Workload
+
+NONE_LEARNT: Final[Mapping[JobId, Duration]] = {}
 
 
 class RunTimesKnown:
@@ -33,16 +37,22 @@ class RunTimesKnown:
         """The run time of a task of a job, if nothing runs."""
         return self.beside(())(spec, task)
 
-    def beside(self, running: Iterable[tuple[AnyJob, Duration]]) -> RunTimesOf:
+    def beside(
+        self, running: Iterable[tuple[AnyJob, Duration]], own: Mapping[JobId, Duration] = NONE_LEARNT
+    ) -> RunTimesOf:
         """The run times of tasks while jobs run, each for so long by now.
 
         Args:
             running: of workflows nothing is known from it, because their tasks differ.
+            own: what tasks of open jobs tell of their others, see `own_run_times`. Where nothing else is known,
+                the others take about as long.
         """
         beside = running_of((job, ran) for job, ran in running if not isinstance(job, Workflow | Service))
         found: dict[tuple[object, ...], RunTime] = {}
 
         def run_time(spec: AnyJob, task: int) -> RunTime:
+            if spec.id in own and not self.knows(spec):
+                return sample_of([(share * own[spec.id] / SECOND, 1.0) for share in PRIOR])
             estimate = spec.said(task)
             alike = spec.user, spec.name, estimate, spec.width, spec.features
             known = found.get(alike)
@@ -55,12 +65,26 @@ class RunTimesKnown:
 
     def at(self, state: StateRecord) -> RunTimesOf:
         """The run times of tasks as they are known in a state, from what runs there too."""
-        return self.beside(running_in(state))
+        return self.beside(running_in(state), own_run_times(state))
+
+    def unknown(self, state: StateRecord) -> set[JobId]:
+        """The open jobs of which nothing tells how long they run: no estimate, no past, and no task that has ended."""
+        own = own_run_times(state)
+        return {job.spec.id for job in state.jobs if job.spec.id not in own and not self.knows(job.spec)}
 
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""
         tasks = range(spec.tasks) if isinstance(spec, Workflow) else (0,)
         return all(self._similar.knows(as_job(spec, estimate)) for estimate in {spec.said(task) for task in tasks})
+
+
+def own_run_times(state: StateRecord) -> dict[JobId, Duration]:
+    """What the core has learnt of the tasks of open jobs without an estimate from those that have ended."""
+    return {
+        job.spec.id: job.estimate
+        for job in state.jobs
+        if job.ended and job.estimate and job.spec.estimate is None and not isinstance(job.spec, Workflow | Service)
+    }
 
 
 def running_in(state: StateRecord) -> Iterator[tuple[AnyJob, Duration]]:

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from headway import NodeSpec, workload_of
+from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Exactly, RunTime
 from headway.foresight.learning import RunTimesKnown, RunTimesOfLog, running_in
 from headway.foresight.present import with_told
 from headway.history.similar import LAST_RUNS
+from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import AnyJob, TaskSpec, Workflow
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
-from headway.testing import job
+from headway.testing import job, node
 
 DEFAULT = 600 * SECOND
 
@@ -95,6 +97,23 @@ def test_nothing_is_known_of_a_job_without_estimate_and_past() -> None:
     assert not known.knows(like("other"))
     assert known.knows(like("other", 9))
     assert bounds(known(like(""), 0)) == (600, 600)
+
+
+def test_of_a_bag_without_estimate_and_past_its_own_tasks_tell_of_the_others() -> None:
+    """A slot of speed 2, and tasks that take it 8 s: when two have ended, each of the others is about 16 s of work."""
+    core, known = Scheduler(find, "fcfs", estimate_default=DEFAULT), RunTimesKnown(DEFAULT)
+    first, second = job(1, tasks=6), job(2, tasks=6)
+    for event in (NodeJoined(0, node("a", speed=2.0)), JobSubmitted(0, first), JobSubmitted(0, second), Woke(0)):
+        core.handle(event)
+    assert known.unknown(core.dump()) == {1, 2}
+    for task in range(2):
+        core.handle(TaskEnded((task + 1) * 8 * SECOND, 1, task, 1))
+    state = core.dump()
+    assert known.unknown(state) == {2}
+    run_times = known.at(state)
+    low, high = bounds(run_times(first, 5))
+    assert 16 / 3 < low < 16 < high < 3 * 16
+    assert run_times(second, 0) == Exactly(600.0)
 
 
 def test_what_is_told_is_known() -> None:
