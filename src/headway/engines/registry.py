@@ -114,6 +114,7 @@ class EngineKind:
         needs: modules that have to be installed for it.
         extra: what installs these with pip: `headway[dask]`.
         owners: whether it runs each task as the account that its assignment names.
+        run_as: whether it runs all tasks as the account of `LocalSettings.run_as`.
         agree: refuses values of options that contradict each other, by raising `InvalidInput`.
     """
 
@@ -125,6 +126,7 @@ class EngineKind:
     needs: tuple[str, ...] = ()
     extra: str = ""
     owners: bool = False
+    run_as: bool = False
     agree: Callable[[Mapping[str, Any]], None] = field(default=_agree, compare=False)
 
     @property
@@ -204,11 +206,15 @@ def check_apart(spec: SiteSpec, others: Iterable[SiteSpec]) -> None:
 
 
 def check_owners(spec: SiteSpec, tasks: LocalSettings | None) -> None:
-    """Check that the engine of a site can run each task as the account of its user, if that is asked for.
+    """Check that the engine of a site can run tasks as the accounts that are asked for: of their users, or of one.
 
     Raises:
         HeadwayError: it cannot.
     """
+    if tasks is not None and tasks.run_as and not kind(spec.engine).run_as:
+        hint = "Leave out that site or --run-as."
+        said = f"site {spec.name!r} cannot run tasks as {tasks.run_as}: engine {spec.engine} has an account of its own"
+        raise HeadwayError(said, hint)
     if tasks is not None and tasks.run_as_owner and not kind(spec.engine).owners:
         hint = "Leave out that site or --run-as-owner."
         said = f"site {spec.name!r} cannot run each task as the account of its user: engine {spec.engine} has one"
@@ -315,7 +321,7 @@ def _dask(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     if "tls" in given:
         given["tls"] = Path(given["tls"])
     if place.tasks is not None:
-        given["agents"] = replace(place.tasks, run_as="", ground=None, pin=False)
+        given["agents"] = replace(place.tasks, ground=None, pin=False)
     return DaskEngine(place.folder, DaskSettings(site=place.site, **given))
 
 
@@ -413,7 +419,7 @@ _SHARED: Final = "a folder that the server and all nodes of the site share, in q
 _SBATCH: Final = 'a list of options of sbatch in quotes, as ["--account=physics"]'
 
 BUILT_IN_ENGINES: Final = {
-    LOCAL: EngineKind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True),
+    LOCAL: EngineKind(LOCAL, "Processes of the server's own machine.", _local, finds=False, owners=True, run_as=True),
     "dask": EngineKind(
         "dask",
         "Workers of a Dask cluster: each is a node.",

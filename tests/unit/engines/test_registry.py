@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -231,3 +233,19 @@ def test_a_site_that_has_one_account_for_all_is_refused_where_tasks_run_as_their
 ) -> None:
     with pytest.raises(HeadwayError, match=f"site '{site.name}' cannot run each task as the account of its user"):
         registry.make(site, tmp_path, LocalSettings(run_as_owner=True))
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        SiteSpec("far", "dask", {"address": "tcp://head:8786"}),
+        SiteSpec("hpc", "slurm", {"partition": "main"}),
+        SiteSpec("field", "farm"),
+    ],
+)
+def test_a_site_whose_tasks_would_run_as_another_account_than_the_one_that_is_chosen_is_refused(
+    tmp_path: Path, kinds: dict[str, EngineKind], site: SiteSpec
+) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    with pytest.raises(HeadwayError, match=f"site '{site.name}' cannot run tasks as {me}: engine {site.engine} has"):
+        registry.make(site, tmp_path, LocalSettings(run_as=me))
