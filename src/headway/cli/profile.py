@@ -129,7 +129,7 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
             hint = did_you_mean(name, known) or f"Its runs have {', '.join(sorted(known))}."
             raise InvalidInput("--feature", name, "a feature of its earlier runs", hint=hint)
     factors = Factors(described, took) if is_asked or (len(took) >= RUNS_LEAST and has_learner()) else None
-    last = program.runs[-1]
+    last = program.runs[-1 if factors is None else factors.compared[-1]]
     named = {name for run in program.runs for name, _ in run.job.features if not is_own(name)}
     if planned:  # what is not said of it is as of the last run, but for what users themselves say of each
         planned = {name: value for name, value in last.features.items() if name not in named} | planned
@@ -164,13 +164,15 @@ def _tell(program: KnownProgram, planned: dict[str, float], out: str | None, *, 
         what = "in nothing that all of them have" if differ else "in nothing that is known"
         click.echo("\n".join((f"Its {counted(len(took), 'run')} differ {what}.", *lacking)))
         return
-    click.echo(f"\nHow much each feature matters, by {counted(len(took), 'run')}:")
+    click.echo(f"\nHow much each feature matters, by {counted(len(factors.compared), 'run')}:")
     rows = [
         (name, f"{share:.0%}", *(f"{value:g}" for value in (min(of), max(of))))
         for name, share in factors.influence.items()
-        for of in [[run[name] for run in described]]
+        for of in [[described[number][name] for number in factors.compared]]
     ]
     print_table(("feature", "influence", "least", "most"), rows, right=("influence", "least", "most"))
+    if others := len(took) - len(factors.compared):
+        click.echo(f"Not compared: {counted(others, 'run')} without a feature that nearly all have.")
     for line in lacking:
         click.echo(line)
     if sample is None or similar is None:
@@ -214,6 +216,7 @@ def _object(program: KnownProgram) -> dict[str, Any]:
 
 def _features(factors: Factors) -> dict[str, Any]:
     return {
+        "compared": len(factors.compared),
         "influence": factors.influence,
         "left_out": factors.left_out,
         "components": [

@@ -330,6 +330,9 @@ def _slurm(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     from headway.engines.slurm.settings import SlurmSettings
 
     given = {name: value for name, value in options.items() if value is not None}
+    if place.tasks is not None and place.tasks.run_as_owner and "folder" not in given:
+        hint = "With --run-as-owner the accounts of users use it, and the data directory is closed (--slurm-folder)."
+        raise InvalidInput("folder", None, _SHARED, hint=hint)
     folder = Path(given.pop("folder", place.folder))
     if "commands" in given:
         given["commands"] = Path(given["commands"])

@@ -13,6 +13,7 @@ Section, 2011. reading: neither says how influences follow from components, or w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ from headway.history.similar import FADES, LAST_RUNS, Sample, sample_of
 Floats = NDArray[np.float64]
 
 SAME_IN_ALL: Final = "it is the same in all runs"
+
+NEARLY_ALL: Final = 0.8
+"""A parameter counts if so large a share of the runs has it; the others are not compared."""
 
 EXPLAINED: Final = 0.9
 """The first components count, until they explain this share of all variance."""
@@ -71,7 +75,8 @@ class Factors:
         took: how long each ran, in seconds.
 
     Attributes:
-        names: the parameters that all runs have and in which they differ.
+        compared: the numbers of the runs that are compared: those that have all parameters which nearly all runs have.
+        names: the parameters that these have and in which they differ.
         left_out: the others, and why.
         components: all directions, those that explain most first.
         influence: of each parameter, by name, the strongest first; in all they are 1, or 0 if none matters.
@@ -86,13 +91,18 @@ class Factors:
             there = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
             raise HeadwayError(f"there {there}; at least {RUNS_LEAST} are needed to tell what matters")
         self.left_out: dict[str, str] = {}
+        self.compared = list(range(len(runs)))
+        had: list[str] = []
+        for name, times in Counter(name for run in runs for name in run).most_common():
+            having = [number for number in self.compared if name in runs[number]]
+            if len(having) < max(RUNS_LEAST, NEARLY_ALL * len(runs)):
+                self.left_out[name] = f"{len(runs) - times} of {len(runs)} runs do not have it"
+            else:
+                self.compared = having
+                had.append(name)
         self._values: dict[str, Floats] = {}
-        for name in dict.fromkeys(name for run in runs for name in run):
-            missing = sum(name not in run for run in runs)
-            if missing:
-                self.left_out[name] = f"{missing} of {len(runs)} runs do not have it"
-                continue
-            values: Floats = np.array([run[name] for run in runs], dtype=np.float64)
+        for name in dict.fromkeys(name for run in runs for name in run if name in had):
+            values: Floats = np.array([runs[number][name] for number in self.compared], dtype=np.float64)
             if not np.isfinite(values).all():
                 self.left_out[name] = "it is not a number in all runs"
             elif (values == values[0]).all():
@@ -100,11 +110,11 @@ class Factors:
             else:
                 self._values[name] = values
         self.names = tuple(self._values)
-        self._took: Floats = np.array(took, dtype=np.float64)
+        self._took: Floats = np.array([took[number] for number in self.compared], dtype=np.float64)
         self._places = (
-            np.stack([_places(values, values) for values in self._values.values()], axis=1).reshape(len(runs), -1)
+            np.stack([_places(values, values) for values in self._values.values()], axis=1)
             if self._values
-            else np.empty((len(runs), 0))
+            else np.empty((len(self._took), 0))
         )
         self.components = self._components()
         self.influence = self._influence()
@@ -147,10 +157,14 @@ class Factors:
         Raises:
             HeadwayError: a parameter is missing, or not a number.
         """
+        return [self.compared[place] for place in self._nearest(run, count)]
+
+    def _nearest(self, run: Mapping[str, float], count: int) -> list[int]:
+        """The same, as places among the runs that are compared."""
         place = []
         for name, values in self._values.items():
             if name not in run:
-                raise HeadwayError(f"feature {name} is missing; all earlier runs have it")
+                raise HeadwayError(f"feature {name} is missing; the runs that are compared have it")
             if not math.isfinite(run[name]):
                 raise HeadwayError(f"feature {name} is {run[name]}; allowed: a number")
             place.append(float(_places(np.array([run[name]]), values)[0]))
@@ -162,7 +176,7 @@ class Factors:
 
     def sample(self, run: Mapping[str, float]) -> Sample:
         """The run times of similar runs; the nearer, the more they count. Raises as `similar`."""
-        nearest = self.similar(run)
+        nearest = self._nearest(run, LAST_RUNS)
         return sample_of([(float(self._took[number]), FADES**rank) for rank, number in enumerate(nearest)])
 
 

@@ -235,6 +235,12 @@ def test_a_site_that_has_one_account_for_all_is_refused_where_tasks_run_as_their
         registry.make(site, tmp_path, LocalSettings(run_as_owner=True))
 
 
+def test_the_accounts_of_users_need_a_folder_that_is_not_in_the_data_directory(tmp_path: Path) -> None:
+    site = SiteSpec("hpc", "slurm", {"partition": "main"})
+    with pytest.raises(InvalidInput, match="folder of site 'hpc' is None; allowed: a folder that the server and all"):
+        registry.make(site, tmp_path, LocalSettings(run_as_owner=True))
+
+
 @pytest.mark.parametrize(
     "site",
     [

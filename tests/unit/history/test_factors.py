@@ -82,6 +82,19 @@ def test_parameters_of_which_nothing_can_be_told_are_named() -> None:
     }
 
 
+def test_a_run_without_what_nearly_all_have_is_not_compared() -> None:
+    runs, took = study(3, 40)
+    whole = Factors(runs, took)
+    asked = dict(runs[20])
+    with_another = Factors([*runs[:30], {"label": 1.0}, *runs[30:]], [*took[:30], 1e6, *took[30:]])
+    assert with_another.influence == whole.influence
+    assert with_another.left_out == {}
+    assert with_another.compared == [*range(30), *range(31, 41)]
+    moved = [number + (number >= 30) for number in whole.similar(asked)]
+    assert with_another.similar(asked) == moved
+    assert with_another.sample(asked).seconds == whole.sample(asked).seconds
+
+
 def test_runs_that_differ_in_nothing_are_all_similar() -> None:
     """The last ones count most, as for jobs without parameters."""
     known = Factors([{}] * 9, [10.0] * 8 + [50.0])
