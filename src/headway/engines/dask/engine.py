@@ -447,11 +447,14 @@ class DaskEngine(RemoteEngine):
         self._look.set()
 
     def _cannot(self, subject: str, error: HeadwayError) -> None:
-        """Say once why something cannot be used."""
+        """Say once why something cannot be used. While a cluster is gone the reason may change; the log has each."""
         said = ". ".join(str(part).rstrip(".") for part in (error.args[0], error.hint) if part)
-        if self._told.get(subject) != said:
-            self._told[subject] = said
-            log.warning("%s", said)
+        before = self._told.get(subject)
+        if before == said:
+            return
+        self._told[subject] = said
+        log.warning("%s", said)
+        if before is None or subject != self._whose:
             kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
             self._tell(Noticed("engine_gone" if subject == self._whose else kind, subject, said))
 
