@@ -1,4 +1,4 @@
-"""Why there is no connection: nobody is there, or certificates do not do.
+"""Why there is no connection: the host is not known, nothing answers there, or a certificate is not accepted.
 
 Dask only says that a connection failed, and does not look at the names in certificates.
 """
