@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Final
@@ -135,6 +135,17 @@ class Priority:
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
+def in_whole_parts(amounts: Sequence[float]) -> list[int]:
+    """The amounts, >= 0, as multiples of one small part, so that they add up exactly; far faster than fractions.
+
+    >>> in_whole_parts([1, 0.5, 0.75])
+    [4, 2, 3]
+    """
+    ratios = [amount.as_integer_ratio() for amount in amounts]
+    parts = max((parts for _, parts in ratios), default=1)  # each is a power of 2, so the greatest is a multiple of all
+    return [number * (parts // of) for number, of in ratios]
+
+
 @value
 class Proportion:
     """Slots in proportion to the workload that is left of each job, also known as fair share (Lin14 5.2).
@@ -162,10 +173,10 @@ class Proportion:
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(by_priority)
-        loads = [Fraction(job.workload) for job in jobs]
+        loads = in_whole_parts([job.workload for job in jobs])
         total = sum(loads)
         for job, load in zip(dealing.while_slots_are_left(jobs), loads, strict=False):
-            dealing.deal(job, max(1, math.ceil(dealing.size * load / total)) if total else dealing.size)
+            dealing.deal(job, max(1, -(-dealing.size * load // total)) if total else dealing.size)
         deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
