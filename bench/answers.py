@@ -6,18 +6,22 @@ python bench/answers.py
 from __future__ import annotations
 
 import os
+import statistics
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 
+import live
 import measure
-from headway import NodeSpec
+from headway import Job, NodeSpec, Task
 from headway.core.record import StateRecord
 from headway.forecaster import NICE
 from headway.foresight.chances import Chances
@@ -39,6 +43,13 @@ OPEN = (100, 2_000)
 NODES = (80, 800, 8_000)
 OF_SLOTS = 16
 BUSY_SECONDS = 60.0
+
+SERVED_SLOTS = 8
+ASKED = 7
+EVERY = 8.0
+"""Seconds between two questions of one user, so that the processor's time that one takes has been earned."""
+
+PATIENCE = 60.0
 
 FORK = get_context("fork")
 
@@ -111,6 +122,44 @@ def busy_row(policy: str, state: StateRecord) -> tuple[object, ...]:
     return f"`{policy}`", f"{len(state.jobs):,}", f"{took[0]:.2f}", f"{oldest:.1f}", f"{share:.1%}"
 
 
+def sleep(seconds: float) -> None:
+    """A task that leaves the processor alone."""
+    time.sleep(seconds)
+
+
+def compute(seconds: float) -> None:
+    """A task that always computes."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def asked(policy: str, jobs: int, task: Callable[[float], None]) -> list[float]:
+    """Seconds from the submission of a job to its bounds, as a client of a server sees them, time after time."""
+    took = list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        program = partial(measure.headway, compiled=True)
+        with live.server(Path(folder), SERVED_SLOTS, ("--policy", policy), program) as (client, _):
+            for number in range(jobs):
+                seconds = 30.0 + number % 60
+                client.submit(Job(f"program {number % 7}", [Task(task, seconds)], estimate=f"{seconds}s", due="2h"))
+            for _ in range(ASKED):
+                began = time.perf_counter()
+                waiter = client.submit(Job("new", [Task(task, 40.0)], estimate="40s", due="2h"))
+                while waiter.forecast() is None and time.perf_counter() - began < PATIENCE:
+                    time.sleep(0.01)
+                took.append(time.perf_counter() - began)
+                time.sleep(max(0.0, EVERY - took[-1]))
+    return took
+
+
+def asked_row(policy: str, jobs: int, task: Callable[[float], None]) -> tuple[object, ...]:
+    """The first answer, which starts the process, and the others."""
+    first, *others = asked(policy, jobs, task)
+    median, most = statistics.median(others), max(others)
+    return f"`{policy}`", f"{jobs:,}", task.__name__, f"{first:.2f}", f"{median:.2f}", f"{most:.2f}"
+
+
 def main() -> None:
     """Print the section of the report."""
     measure.section(
@@ -136,6 +185,19 @@ def main() -> None:
                 for nodes in NODES
                 for policy in POLICIES
             ],
+        ),
+    )
+
+    measure.section(
+        "Forecasts: from a submission to its bounds",
+        f"""How long a user waits who submits a job to a server where so many jobs are open, and asks for its bounds
+        (`waiter.forecast()`): the first time, when the process that makes forecasts starts, and {ASKED - 1} times later
+        every {EVERY:g} s. {SERVED_SLOTS} slots, bags of one task of 30 to 90 s, estimates, due dates; the tasks sleep,
+        or always compute. Who asks more often where all processors compute waits for
+        [up to 3 s](explanation/live.md#what-is-expected-of-jobs). Wanted: 0.3 s for 100 jobs, 3 s for 2,000.""",
+        measure.table(
+            ("policy", "open jobs", "its tasks", "first time, s", "later, s", "longest, s"),
+            [asked_row(policy, jobs, task) for jobs in OPEN for task in (sleep, compute) for policy in POLICIES],
         ),
     )
 

@@ -223,7 +223,8 @@ class Waiter(Future[list[Any]]):
         """Ask the server when the job will start and end, how sure that is, and with which probability it is on time.
 
         Returns:
-            None if it has ended, or if neither an estimate nor earlier jobs tell how long it runs.
+            None if it has ended, if neither an estimate nor earlier jobs tell how long it runs, or if the forecast is
+            not ready yet; `Client.explain(waiter.job).lack` says which.
 
         Raises:
             HeadwayError: the server does not answer, or does not know the job any more.

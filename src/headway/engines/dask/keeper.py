@@ -108,13 +108,20 @@ def _class(start: str) -> Any:
     try:
         module = import_module(name_of_module)
     except Exception as error:  # whatever a module raises
-        hint = f"{name_of_module} cannot be imported: {_named(error)}"
+        hint = f"{name_of_module} cannot be imported: {_named(error)}{_what_has_it(error)}"
         raise InvalidInput("start", start, _A_CLASS, hint=hint) from error
     found = getattr(module, name, None)
     if not callable(found):
         near = did_you_mean(name, [one for one in dir(module) if one.endswith("Cluster")])
         raise InvalidInput("start", start, _A_CLASS, hint=f"{name_of_module} has no class {name}. {near}".rstrip())
     return found
+
+
+def _what_has_it(error: Exception) -> str:
+    """What to do if a package is not installed; those with clusters of Dask have the names of their modules."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or "." in error.name:
+        return ""
+    return f". Install it where the server runs, probably by: pip install {error.name.replace('_', '-')}"
 
 
 def made(wanted: Start, folder: Path) -> tuple[Any, ClusterPlace]:

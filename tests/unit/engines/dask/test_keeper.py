@@ -14,7 +14,12 @@ from headway.errors import InvalidInput
 @pytest.mark.parametrize(
     ("start", "options", "says"),
     [
-        ("json.no_such.Cluster", {}, r"start is .*\njson.no_such cannot be imported: ModuleNotFoundError: No module"),
+        (
+            "json.no_such.Cluster",
+            {},
+            r"start is .*\njson.no_such cannot be imported: ModuleNotFoundError: No module .*h'$",
+        ),
+        ("dask_no_such.Cluster", {}, r"ModuleNotFoundError: .* Install it .*: pip install dask-no-such"),
         ("concurrent.futures.Cluster", {}, r"start is .*\nconcurrent.futures has no class Cluster\.$"),
         ("json.decoder", {}, r"start is 'json.decoder'; allowed: MODULE.CLASS .*\njson has no class decoder\."),
         ("fractions.Fraction", {}, r"start is .*\nThat is something else: it says no scheduler_address\."),
