@@ -76,6 +76,10 @@ class Lane:
         return later[0].within if later else -1.0
 
 
+NO_RUNS: Final[list[tuple[float, int]]] = []
+"""Of a job of which nothing runs. All share it, and nobody adds to it: a round may see thousands of them."""
+
+
 class Stake:
     """What is at stake for one job in a round. Amounts of work are microseconds at speed factor 1.
 
@@ -114,7 +118,7 @@ class Stake:
         self.weight = weight
         self.due: Instant = job.due
         self.task = task
-        self.running: list[tuple[float, int]] = []
+        self.running = NO_RUNS
         self.waiting = waiting
         self.ahead = -1.0
         self.least = 1
@@ -192,6 +196,21 @@ _rank: Final = attrgetter("rank")
 _order: Final = attrgetter("job.order")
 
 
+def _by_rank(stakes: list[Stake], are_by_order: bool) -> None:
+    """Sort by rank, of equals by order. Most ranks are different, and to compare orders takes longer."""
+    stakes.sort(key=_rank)
+    if are_by_order:
+        return
+    begin, count = 0, len(stakes)
+    while begin < count:
+        rank, end = stakes[begin].rank, begin + 1
+        while end < count and stakes[end].rank == rank:
+            end += 1
+        if end > begin + 1:
+            stakes[begin:end] = sorted(stakes[begin:end], key=_order)
+        begin = end
+
+
 class TempoRound:
     """One round of `Tempo`.
 
@@ -203,8 +222,7 @@ class TempoRound:
         all_up: whether all slots are up on which a task of a bag or service runs, if one does.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
-        by_job: the jobs that could use a slot, by id, in order of priority.
-        stakes: the same, most urgent first.
+        stakes: of the jobs that could use a slot, most urgent first.
         lanes: the open slots of each class of nodes, those first that can be had soonest.
         wake: when the next job becomes urgent.
     """
@@ -250,8 +268,10 @@ class TempoRound:
         else:
             speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
-        self.by_job: dict[JobId, Stake] = {}
-        for job in self._candidates(one):
+        jobs, self._is_sorted = self._candidates(one)
+        self._seen: list[Stake] = []
+        self._by_job: dict[JobId, Stake] | None = None
+        for job in jobs:
             number = job.id
             if number not in one:
                 stake = self._stake(job, ())
@@ -262,14 +282,26 @@ class TempoRound:
             else:
                 stake = self._with_one_left(job, one[number])
             if stake.usable:
-                self.by_job[number] = stake
-        self.stakes = list(self.by_job.values())
+                self._seen.append(stake)
+        self.stakes = self._seen
         self.lanes: list[Lane] = []
         self._on: dict[int, AttemptView] = {}
+        self._concerned: dict[JobId, Stake] = {}  # that have slots or get some
         self.wake = NEVER
         if self.stakes and self.size:
             self._weigh()
             self._share()
+        else:
+            self.stakes = list(self.by_job.values())
+
+    @property
+    def by_job(self) -> dict[JobId, Stake]:
+        """The jobs that could use a slot, by id, in order of priority. Few rounds need them so."""
+        found = self._by_job
+        if found is None:
+            seen = self._seen if self._is_sorted else sorted(self._seen, key=lambda stake: by_priority(stake.job))
+            found = self._by_job = {stake.job.id: stake for stake in seen}
+        return found
 
     def _make_open(self) -> None:
         """From now on what is open is looked at as a set."""
@@ -277,8 +309,8 @@ class TempoRound:
             self.is_free, self.open = False, self.free.slots
             self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
 
-    def _candidates(self, running: Mapping[int, object]) -> list[JobView]:
-        """The jobs that may get a slot, highest priority first.
+    def _candidates(self, running: Mapping[int, object]) -> tuple[list[JobView], bool]:
+        """The jobs that may get a slot, and whether they are in order of priority.
 
         A round need not look at all that wait. The floor is for the first by priority, and jobs without a due date come
         last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
@@ -296,7 +328,7 @@ class TempoRound:
         self._enough(takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority)), found)
         for number in running:
             found[number] = view.jobs[number]
-        return list(found.values()) if len(found) == first else sorted(found.values(), key=by_priority)
+        return list(found.values()), len(found) == first
 
     def _enough(self, jobs: Iterable[JobView], found: dict[JobId, JobView]) -> None:
         """Add jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too.
@@ -343,7 +375,7 @@ class TempoRound:
             stake.work, stake.usable = stake.waiting, 0
         else:
             ends, slot = float(abs(attempt.expected_end - self.view.now) or 1), attempt.slots.bit_length() - 1
-            stake.running.append((ends, slot))
+            stake.running = [(ends, slot)]
             stake.work = stake.waiting + (ends if self.view.uniform else ends * self._rate(stake, slot))
             stake.usable = 1
         return stake
@@ -367,8 +399,9 @@ class TempoRound:
                     break  # it cannot get more in any case
             stake.work = stake.waiting
             return stake
-        waiting, work, running, now = stake.waiting, 0.0, stake.running, self.view.now
+        waiting, work = stake.waiting, 0.0
         if attempts:
+            running, now = list[tuple[float, int]](), self.view.now
             run_time, uniform, all_open = round(task), self.view.uniform, self.all_up
             for attempt in attempts:
                 waiting -= job.sized(run_time, attempt.task) if job.mean_size else run_time
@@ -378,10 +411,13 @@ class TempoRound:
                     work += ends if uniform else ends * self._rate(stake, slot)
             if len(running) > 1:
                 running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
-        ready = float(job.ready)
-        stake.waiting = waiting = waiting if waiting > ready else ready
+            stake.running = running
+        ready = job.ready
+        if waiting < ready:
+            waiting = float(ready)
+        stake.waiting = waiting
         stake.work = work + waiting
-        stake.usable = job.ready + len(running)
+        stake.usable = ready + len(stake.running)
         return stake
 
     def _weigh(self) -> None:
@@ -413,12 +449,11 @@ class TempoRound:
             if slack >= 1 and job.ready and now + int(slack) < wake:
                 wake = now + int(slack)
         self.wake = wake
-        if self.stakes[0].job.priority != self.stakes[-1].job.priority:  # else by order already
-            self.stakes.sort(key=_order)
         due_ones = [stake for stake in self.stakes if stake.due < NEVER]
         others = [stake for stake in self.stakes if stake.due == NEVER] if len(due_ones) < len(self.stakes) else []
-        due_ones.sort(key=_rank)
-        others.sort(key=_rank)
+        are_by_order = self._is_sorted and self.stakes[0].job.priority == self.stakes[-1].job.priority
+        _by_rank(due_ones, are_by_order)
+        _by_rank(others, are_by_order)
         self.stakes = due_ones + others
 
     def _expected(self, stake: Stake) -> float:
@@ -438,13 +473,14 @@ class TempoRound:
 
     def _share(self) -> None:
         """Settle how many slots each job should have. `_boundary` says which jobs must have some and which may."""
-        floor = self.policy.floor and (self.policy.strict or sum(stake.least for stake in self.stakes) <= self.size)
+        floor = self.policy.floor and (self.policy.strict or sum([stake.least for stake in self.stakes]) <= self.size)
         boundary = self._boundary() if floor else -math.inf
         left = self.size
-        for stake in self.stakes:
-            if floor and stake.job.priority > boundary:
-                stake.share = stake.least
-                left -= stake.least
+        if floor:
+            for stake in self.stakes:
+                if stake.job.priority > boundary:
+                    stake.share = stake.least
+                    left -= stake.least
         for stake in self.stakes:
             if not left:
                 break
@@ -495,7 +531,9 @@ class TempoRound:
         """Deal the slots, most urgent job first, and write down what changes."""
         view, plan = self.view, self.view.plan()
         kept = []
-        for stake in self.stakes:  # each stays where it runs
+        concerned = [stake for stake in self.stakes if stake.share or stake.running or stake.job.held]
+        self._concerned = {stake.job.id: stake for stake in concerned}
+        for stake in concerned:  # each stays where it runs
             if stake.share >= len(stake.running) == 1:
                 slot = stake.running[0][1]
                 stake.slots = 1 << slot
@@ -507,14 +545,14 @@ class TempoRound:
         if not self.is_free:
             self.open ^= self.open & of_numbers(kept)
             self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
-        for stake in self.stakes:
+        for stake in concerned:
             if stake.share and stake.job.graph:
                 self._place(plan, stake)
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
-        for owner in sorted({job.id for job in view.owners.values()} - self.by_job.keys()):
+        for owner in sorted({job.id for job in view.owners.values()} - self._concerned.keys()):
             plan.hold(owner, NO_SLOTS, Claim.AFTER)
-        for stake in self.stakes:
+        for stake in concerned:
             job = stake.job
             if 0 < stake.share < len(stake.running):  # no job claims what is left: jobs that run there may continue
                 for _, slot in stake.running[stake.share :]:
@@ -724,7 +762,10 @@ class TempoRound:
         victim = attempt.job
         if victim is job or attempt.ending or not victim.spec.preemptible:
             return False
-        if victim.lost + self.view.now - attempt.saved > self.policy.redo * victim.tasks * self.by_job[victim.id].task:
+        if (
+            victim.lost + self.view.now - attempt.saved
+            > self.policy.redo * victim.tasks * self._concerned[victim.id].task
+        ):
             return False
         return attempt.start < self.view.now  # what has just begun is left alone, so that every round leads somewhere
 
@@ -733,7 +774,7 @@ class TempoRound:
 
         It grows with each kill the job has suffered, so that two jobs do not kill each other's tasks for ever.
         """
-        victim = self.by_job[attempt.job.id]
+        victim = self._concerned[attempt.job.id]
         lost, expected = float(self.view.now - attempt.saved), self._expected(victim)
         delay = (holds + lost) / max(1, victim.share)
         more = victim.tardiness(expected + delay) - victim.tardiness(expected)
