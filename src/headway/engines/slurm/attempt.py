@@ -115,7 +115,7 @@ class Attempt:
         has_saved: it has told that it saved.
         submitted: its jobs were, or are being, given to Slurm.
         ended: its end, once that is known.
-        account: as which it runs, where there are several, until it is submitted.
+        account: as which it runs, where there are several; None also if it was adopted.
     """
 
     def __init__(self, record: WrittenAttempt) -> None:
@@ -137,6 +137,11 @@ class Attempt:
     def key(self) -> AttemptKey:
         """Job, task, attempt."""
         return self.record.key
+
+    @property
+    def as_account(self) -> str:
+        """The name of the account that it runs as; empty: that of the server, or it was adopted."""
+        return "" if self.account is None else self.account.name
 
     @property
     def places(self) -> list[tuple[str, int]]:
@@ -239,7 +244,7 @@ class Attempt:
             part = by_rank[rank]
             told = self.endings.get(rank)
             members.append(
-                untold(part, partition, remains.get(part.number, Remains()))
+                untold(part, partition, remains.get(part.number, Remains()), self.as_account)
                 if told is None
                 else meant(told, part, partition)
             )
@@ -273,8 +278,12 @@ def meant(told: Ending, part: NodePart, partition: Partition) -> Ending:
     return msgspec.structs.replace(told, outcome=outcome, detail=detail, result=None, exit_code=None, outside=False)
 
 
-def untold(part: NodePart, partition: Partition, remains: Remains) -> Ending:
-    """The end of a member that told none, by what Slurm says of its job."""
+def untold(part: NodePart, partition: Partition, remains: Remains, account: str = "") -> Ending:
+    """The end of a member that told none, by what Slurm says of its job.
+
+    Args:
+        account: which it was to run as; empty: that of the server.
+    """
     if part.cancelled:
         return Ending(Outcome.KILLED)
     assert part.final is not None
@@ -288,6 +297,8 @@ def untold(part: NodePart, partition: Partition, remains: Remains) -> Ending:
     if remains.claimed or part.final.state == FORGOTTEN:
         return Ending(Outcome.LOST, detail=what)
     hint = "The node must share the engine's folder, and have the same Python with Headway."
+    if account:
+        hint = f"{hint} Account {account} must exist there, and be able to use both."
     return Ending(Outcome.REFUSED, detail=f"{what}\n{hint}", outside=True)
 
 

@@ -449,11 +449,11 @@ class SlurmEngine(OutputsInFiles):
             in_vain = [part for part in silent if attempt.is_in_vain(part, remains[part.number])]
             for part in attempt.parts:
                 if part.left < len(part.ranks):
-                    self._nodes.works(part.node)
+                    self._nodes.works(part.node, attempt.as_account)
             self._finish(attempt)
             for part in in_vain:
-                said = untold(part, self._submission.partition, remains[part.number])
-                self._nodes.in_vain(part.node, said.detail, now)
+                said = untold(part, self._submission.partition, remains[part.number], attempt.as_account)
+                self._nodes.in_vain(part.node, attempt.as_account, said.detail, now, self._working())
 
     def _finish(self, attempt: Attempt) -> None:
         """Report an end, free the slots, and see to it that its jobs leave the queue."""

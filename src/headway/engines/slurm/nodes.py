@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from headway.engines.base import (
@@ -36,7 +36,10 @@ SHORT: Final = from_seconds(BEHIND_SECONDS / 2)
 """It takes Slurm up to a second to start a job. So what runs shorter than this is worth launching ahead of its turn."""
 
 IN_VAIN_MOST: Final = 2
-"""When so many jobs have ended on a node before our program had begun, it cannot be used: no Python, no Headway, ..."""
+"""When so many jobs have ended on a node before our program had begun, it cannot be used: no Python, no Headway, ...
+
+Jobs of one account count only if that account's jobs have begun on some node: otherwise it may be the account.
+"""
 
 _PAUSES: Final = (30.0, 600.0)
 """Seconds after which such a node is tried again, the first time and at most."""
@@ -55,16 +58,18 @@ class NodeInService:
     Attributes:
         up: it can be launched on.
         closed: what runs there goes on, and nothing new is to start.
-        in_vain: so many jobs ended there, one after the other, before our program had begun.
+        in_vain: the accounts of the jobs that ended there, one after the other, before our program had begun.
         pause: for so many seconds it was not used the last time for that; `until`: not before this time.
+        why: why it is not used until then.
     """
 
     spec: NodeSpec
     up: bool
     closed: bool = False
-    in_vain: int = 0
+    in_vain: list[str] = field(default_factory=list)
     pause: float = 0.0
     until: float = 0.0
+    why: str = ""
 
 
 class NodesOwner(Protocol):
@@ -96,6 +101,7 @@ class NodesInService:
         self._kept_out = kept_out
         self._settings = settings
         self._owner = owner
+        self._accounts: set[str] = set()
 
     @property
     def up(self) -> frozenset[str]:
@@ -229,26 +235,41 @@ class NodesInService:
                 return True
         return False
 
-    def works(self, name: str) -> None:
-        """Our program has run there."""
+    def works(self, name: str, account: str) -> None:
+        """Our program has run there, as this account; empty: as that of the server."""
+        self._accounts.add(account)
         if (node := self.by_name.get(name)) is not None:
-            node.in_vain, node.pause = 0, 0.0
+            node.in_vain.clear()
+            node.pause = 0.0
 
-    def in_vain(self, name: str, detail: str, now: float) -> None:
-        """A job has ended there before our program had begun. After some, the node counts as lost for a while."""
+    def in_vain(self, name: str, account: str, detail: str, now: float, working: frozenset[str]) -> None:
+        """A job has ended there before our program had begun. After some, nothing is launched there for a while.
+
+        Args:
+            account: which it was to run as; empty: that of the server.
+            detail: how it ended.
+            now: the time of the event loop.
+            working: nodes where something of ours has begun: that goes on.
+        """
         node = self.by_name.get(name)
-        if node is None or not node.up:
+        if node is None or not node.up or now < node.until:
             return
-        node.in_vain += 1
-        if node.in_vain >= IN_VAIN_MOST:
-            node.in_vain = 0
-            node.pause = min(max(2 * node.pause, _PAUSES[0]), _PAUSES[1])
-            node.until = now + node.pause
-            said = (
-                f"our program does not begin there; it is tried again in {node.pause:g} s. {' '.join(detail.split())}"
-            )
-            self._owner.tell(Noticed("node_not_started", name, said))
-            self._lose(node, said)
+        node.in_vain.append(account)
+        is_one = self._settings.run_as_owner and len(set(node.in_vain)) == 1
+        if len(node.in_vain) < IN_VAIN_MOST or (is_one and account not in self._accounts):
+            return  # it may be the account
+        node.in_vain.clear()
+        node.pause = min(max(2 * node.pause, _PAUSES[0]), _PAUSES[1])
+        node.until = now + node.pause
+        node.why = (
+            f"our program does not begin there; it is tried again in {node.pause:g} s. {' '.join(detail.split())}"
+        )
+        self._owner.tell(Noticed("node_not_started", name, node.why))
+        if name in working:
+            node.closed = True
+            self._owner.tell(NodeShut(name, node.why))
+        else:
+            self._lose(node, node.why, excused=True)
 
     def take(self, seen: dict[str, SlurmNode], working: frozenset[str], haunted: frozenset[str], at: float) -> None:
         """Take in what Slurm says of the nodes.
@@ -268,7 +289,10 @@ class NodesInService:
                 if now.standing is NodeStanding.UNKNOWN:
                     continue
                 said = f"it is {now.state} in Slurm" + (f": {now.why}" if now.why else "")
-                was_closed, node.closed = node.closed, now.standing is NodeStanding.CLOSED
+                was_closed, is_tried = node.closed, at >= node.until
+                node.closed = now.standing is NodeStanding.CLOSED or not is_tried
+                if now.standing is NodeStanding.READY and not is_tried:
+                    said = node.why
                 if now.standing is NodeStanding.DOWN or (node.closed and name not in working):
                     drained = node.closed or now.state.lower().startswith("drained")
                     self._lose(node, said, excused=drained and name not in working)

@@ -776,3 +776,23 @@ async def test_a_node_on_which_nothing_begins_is_said_and_left_alone_for_a_while
     await played.trial.told(Ended)
     await asyncio.sleep(0.3)
     assert played.trial.unread == [], "one alone says nothing of the node"
+
+
+async def test_what_runs_on_a_node_on_which_nothing_more_begins_goes_on(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes nothing new for a while, and is not lost for it."""
+    monkeypatch.setattr(nodes, "_PAUSES", (0.5, 0.5))
+    await played.trial.start(*TWO)
+    well = await played.runs(node="a", slot=1)
+    for _ in range(2):
+        number = await played.runs(node="a")
+        played.slurm.moves(number, "FAILED")
+        assert (await played.trial.told(Ended)).ending.outside
+    assert (await played.trial.told(Noticed)).kind == "node_not_started"
+    shut = await played.trial.told(NodeShut)
+    assert (shut.node, shut.detail.partition(";")[0]) == ("a", "our program does not begin there")
+    assert (await played.trial.told(NodeReady)).node == "a"
+    played.ends(well, WELL)
+    assert (await played.trial.told(Ended)).ending == WELL
+    assert played.trial.unread == []
