@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ import pytest
 from headway.engines.base import Saved, Started
 from headway.engines.local.shared.accounts import account_of
 from headway.engines.slurm.engine import SlurmEngine
-from headway.engines.trial import Trial, calling
+from headway.engines.trial import FilesInMemory, Trial, calling
 from headway.errors import HeadwayError
 from headway.model.outcome import Outcome
 
@@ -113,6 +114,33 @@ async def test_what_a_user_puts_in_place_of_a_file_is_not_followed(
     ending = (await trial.ended(trial.command("sh", "-c", script, str(root), account=users[0]))).ending
     assert ending.outcome is not Outcome.SUCCEEDED
     assert "root:" not in ending.detail
+
+
+async def test_files_of_the_server_are_for_the_user_who_names_them(
+    trial: Trial, users: tuple[str, str], root: Path
+) -> None:
+    """Their names are secrets; who does not know them can neither list nor open what others were given."""
+    ann, bob = users
+    assert isinstance(trial._files, FilesInMemory)
+    name = trial._files.add(b"for ann")
+    files = {"inputs": {"i": f"headway:{name}/i"}, "outputs": {"o": "headway:o"}}
+    script = 'cat i > o; while [ ! -e "$0" ]; do sleep 0.05; done'
+    door = root.parent / "door"
+    key = trial.command("sh", "-c", script, str(door), **files, account=ann, files=True, fetches=True)
+    await trial.told(Started)
+    (place,) = (root / "files").iterdir()
+    given = place / name
+    assert (stat.S_IMODE(place.stat().st_mode), stat.S_IMODE(given.stat().st_mode)) == (0o711, 0o400)
+    assert given.stat().st_uid == account_of(ann).uid
+    spies = f"ls {root}/files {place}; cat {given} {place}/*; ls {root}/attempts/*/kept"
+    spy = (await trial.ended(trial.command("sh", "-c", spies, account=bob))).ending
+    assert spy.stdout is None
+    door.touch()
+    ending = (await trial.ended(key)).ending
+    assert ending.outcome is Outcome.SUCCEEDED
+    digest = hashlib.sha256(b"for ann").hexdigest()
+    assert ending.outputs == {"o": f"headway:{digest}/o"}
+    trial.disregard(Started)
 
 
 async def test_what_has_no_account_of_its_own_is_refused(trial: Trial) -> None:

@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headway.engines.base import AttemptKey, Ended, Ending, Noticed, Pending, Report, Saved, Stalled, Started
+from headway.engines.local.agent.porter import named
 from headway.engines.local.driver.gang import end_of
 from headway.engines.local.shared.frames import (
+    FileWanted,
     MemberEnded,
     MemberSaved,
     MemberStalled,
@@ -115,6 +117,7 @@ class Attempt:
         has_saved: it has told that it saved.
         submitted: its jobs were, or are being, given to Slurm.
         ended: its end, once that is known.
+        wanted: files of the server that were asked for, by the number of the part; taken out as they are given.
         account: as which it runs, where there are several; None also if it was adopted.
     """
 
@@ -129,6 +132,7 @@ class Attempt:
         self.has_saved = False
         self.submitted = False
         self.ended: Ended | None = None
+        self.wanted: list[tuple[int, str]] = []
         self.account: Account | None = None
         self._started: set[int] = set()
         self._saved: set[int] = set()
@@ -158,6 +162,16 @@ class Attempt:
         """Whether all its members have told that they succeeded."""
         return self.failed is None and len(self.endings) == len(self.record.seats)
 
+    def given(self) -> dict[int, list[str]]:
+        """What its members have given to the server, by the number of the part: names of files."""
+        found: dict[int, list[str]] = {}
+        if self.ended is not None and self.succeeded:
+            for part in self.parts:
+                endings = [self.endings[rank] for rank in part.ranks if self.endings[rank].outputs]
+                for ending in endings:
+                    found.setdefault(part.number, []).extend(named(ending.outputs.values()))
+        return {number: names for number, names in found.items() if names}
+
     def hear(self, part: NodePart, body: bytes, now: float) -> list[Report]:
         """Take a record of a part's file `told`; returns what is to be reported of it."""
         message = _decode(body)
@@ -180,6 +194,8 @@ class Attempt:
             case MemberUnreadable():
                 job, task, _ = self.key
                 return [Noticed("checkpoint_unreadable", f"job {job}, task {task}", message.detail)]
+            case FileWanted():
+                self.wanted.append((part.number, message.name))
             case MemberStalled():
                 return [Stalled(*self.key, message.detail, part.node)]
             case MemberEnded() if message.rank not in self.endings:

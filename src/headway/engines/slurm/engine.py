@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headway.engines.base import (
     BEHIND_SECONDS,
@@ -53,9 +53,11 @@ from headway.engines.local.driver.written import OutputsInFiles, Written, attemp
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.accounts import account_of, check_root
 from headway.engines.local.shared.output import SUFFIXES, file_of
+from headway.engines.local.shared.terms import NO_ROOM
 from headway.engines.slurm.adoption import left_behind
 from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
 from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt, NodePart, Remains, untold
+from headway.engines.slurm.carrying import Carrier
 from headway.engines.slurm.commands import SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
@@ -65,13 +67,15 @@ from headway.engines.slurm.places import SlotQueues
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.submission import SUBMIT_AGAIN_SECONDS, SlurmSubmission
 from headway.engines.slurm.written import Seat, WrittenAttempt
-from headway.errors import EngineError, HeadwayError, NameTaken, NoSuchOutput
+from headway.errors import EngineError, HeadwayError, NameTaken, NoRoom, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PAUSES: Final = (0.1, 0.5)
 """The first pause between two looks, and the greatest after one of Slurm's jobs has ended or is to end."""
@@ -131,6 +135,8 @@ class SlurmEngine(OutputsInFiles):
         self._pause = settings.poll
         self._silence = ""
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="headway-slurm")
+        self._carriers = ThreadPoolExecutor(2, thread_name_prefix="headway-slurm-files")
+        self._carrier: Carrier
         self._early: list[Report] | None = []
         self._door: asyncio.DatagramTransport | None = None
         self._report: Callable[[Report], None]
@@ -157,7 +163,7 @@ class SlurmEngine(OutputsInFiles):
         """Look which nodes are there, and take over what an earlier server left."""
         self._loop = asyncio.get_running_loop()
         self._report = report
-        self._submission.uploads = files.folder
+        self._carrier = Carrier(self._folder, files, self._carried)
         self._early = []
         await self._commands.check()
         self._folder.open()
@@ -250,9 +256,6 @@ class SlurmEngine(OutputsInFiles):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node was lost before it started"))
         elif any(slot >= self._nodes.by_name[node].spec.slots for node, slot in attempt.places):
             self._end_unbegun(attempt, Ending(Outcome.LOST, detail="its node does not have this slot any more"))
-        elif assignment.files and self._submission.uploads is None:
-            detail = "its files cannot be had: the server keeps them where no node can open them"
-            self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail))
         elif refused := self._know_account(attempt, assignment):
             self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=refused))
         else:
@@ -360,6 +363,10 @@ class SlurmEngine(OutputsInFiles):
         """Do something in a thread that may wait for a network file system."""
         return await self._loop.run_in_executor(self._pool, step, *arguments)
 
+    async def _carried(self, step: Callable[..., T], *arguments: Any) -> T:
+        """The same for files, which may be large: what is told of attempts does not wait for them."""
+        return await self._loop.run_in_executor(self._carriers, step, *arguments)
+
     def drop_all(self, name: str) -> None:
         """Forget every attempt that has a part on a node, and end its other parts."""
         there = [one for one in self._attempts.values() if name in one.nodes and one.ended is None]
@@ -450,10 +457,41 @@ class SlurmEngine(OutputsInFiles):
             for part in attempt.parts:
                 if part.left < len(part.ranks):
                     self._nodes.works(part.node, attempt.as_account)
-            self._finish(attempt)
+            if attempt.given():
+                self._do(self._collect(attempt))
+            else:
+                self._finish(attempt)
             for part in in_vain:
                 said = untold(part, self._submission.partition, remains[part.number], attempt.as_account)
                 self._nodes.in_vain(part.node, attempt.as_account, said.detail, now, self._working())
+
+    async def _collect(self, attempt: Attempt) -> None:
+        """Let the server have what its tasks give it, and report its end."""
+        await self._take_in(attempt)
+        self._finish(attempt)
+
+    async def _take_in(self, attempt: Attempt) -> None:
+        """Let the server have what the tasks of an attempt give it; if it cannot, the attempt was refused."""
+        try:
+            for number, names in attempt.given().items():
+                await self._carrier.collect(attempt.key, number, names)
+        except (HeadwayError, OSError) as error:
+            outside = isinstance(error, NoRoom) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+            ending = Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}", outside=outside)
+            attempt.ended = Ended(*attempt.key, ending)
+
+    def _give_wanted(self, attempt: Attempt) -> None:
+        """Give its tasks the files that they have asked for."""
+        while attempt.wanted:
+            self._do(self._give(attempt, *attempt.wanted.pop()))
+
+    async def _give(self, attempt: Attempt, number: int, name: str) -> None:
+        try:
+            await self._carrier.give(attempt.key, number, name)
+        except (HeadwayError, OSError) as error:
+            if self._attempts.get(attempt.key) is attempt and attempt.ended is None:
+                log.warning("job %d, task %d, attempt %d cannot be given a file: %s", *attempt.key, error)
+                self._refuse(attempt, f"it cannot be given a file: {error}", outside=True)
 
     def _finish(self, attempt: Attempt) -> None:
         """Report an end, free the slots, and see to it that its jobs leave the queue."""
@@ -646,6 +684,7 @@ class SlurmEngine(OutputsInFiles):
                     if isinstance(report, Saved):
                         self._saving.add(report.job)
                     self.tell(report)
+            self._give_wanted(attempt)
 
     async def _on_told(self, attempt: Attempt) -> None:
         """A runner has told something: read it at once, but not before the end of what had its slot."""
@@ -702,9 +741,11 @@ class SlurmEngine(OutputsInFiles):
             if attempt.has_saved:
                 self._saving.add(attempt.record.job)
             if whole := attempt.whole(now, self._submission.partition, {}):
-                ended.append(whole)
+                await self._take_in(attempt)
+                ended.append(attempt.ended or whole)
                 self._bury(attempt)
                 continue
+            self._give_wanted(attempt)
             running.append(key)
             self._places.ask(key, attempt.places)
             if attempt.started_at is not None and attempt.record.starts:

@@ -9,6 +9,9 @@
         told                    what it tells, record by record
         claim                   which job of Slurm runs it: the first one; another one ends at once
         log                     what the job itself prints
+        kept/                   what its tasks give to the server (`carrying`)
+    files/J.T.A.P/              likewise, but only the server writes there: the files that its tasks have asked for
+        answers                 which of them are there, record by record
     output/, checkpoints/, fences/, nodes/      as on one machine
 
 How files are written, so that no half of one is read, is in `written`.
@@ -40,6 +43,9 @@ log = logging.getLogger(__name__)
 
 _ACCOUNTS: Final = "accounts"
 _SAID_MAX: Final = 2000
+
+KEPT: Final = "kept"
+"""In the folder of a part, that of what its tasks give to the server."""
 
 BUNDLE: Final = "bundle"
 """The file with the modules of runners."""
@@ -76,6 +82,11 @@ class SlurmFolder:
         return self.root / "attempts"
 
     @property
+    def files(self) -> Path:
+        """Where the files are that tasks have asked for."""
+        return self.root / "files"
+
+    @property
     def script(self) -> Path:
         """The script of every job."""
         return self.root / "run"
@@ -102,6 +113,10 @@ class SlurmFolder:
         """The folder of a part of an attempt."""
         return self.attempts / "{}.{}.{}.{}".format(*key, number)
 
+    def files_of(self, key: AttemptKey, number: int) -> Path:
+        """The folder of the files that a part has asked for."""
+        return self.files / "{}.{}.{}.{}".format(*key, number)
+
     def open(self) -> None:
         """Make the folder, for its owner only, and be the only server that uses it.
 
@@ -110,7 +125,8 @@ class SlurmFolder:
         """
         try:
             mode = 0o711 if self.owners else 0o700  # they get to what is theirs, by its name
-            shared = (self.attempts, self.output, self.root / _ACCOUNTS) if self.owners else (self.attempts,)
+            own = (self.output, self.root / _ACCOUNTS) if self.owners else ()
+            shared = (self.attempts, self.files, *own)
             for folder in (self.root, *shared):
                 folder.mkdir(mode=mode, parents=True, exist_ok=True)
                 folder.chmod(mode)
@@ -179,14 +195,24 @@ class SlurmFolder:
         folder = self.of(order.record.key, order.number)
         folder.mkdir(mode=0o700, exist_ok=True)
         told, part = folder / "told", folder / "part"
+        own = [told, part]
         told.touch(mode=0o600)
+        if order.terms.asks:
+            own.append(folder / KEPT)
+            own[-1].mkdir(mode=0o700, exist_ok=True)
+            files = self.files_of(order.record.key, order.number)
+            files.mkdir(mode=0o700, exist_ok=True)
+            (files / "answers").touch(mode=0o600)
+            if account is not None:  # names of files are secrets, and the account cannot list them
+                (files / "answers").chmod(0o644)
+                files.chmod(0o711)
         write(part, order)
         if account is not None:
             ground = self.ground(account)
             prepare_ground(ground, account)
-            for own in (ground / "nodes", self.output / str(order.record.job)):
-                hand_over(own, account)
-            for path in (told, part, folder):  # the folder last: from then on the account can change what is in it
+            for place in (ground / "nodes", self.output / str(order.record.job)):
+                hand_over(place, account)
+            for path in (*own, folder):  # the folder last: from then on the account can change what is in it
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def given(self) -> Iterator[tuple[Path, WrittenAttempt | None]]:
@@ -197,11 +223,15 @@ class SlurmFolder:
             except (OSError, Torn) as error:
                 log.warning("%s is not whole, and is removed: %s", folder, error)
                 yield folder, None
+        for files in self.files.iterdir():
+            if not (self.attempts / files.name).exists():
+                shutil.rmtree(files, ignore_errors=True)
 
     def remove(self, key: AttemptKey, numbers: tuple[int, ...]) -> None:
         """Remove what is known of an attempt: a runner that finds nothing of it ends."""
         for number in numbers:
-            shutil.rmtree(self.of(key, number), ignore_errors=True)
+            for place in (self.of(key, number), self.files_of(key, number)):
+                shutil.rmtree(place, ignore_errors=True)
 
     def is_claimed(self, key: AttemptKey, number: int) -> bool:
         """Whether a runner has begun with a part."""

@@ -17,7 +17,7 @@ from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm import bundle
 from headway.engines.slurm.attempt import Attempt, NodePart
 from headway.engines.slurm.bundle import HASH_SIZE
-from headway.engines.slurm.folder import BUNDLE, SlurmFolder
+from headway.engines.slurm.folder import BUNDLE, KEPT, SlurmFolder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.start import COMMANDS_ONLY
@@ -89,7 +89,6 @@ class SlurmJob:
 
     Attributes:
         node: as Slurm described it last; None: it did not.
-        uploads: folder of the files that the server keeps; None: no node can open them.
         after: the job after whose end it may begin; 0: at once.
     """
 
@@ -97,7 +96,6 @@ class SlurmJob:
     settings: SlurmSettings
     partition: Partition
     node: SlurmNode | None
-    uploads: Path | None
     attempt: Attempt
     part: NodePart
     assignment: Assignment
@@ -109,12 +107,13 @@ class SlurmJob:
         plain = structs.replace(self.assignment, tier=Tier.FOREGROUND, account="")
         places = (part.node, str(self.folder.of(key, part.number)), str(self.folder.output))
         ground = str(self.folder.ground(self.attempt.account))
-        terms = Terms(*places, ground, len(part.ranks), _ORPHANED_SECONDS, self.settings.task_output_max)
+        limits = (len(part.ranks), _ORPHANED_SECONDS, self.settings.task_output_max)
+        terms = Terms(*places, ground, *limits, asks=self.assignment.files)
         launches = []
         for place, rank in enumerate(part.ranks):
             work = plain.members[rank].work
             pickled = work.function.pickled if isinstance(work, Call) else None
-            launch = launch_of(plain, rank, pickled, str(self.uploads or ""), ())
+            launch = launch_of(plain, rank, pickled, str(self.folder.of(key, part.number) / KEPT), ())
             launches.append(encode(structs.replace(launch, slots=(place,))))
         return Order(self.attempt.record, part.number, terms, tuple(launches))
 

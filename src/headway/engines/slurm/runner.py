@@ -26,10 +26,12 @@ from typing import Final
 import msgspec
 
 from headway.engines.base import AttemptKey
-from headway.engines.local.agent.agent import Agent
+from headway.engines.local.agent.agent import WANTED_MAX, Agent
+from headway.engines.local.agent.run import MemberRun
 from headway.engines.local.shared.frames import (
     VERSION,
     Body,
+    FileWanted,
     Go,
     Hello,
     MemberEnded,
@@ -46,7 +48,7 @@ from headway.engines.local.shared.frames import (
     to_agent_decoder,
     to_driver_decoder,
 )
-from headway.engines.slurm.written import DoorPlate, Order, Torn, append, read, records
+from headway.engines.slurm.written import DoorPlate, FileAnswer, Order, Torn, append, read, records
 from headway.model.outcome import Outcome
 
 WANTED_LOOK_SECONDS: Final = 5.0
@@ -60,7 +62,7 @@ def make_decoders() -> None:
     """Let msgspec compile the types of all that is read here, if it has not yet (`frames`)."""
     to_agent_decoder()
     to_driver_decoder()
-    for kind in (Order, DoorPlate):
+    for kind in (Order, DoorPlate, FileAnswer):
         msgspec.msgpack.Decoder(kind)
 
 
@@ -191,6 +193,8 @@ class Runner(Agent):
         self.meets = False
         self.look_at = 0.0
         self.pause = _MEET_SECONDS[0]
+        self.answers = os.path.join(self.root, "files", os.path.basename(folder))
+        self.answered = 0
         self.told = os.open(os.path.join(folder, "told"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.line = DirectLine(self.take)
         super().__init__(order.terms, DirectDoor(self.line), claim, os.urandom(16))
@@ -221,8 +225,10 @@ class Runner(Agent):
         if self.meets and self.all_are_ready():
             self.meets = False
             self.begin_together()
+        if self.missing:
+            self.look_for_files()
         self.pause = min(2 * self.pause, _MEET_SECONDS[1])
-        self.look_at = now + (self.pause if self.meets else WANTED_LOOK_SECONDS)
+        self.look_at = now + (self.pause if self.meets or self.missing else WANTED_LOOK_SECONDS)
 
     def on_signal(self, _: int) -> None:
         """A child has ended, or Slurm ends the job."""
@@ -260,6 +266,34 @@ class Runner(Agent):
             knock(self.root, self.order.record.key, self.order.number)
         if self.left == 0:
             self.stopping = True
+
+    def give(self, run: MemberRun, name: str) -> None:
+        """Ask the server for a file, by its name, a digest of its bytes; that is what allows it."""
+        run.wanted += 1
+        if run.wanted > WANTED_MAX:
+            return
+        if name not in self.missing:
+            append(self.told, [encode(FileWanted(name))])
+            knock(self.root, self.order.record.key, self.order.number)
+        self.missing.setdefault(name, []).append(run)
+        self.look_at, self.pause = 0.0, _MEET_SECONDS[0]
+
+    def look_for_files(self) -> None:
+        """Hand over files that have come. They are not looked for before that is said, see `carrying`."""
+        try:
+            bodies, self.answered = records(os.path.join(self.answers, "answers"), self.answered)
+        except OSError:  # it is tried again
+            return
+        for answer in (msgspec.msgpack.decode(body, type=FileAnswer) for body in bodies):
+            path = os.path.join(self.answers, answer.name)
+            for run in self.missing.pop(answer.name, ()):  # each reads by itself
+                file = None
+                if answer.here:
+                    with suppress(OSError):  # then it has it not
+                        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                self.hand(run, file, no_room=answer.no_room)
+                if file is not None:
+                    os.close(file)
 
     def all_are_ready(self) -> bool:
         """Whether each other part of the gang has written that it is."""

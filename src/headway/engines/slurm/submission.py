@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headway.engines.base import Assignment, Report, Stalled
@@ -48,14 +47,12 @@ class SlurmSubmission:
 
     Attributes:
         partition: as Slurm described it.
-        uploads: folder of the files that the server keeps; None: no node can open them.
     """
 
     def __init__(
         self, folder: SlurmFolder, settings: SlurmSettings, commands: SlurmCommands, owner: SubmissionOwner
     ) -> None:
         self.partition = Partition(settings.partition, None)
-        self.uploads: Path | None = None
         self._folder = folder
         self._settings = settings
         self._commands = commands
@@ -96,7 +93,6 @@ class SlurmSubmission:
                 self._settings,
                 self.partition,
                 seen.get(part.node),
-                self.uploads,
                 attempt,
                 part,
                 assignment,

@@ -88,6 +88,20 @@ class Order(msgspec.Struct, frozen=True):
     launches: tuple[bytes, ...]
 
 
+class FileAnswer(msgspec.Struct, frozen=True):
+    """What becomes of a file that a runner has asked for.
+
+    Attributes:
+        name: of the file.
+        here: it can be opened; if not, the server does not keep it, or has no room.
+        no_room: the disk is full; the runner may ask again.
+    """
+
+    name: str
+    here: bool
+    no_room: bool = False
+
+
 class DoorPlate(msgspec.Struct, frozen=True):
     """Where the server takes news of attempts, and the word that has to be said there."""
 
@@ -189,6 +203,19 @@ def append(fd: int, bodies: list[bytes]) -> None:
             if error.errno not in NO_ROOM or time.monotonic() >= until:
                 raise
         time.sleep(_ROOM_AGAIN_SECONDS)
+
+
+def append_to(path: "Path | str", *values: Any) -> None:
+    """The same with values, to a file by its name.
+
+    Raises:
+        OSError: it is not there, or as above.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        append(fd, [msgspec.msgpack.encode(value) for value in values])
+    finally:
+        os.close(fd)
 
 
 def records(path: "Path | str", offset: int) -> tuple[list[bytes], int]:

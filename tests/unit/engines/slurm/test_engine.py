@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ from headway.engines.base import (
     Stalled,
     Started,
 )
-from headway.engines.local.shared.frames import MemberEnded, MemberStarted, encode
+from headway.engines.local.shared.frames import FileWanted, MemberEnded, MemberStarted, encode
 from headway.engines.slurm import attempt, nodes, submission
 from headway.engines.slurm import engine as module
 from headway.engines.slurm.answers import SlurmRefused, SlurmUnavailable
@@ -36,8 +37,8 @@ from headway.engines.slurm.engine import SlurmEngine
 from headway.engines.slurm.parsing import NodeStanding, Partition, PartKey, Queued, SlurmNode
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.written import append
-from headway.engines.trial import Trial
-from headway.errors import EngineError, InvalidInput
+from headway.engines.trial import FilesInMemory, Trial
+from headway.errors import EngineError, InvalidInput, NoRoom
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 
@@ -796,3 +797,51 @@ async def test_what_runs_on_a_node_on_which_nothing_more_begins_goes_on(
     played.ends(well, WELL)
     assert (await played.trial.told(Ended)).ending == WELL
     assert played.trial.unread == []
+
+
+async def test_a_file_that_a_task_asks_for_while_no_server_runs_is_given_by_the_next(
+    played: Played, tmp_path: Path
+) -> None:
+    kept = FilesInMemory()
+    name = kept.add(b"mesh")
+    await played.engine.start(TWO, played.trial._take, kept)
+    key = played.trial.command("true", node="a", slots=(0,), files=True)
+    await becomes(lambda: 1 in played.slurm.jobs)
+    played.slurm.moves(1, "RUNNING")
+    for task in played.engine._tasks:
+        task.cancel()
+    await played.engine._close()  # as if it were killed
+    played.engine._attempts.clear()
+    played.tells(1, MemberStarted(*key, 0))
+    played.tells(1, FileWanted(name))
+    async with Trial(SlurmEngine(played.root, SlurmSettings("main", poll=0.1)), 10, files=kept) as later:
+        assert (await later.engine.start(TWO, later._take, kept)).running == {key}
+        place = played.root / "files" / "1.0.1.0"
+        await becomes(lambda: (place / name).exists() and (place / "answers").stat().st_size > 0)
+        assert (place / name).read_bytes() == b"mesh"
+        played.slurm.moves(1, "COMPLETED")
+        assert await later.told(Started) == Started(*key)
+
+
+async def test_an_output_for_which_the_server_has_no_room_strikes_the_attempt(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = FilesInMemory()
+
+    async def full(name: str, parts: object) -> None:
+        raise NoRoom("the disk is full", "")
+
+    monkeypatch.setattr(kept, "put", full)
+    await played.engine.start(TWO, played.trial._take, kept)
+    key = played.trial.command("true", node="a", slots=(0,), files=True)
+    await becomes(lambda: 1 in played.slurm.jobs)
+    content = b"result"
+    name = hashlib.sha256(content).hexdigest()
+    (played.root / "attempts" / "1.0.1.0" / "kept" / name).write_bytes(content)
+    played.slurm.moves(1, "RUNNING")
+    played.tells(1, MemberStarted(*key, 0))
+    played.ends(1, Ending(Outcome.SUCCEEDED, outputs={"o": f"headway:{name}/o"}))
+    ending = (await played.trial.ended(key)).ending
+    assert (ending.outcome, ending.outside) == (Outcome.REFUSED, True)
+    assert "outputs cannot be kept: the disk is full" in ending.detail
+    played.trial.disregard(Started)

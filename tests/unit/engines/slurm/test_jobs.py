@@ -36,7 +36,7 @@ def job(*slots: tuple[int, ...], **terms: Any) -> SlurmJob:
     folder = SlurmFolder(Path("/shared/hea%way"))
     folder.identity = "abc"
     assignment = Assignment(1, 2, 3, members, **terms)
-    return SlurmJob(folder, settings, partition, node, None, attempt, attempt.parts[0], assignment)
+    return SlurmJob(folder, settings, partition, node, attempt, attempt.parts[0], assignment)
 
 
 def test_a_job_is_placed_by_name_and_runs_a_runner() -> None:
@@ -120,4 +120,3 @@ def test_a_runner_is_told_of_as_many_slots_as_its_part_has_members() -> None:
         (0, (0,), Tier.FOREGROUND),
         (1, (1,), Tier.FOREGROUND),
     ]
-    assert replace(job((0,)), uploads=Path("/up")).order().launches == job((0,)).order().launches, "it names no files"

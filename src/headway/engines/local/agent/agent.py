@@ -102,8 +102,10 @@ ENDS_WAIT_SECONDS: Final = 0.02
 _AHEAD_ENOUGH: Final = 8
 """With so many runs ahead for each slot, none will be idle because an end is told later."""
 
+WANTED_MAX: Final = 100_000
+"""So many files of the server a run may ask for."""
+
 _SAVED_AGAIN_SECONDS = CHECKPOINT_LOOK_SECONDS / 2
-_WANTED_MAX = 100_000
 _DIGEST = "[0-9a-f]{64}"
 _UNREADABLE_MAX = 8
 _DETAIL_MAX = 2000
@@ -626,7 +628,7 @@ class Agent:
     def give(self, run: MemberRun, name: str) -> None:
         """Open a file of the server for a run that cannot: its name, a digest of its bytes, is what allows it."""
         run.wanted += 1
-        if (not self.terms.keeps_apart and self.shelf is None) or run.wanted > _WANTED_MAX:
+        if (not self.terms.keeps_apart and self.shelf is None) or run.wanted > WANTED_MAX:
             return
         try:
             if self.shelf is None:

@@ -94,6 +94,7 @@ class Terms(msgspec.Struct, frozen=True):
         owners: each launch names the account that it runs as. Each has its own ground in `ground`.
         allow_root: with `owners`: it may name root.
         apart: the node has no disk in common with its driver, so files come and go over the line.
+        asks: files of the server are asked for, although the node has a disk in common with it.
         common: folder of what tasks save and of fences, if several nodes of different machines have it in common;
             empty: the ground.
     """
@@ -111,6 +112,7 @@ class Terms(msgspec.Struct, frozen=True):
     owners: bool = False
     allow_root: bool = False
     common: str = ""
+    asks: bool = False
 
     @property
     def scratch(self) -> str:

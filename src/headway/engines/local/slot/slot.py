@@ -281,7 +281,7 @@ class _Slot:
         from headway.engines.local.slot.files import AttemptFiles  # most runs name none
 
         place = (scratch(self.stem), self.terms.fences, launch)
-        if self.terms.account is None and not self.terms.apart:
+        if self.terms.account is None and not self.terms.apart and not self.terms.asks:
             return AttemptFiles(*place, with_room=self.with_room)
         dropped = self.terms.dropped if self.terms.account is not None else ""
         return AttemptFiles(*place, self.wanted, dropped, self.with_room)
