@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headway import Client, Input, Job, Task
 from headway.engines.base import Saved, Started
 from headway.engines.local.shared.accounts import account_of
 from headway.engines.slurm.engine import SlurmEngine
@@ -24,6 +25,7 @@ from headway.model.outcome import Outcome
 from ...accounts import lacking, two_accounts
 from ...slurm import Cluster
 from ...waiting import LIMIT, becomes, paths_below
+from ..conftest import Up
 from .conftest import FOUR, SETTINGS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.thorough, pytest.mark.skipif(bool(lacking()), reason=lacking())]
@@ -152,3 +154,26 @@ def test_only_root_submits_for_others(root: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(HeadwayError, match="does not run as root"):
         SlurmEngine(root, replace(SETTINGS, run_as_owner=True))
+
+
+def test_uploads_and_results_of_users_go_through_a_server_whose_data_nobody_else_can_read(
+    slurm: Cluster, root: Path, users: tuple[str, str]
+) -> None:
+    """From `headway token create` and an upload to a file that a later job of the same user takes up."""
+    for conf in (slurm.folder, slurm.conf):
+        conf.chmod(0o755 if conf.is_dir() else 0o644)
+    up = Up(root.parent)
+    up.start("--run-as-owner", "--slurm", "main", "--slurm-folder", str(root), cluster=False)
+    try:
+        with Client(data=up.data) as admin:
+            token = admin.create_token(users[0], "submitter").token
+        with Client(up.url, token=token, patience=30.0) as ann:
+            mesh = ann.upload(b"mesh")
+            double = Task.command("sh", "-c", "cat i i > o; id -un", inputs={"i": mesh}, outputs={"o": "headway:o"})
+            job = ann.submit(Job("double", [double]))
+            assert job.result(LIMIT) == [f"{users[0]}\n"]
+            (result,) = ann.results(job.job)
+            later = Task(lambda given: Path(given).read_bytes(), Input(result.ending.outputs["o"]))
+            assert ann.submit(Job("later", [later], cwd="/")).result(LIMIT) == [b"meshmesh"]
+    finally:
+        up.stop()
