@@ -227,6 +227,7 @@ def test_beside_a_server(tmp_path: Path) -> None:
                 (("--submit", str(wide), "--apply"), "allowed: with --apply a workflow of programs (.yaml or .json)"),
                 (("--remove-node", "x"), "a node of the cluster: " + ONE_NODE.split('"')[1]),
                 (("--policy", "edf", "--out", "ends.txt"), "--out is 'ends.txt'; allowed: a name that ends in one of"),
+                (("--policy", "edf", "--out", "no/ends.svg"), "allowed: a file in a folder that exists"),
                 (("--submit", str(wide)), "allowed: at most 1, the slots of the cluster"),
                 (("--submit", str(wide)), "wider than the cluster. --add-node adds slots."),
                 (("--first", "99"), "the id of an open job"),

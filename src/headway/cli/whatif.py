@@ -142,9 +142,9 @@ def whatif(
             raise InvalidInput("--submit", wanted.submit, allowed, hint=hint)
         _flow(wanted.programs)
     if out is not None:
-        from headway.pictures.canvas import check_format
+        from headway.pictures.canvas import check_place
 
-        check_format(out, "--out")
+        check_place(out, "--out")
     if wanted.policy is not None:
         find(wanted.policy)
     instant = time.time() if at is None else instant_in(at, "--at", towards="past")

@@ -171,8 +171,7 @@ class Adviser:
 
     def _is_guess(self, state: StateRecord, job: AnyJob | JobId, due: Instant) -> bool:
         """Whether its end depends on another of which nothing tells how long it runs."""
-        own = own_run_times(state)
-        unknown = {one.spec.id for one in state.jobs if one.spec.id not in own and not self._follower.knows(one.spec)}
+        unknown = self._follower.run_times.unknown(state)
         if not unknown:
             return False
         supposed, number = self._supposed(state, job, due)
