@@ -21,13 +21,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from headway.engines.base import AttemptKey, Files
 from headway.engines.local.shared.terms import NO_ROOM
-from headway.engines.slurm.folder import KEPT, SlurmFolder
+from headway.engines.slurm.folder import KEPT_FOLDER, SlurmFolder
 from headway.engines.slurm.written import FileAnswer, append_to
 from headway.errors import HeadwayError, NoSuchUpload
 
 T = TypeVar("T")
 
-PIECE: Final = 4 << 20
+CARRIED_AT_ONCE: Final = 4 << 20
 
 _AT_ONCE: Final = 2
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -101,7 +101,7 @@ class Carrier:
         whose = await self._aside(os.stat, self._folder.attempts / place.name)
         out = await self._aside(os.open, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         try:
-            while data := await self._files.read(name, offset, PIECE):
+            while data := await self._files.read(name, offset, CARRIED_AT_ONCE):
                 await self._aside(_write, out, data)
                 digest.update(data)
                 offset += len(data)
@@ -146,7 +146,7 @@ class Carrier:
         if self._folder.owners or self._files.folder is None:
             return False
         try:
-            (place / KEPT / name).replace(self._files.folder / name)
+            (place / KEPT_FOLDER / name).replace(self._files.folder / name)
         except OSError as error:
             if error.errno not in _FAR:
                 raise
@@ -154,7 +154,7 @@ class Carrier:
         return True
 
     async def _parts(self, fd: int) -> AsyncIterator[bytes]:
-        while data := await self._aside(os.read, fd, PIECE):
+        while data := await self._aside(os.read, fd, CARRIED_AT_ONCE):
             yield data
 
 
@@ -173,7 +173,7 @@ def _given(place: Path, name: str) -> int:
     """
     outer = os.open(place, _FOLDER)
     try:
-        inner = os.open(KEPT, _FOLDER, dir_fd=outer)
+        inner = os.open(KEPT_FOLDER, _FOLDER, dir_fd=outer)
     finally:
         os.close(outer)
     try:

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _ACCOUNTS: Final = "accounts"
 _SAID_MAX: Final = 2000
 
-KEPT: Final = "kept"
+KEPT_FOLDER: Final = "kept"
 """In the folder of a part, that of what its tasks give to the server."""
 
 BUNDLE: Final = "bundle"
@@ -198,7 +198,7 @@ class SlurmFolder:
         own = [told, part]
         told.touch(mode=0o600)
         if order.terms.asks:
-            own.append(folder / KEPT)
+            own.append(folder / KEPT_FOLDER)
             own[-1].mkdir(mode=0o700, exist_ok=True)
             files = self.files_of(order.record.key, order.number)
             files.mkdir(mode=0o700, exist_ok=True)

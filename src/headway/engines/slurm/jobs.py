@@ -17,7 +17,7 @@ from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm import bundle
 from headway.engines.slurm.attempt import Attempt, NodePart
 from headway.engines.slurm.bundle import HASH_SIZE
-from headway.engines.slurm.folder import BUNDLE, KEPT, SlurmFolder
+from headway.engines.slurm.folder import BUNDLE, KEPT_FOLDER, SlurmFolder
 from headway.engines.slurm.parsing import Partition, SlurmNode, job_name
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.start import COMMANDS_ONLY
@@ -113,7 +113,7 @@ class SlurmJob:
         for place, rank in enumerate(part.ranks):
             work = plain.members[rank].work
             pickled = work.function.pickled if isinstance(work, Call) else None
-            launch = launch_of(plain, rank, pickled, str(self.folder.of(key, part.number) / KEPT), ())
+            launch = launch_of(plain, rank, pickled, str(self.folder.of(key, part.number) / KEPT_FOLDER), ())
             launches.append(encode(structs.replace(launch, slots=(place,))))
         return Order(self.attempt.record, part.number, terms, tuple(launches))
 

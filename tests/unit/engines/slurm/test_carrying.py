@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headway.engines.slurm.carrying import PIECE, Carrier
-from headway.engines.slurm.folder import KEPT, SlurmFolder
+from headway.engines.slurm.carrying import CARRIED_AT_ONCE, Carrier
+from headway.engines.slurm.folder import KEPT_FOLDER, SlurmFolder
 from headway.engines.slurm.written import FileAnswer, records
 from headway.engines.trial import FilesInFolder, FilesInMemory
 from headway.errors import HeadwayError, InvalidInput
@@ -21,7 +21,7 @@ from headway.errors import HeadwayError, InvalidInput
 pytestmark = pytest.mark.anyio
 
 KEY = (1, 0, 1)
-LARGE = os.urandom(PIECE + 1)
+LARGE = os.urandom(CARRIED_AT_ONCE + 1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class Place:
         self.folder = SlurmFolder(root)
         self.folder.open()
         self.part, self.files = self.folder.of(KEY, 0), self.folder.files_of(KEY, 0)
-        for path in (self.part / KEPT, self.files):
+        for path in (self.part / KEPT_FOLDER, self.files):
             path.mkdir(parents=True)
         (self.files / "answers").touch()
 
@@ -95,10 +95,10 @@ async def test_an_output_is_kept_once_even_if_two_servers_bring_it_in(
     place: Place, kept: FilesInFolder | FilesInMemory
 ) -> None:
     name = hashlib.sha256(LARGE).hexdigest()
-    (place.part / KEPT / name).write_bytes(LARGE)
+    (place.part / KEPT_FOLDER / name).write_bytes(LARGE)
     await place.carrier(kept).collect(KEY, 0, [name, name])
-    assert await kept.read(name, 0, 2 * PIECE) == LARGE
-    (place.part / KEPT / name).unlink(missing_ok=True)
+    assert await kept.read(name, 0, 2 * CARRIED_AT_ONCE) == LARGE
+    (place.part / KEPT_FOLDER / name).unlink(missing_ok=True)
     await place.carrier(kept).collect(KEY, 0, [name])
 
 
@@ -109,7 +109,7 @@ async def test_an_output_that_is_not_there_is_said(place: Place, kept: FilesInFo
 
 async def test_an_output_that_was_changed_after_it_got_its_name_is_refused(place: Place) -> None:
     name = hashlib.sha256(LARGE).hexdigest()
-    (place.part / KEPT / name).write_bytes(b"something else")
+    (place.part / KEPT_FOLDER / name).write_bytes(b"something else")
     with pytest.raises(InvalidInput, match="SHA-256"):
         await place.carrier(FilesInMemory()).collect(KEY, 0, [name])
 
@@ -123,12 +123,12 @@ async def test_what_an_account_puts_in_place_of_an_output_is_not_followed(
     name = hashlib.sha256(LARGE).hexdigest()
     (secret / name).write_bytes(LARGE)
     if which == "link":
-        (place.part / KEPT / name).symlink_to(secret / name)
+        (place.part / KEPT_FOLDER / name).symlink_to(secret / name)
     elif which == "folder":
-        (place.part / KEPT).rmdir()
-        (place.part / KEPT).symlink_to(secret)
+        (place.part / KEPT_FOLDER).rmdir()
+        (place.part / KEPT_FOLDER).symlink_to(secret)
     else:
-        os.mkfifo(place.part / KEPT / name)
+        os.mkfifo(place.part / KEPT_FOLDER / name)
     kept = FilesInMemory()
     with pytest.raises((OSError, HeadwayError)):
         await place.carrier(kept).collect(KEY, 0, [name])
