@@ -22,7 +22,7 @@ from headway.engines.local.shared.frames import (
     ending_of,
     to_driver_decoder,
 )
-from headway.engines.local.shared.terms import Account
+from headway.engines.local.shared.terms import WANTED_MAX, Account
 from headway.engines.slurm.parsing import Partition, PartKey, Queued
 from headway.engines.slurm.written import WrittenAttempt
 from headway.model.outcome import Outcome
@@ -134,6 +134,7 @@ class Attempt:
         self.ended: Ended | None = None
         self.wanted: list[tuple[int, str]] = []
         self.account: Account | None = None
+        self._asked = 0
         self._started: set[int] = set()
         self._saved: set[int] = set()
 
@@ -195,7 +196,9 @@ class Attempt:
                 job, task, _ = self.key
                 return [Noticed("checkpoint_unreadable", f"job {job}, task {task}", message.detail)]
             case FileWanted():
-                self.wanted.append((part.number, message.name))
+                self._asked += 1
+                if self._asked <= WANTED_MAX:
+                    self.wanted.append((part.number, message.name))
             case MemberStalled():
                 return [Stalled(*self.key, message.detail, part.node)]
             case MemberEnded() if message.rank not in self.endings:

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -29,6 +30,7 @@ T = TypeVar("T")
 
 CARRIED_AT_ONCE: Final = 4 << 20
 
+_NAME: Final = re.compile("[0-9a-f]{64}")
 _AT_ONCE: Final = 2
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FAR: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EACCES)
@@ -61,9 +63,13 @@ class Carrier:
     async def give(self, key: AttemptKey, number: int, name: str) -> None:
         """Put a file where the runner of a part finds it, and answer that, or why not.
 
+        The name is what an account wrote: if it is none of a file that the server could keep, nobody is answered.
+
         Raises:
             OSError: the answer cannot be written.
         """
+        if not _NAME.fullmatch(name):
+            return
         place = self._folder.files_of(key, number)
         async with self._free:
             no_room = here = False
@@ -102,8 +108,7 @@ class Carrier:
         out = await self._aside(os.open, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         try:
             while data := await self._files.read(name, offset, CARRIED_AT_ONCE):
-                await self._aside(_write, out, data)
-                digest.update(data)
+                await self._aside(_write, out, data, digest)
                 offset += len(data)
             if digest.hexdigest() != name:
                 raise NoSuchUpload(name)
@@ -126,6 +131,8 @@ class Carrier:
         """
         place = self._folder.of(key, number)
         for name in names:
+            if not _NAME.fullmatch(name):
+                raise HeadwayError(f"{name!r} is not the name of a file that the server could keep")
             async with self._free:
                 try:
                     fd = await self._aside(_given, place, name)
@@ -158,7 +165,8 @@ class Carrier:
             yield data
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write(fd: int, data: bytes, digest: hashlib._Hash) -> None:
+    digest.update(data)
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]

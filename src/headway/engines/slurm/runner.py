@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from headway.engines.base import AttemptKey
-from headway.engines.local.agent.agent import WANTED_MAX, Agent
+from headway.engines.local.agent.agent import Agent
 from headway.engines.local.agent.run import MemberRun
 from headway.engines.local.shared.frames import (
     VERSION,
@@ -48,6 +48,7 @@ from headway.engines.local.shared.frames import (
     to_agent_decoder,
     to_driver_decoder,
 )
+from headway.engines.local.shared.terms import WANTED_MAX
 from headway.engines.slurm.written import DoorPlate, FileAnswer, Order, Torn, append, read, records
 from headway.model.outcome import Outcome
 

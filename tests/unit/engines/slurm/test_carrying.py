@@ -91,6 +91,19 @@ async def test_a_file_with_other_bytes_than_its_name_says_is_not_given(place: Pl
     assert os.listdir(place.files) == ["answers"]
 
 
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", "a" * 63, "A" * 64, "0" * 64 + "\n"])
+async def test_what_is_no_name_of_a_file_is_neither_given_nor_taken(
+    place: Place, kept: FilesInFolder | FilesInMemory, name: str
+) -> None:
+    """An account wrote it: it must not lead anywhere else."""
+    before = sorted(place.folder.root.rglob("*"))
+    await place.carrier(kept).give(KEY, 0, name)
+    with pytest.raises(HeadwayError, match="is not the name of a file"):
+        await place.carrier(kept).collect(KEY, 0, [name])
+    assert sorted(place.folder.root.rglob("*")) == before
+    assert place.answers == []
+
+
 async def test_an_output_is_kept_once_even_if_two_servers_bring_it_in(
     place: Place, kept: FilesInFolder | FilesInMemory
 ) -> None:

@@ -84,7 +84,7 @@ from headway.engines.local.shared.frames import (
 )
 from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
 from headway.engines.local.shared.seal import new_seal, size_max, to_slot
-from headway.engines.local.shared.terms import NO_ROOM, Account, Terms
+from headway.engines.local.shared.terms import NO_ROOM, WANTED_MAX, Account, Terms
 from headway.errors import HeadwayError
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -101,9 +101,6 @@ ENDS_WAIT_SECONDS: Final = 0.02
 
 _AHEAD_ENOUGH: Final = 8
 """With so many runs ahead for each slot, none will be idle because an end is told later."""
-
-WANTED_MAX: Final = 100_000
-"""So many files of the server a run may ask for."""
 
 _SAVED_AGAIN_SECONDS = CHECKPOINT_LOOK_SECONDS / 2
 _DIGEST = "[0-9a-f]{64}"

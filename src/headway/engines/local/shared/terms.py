@@ -25,6 +25,9 @@ ROOM_SECONDS: Final = 60.0
 """So long an attempt waits in all for room on the disk of its node, before it is given back to be tried again."""
 
 
+WANTED_MAX: Final = 100_000
+"""So many files of the server a run may ask for."""
+
 OWNERS: Final = "*"
 """Stands for the name of an account, if there are several."""
 
