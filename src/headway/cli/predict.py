@@ -32,7 +32,7 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
 
     Predictions are learnt on the way, from the jobs that had ended by then under the policy. They have bounds between
     which a job is expected to run with a probability of 50 and of 90 %. Beside them are the user's own estimate and the
-    mean of the user's last two jobs, each taken for every bound; of a log without estimates the latter alone.
+    mean of the user's last two jobs, each taken for every bound.
     """
     from headway.history.factors import check_learner
     from headway.history.trial import Watched, compared
@@ -48,9 +48,11 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
-    workload = trace.without_run_times_told(workload)
     said = workload.estimate >= 0
-    watched = Watched(cut=bool(said.any() and (workload.runtime <= workload.estimate)[said].all()))
+    if len(workload) and (~said | (workload.runtime == workload.estimate)).all():
+        why = "Its estimates are the run times." if said.any() else "Predictions are compared with those of users."
+        raise HeadwayError(f"no job of {trace.name} has an estimate of its own", why)
+    watched = Watched(cut=bool((workload.runtime <= workload.estimate)[said].all()))
     with RunProgress(policy) as progress:
         Simulation(workload, nodes, find, policy, predictor=watched).run(progress)
     asked = watched.asked
@@ -62,8 +64,6 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
             raise HeadwayError(f"one job of {trace.name} has succeeded", "--yardstick needs two: it learns of half.")
         bounds, asked = boosted(asked, half), asked[half:]
     found = compared(asked, (lambda _: {"boosting": bounds}) if yardstick else None)
-    if not said.any():
-        del found["user"]
     if as_json:
         told = {"policy": policy, "slots": held, "jobs": len(asked)}
         click.echo(to_json(told | {"predictors": {name: asdict(one) for name, one in found.items()}}), nl=False)

@@ -56,9 +56,9 @@ def profile(
     if name is None and (planned or out):
         raise HeadwayError("--feature and --out are about one program", "Name it: headway profile NAME.")
     if out is not None:
-        from headway.pictures.canvas import check_place
+        from headway.pictures.canvas import check_format
 
-        check_place(out, "--out")
+        check_format(out, "--out")
     ran = programs(Path(data_directory(data)))
     every = [one for one in ran if user in (None, one.user)]
     if ran and not every:

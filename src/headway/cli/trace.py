@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
-import numpy as np
 
 from headway.cli.paths import GivenPath
 from headway.cli.show import counted, span
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
-from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.workload import Workload
 
 Command = Callable[..., Any]
@@ -138,20 +136,6 @@ class Trace:
                 with suppress(KeyError):
                     return file, line_of(file, label)
         raise KeyError(label)
-
-    def without_run_times_told(self, workload: Workload) -> Workload:
-        """The same jobs, without estimates where all of them are the run times: readers put those for what is missing.
-
-        That is said: policies would know the future.
-        """
-        if len(workload) and (workload.runtime != workload.estimate).any():
-            return workload
-        click.echo(
-            f"No job of {self.name} has an estimate of its own: its estimates are the run times. They are "
-            f"left out, and policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
-            err=True,
-        )
-        return replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))
 
     def tell(self, workload: Workload, slots: int, whence: str = "") -> None:
         """Say what is run, and whence the number of slots is.

@@ -17,17 +17,13 @@ from headway.cli.reach import reached
 from headway.cli.show import begun, clock, counted, instant_in, money, print_table, span
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.metrics import to_json
-from headway.private import account
 
 if TYPE_CHECKING:
-    from headway.cli.workflow_file import FileFlow
     from headway.client.client import Client
     from headway.core.record import StateRecord
     from headway.foresight.present import Present
     from headway.foresight.whatif import Later, Quantiles, Side, WhatIf
     from headway.model.events import Event
-    from headway.model.instant import Instant
-    from headway.model.job import JobId, JobSpec
     from headway.model.node import NodeSpec
 
 _NAMED: Final = 5
@@ -37,9 +33,6 @@ NODE_FORM: Final = "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]"
 
 ROWS: Final = 20
 """Jobs in the table; --json and --out have more."""
-
-
-_YAML: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +63,6 @@ class Supposition:
         told += [] if self.submit is None else [f"the jobs of {self.submit} more"]
         return told + ([] if self.load is None else [f"load x {self.load:g}"])
 
-    @property
-    def programs(self) -> Path | None:
-        """The file of jobs, if it says what is to run, as `headway submit --workflow` takes it."""
-        path = None if self.submit is None else Path(self.submit)
-        return path if path is not None and path.suffix.lower() in (*_YAML, ".json") else None
-
 
 @click.command()
 @click.option("--policy", help="Another policy: NAME[:KEY=VALUE,...].")
@@ -88,7 +75,7 @@ class Supposition:
 )
 @click.option("--remove-node", "remove", metavar="NAME", multiple=True, help="Nothing more starts on this node.")
 @click.option("--first", metavar="ID", type=int, multiple=True, help="This job has a higher priority than all others.")
-@click.option("--submit", metavar="FILE", help="The jobs of a log, a table or a workflow (YAML too) come now.")
+@click.option("--submit", metavar="FILE", help="The jobs of a log, a table or a workflow come now.")
 @click.option(
     "--load",
     type=float,
@@ -99,7 +86,7 @@ class Supposition:
 @click.option("--futures", default=40, show_default=True, type=click.IntRange(2), help="How many are simulated.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Fixes what is drawn in them.")
 @click.option("--out", type=GivenPath(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
-@click.option("--apply", "applied", is_flag=True, help="Then do it; not with --load, --at and logs.")
+@click.option("--apply", "applied", is_flag=True, help="Then do it; not with --submit, --load and --at.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds since the epoch.")
 @click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
 def whatif(
@@ -132,19 +119,15 @@ def whatif(
         raise click.UsageError("Say what would be otherwise, by --policy, --add-node or --first for example")
     if wanted.load is not None and not (0 < wanted.load < math.inf):
         raise InvalidInput("--load", wanted.load, "more than 0")
-    hindered = [name for name, one in (("--load", wanted.load), ("--at", at)) if one is not None]
+    hindered = [
+        name for name, one in (("--submit", wanted.submit), ("--load", wanted.load), ("--at", at)) if one is not None
+    ]
     if applied and hindered:
         raise click.UsageError(f"--apply cannot do {' and '.join(hindered)}.")
-    if applied and wanted.submit is not None:
-        if wanted.programs is None:
-            allowed = "with --apply a workflow of programs (.yaml or .json)"
-            hint = "Logs and tables say how long jobs run, and not what they run."
-            raise InvalidInput("--submit", wanted.submit, allowed, hint=hint)
-        _flow(wanted.programs)
     if out is not None:
-        from headway.pictures.canvas import check_place
+        from headway.pictures.canvas import check_format
 
-        check_place(out, "--out")
+        check_format(out, "--out")
     if wanted.policy is not None:
         find(wanted.policy)
     instant = time.time() if at is None else instant_in(at, "--at", towards="past")
@@ -196,7 +179,7 @@ def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, i
     """
     from headway.cli.trace import Trace
     from headway.foresight.whatif import added
-    from headway.model.events import JobChanged, JobSubmitted, NodeDrained, NodeJoined
+    from headway.model.events import JobChanged, NodeDrained, NodeJoined
 
     state = now.state
     slots = {node.spec.name: node.spec.slots for node in state.nodes}
@@ -223,33 +206,11 @@ def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, i
         events.append(JobChanged(state.now, job, priority=highest + place))
     if wanted.submit is None:
         return events, {}
-    last = max((*now.specs, *open_jobs), default=0)
-    if wanted.programs is not None and wanted.programs.suffix.lower() in _YAML:
-        return [*events, JobSubmitted(state.now, _spec(wanted.programs, last + 1, state.now))], {}
     held = sum(slots.values())
     more = "--add-node adds slots."
     came = Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False, if_wider=more)
-    jobs, times = added(came, state.now, last)
+    jobs, times = added(came, state.now, max((*now.specs, *open_jobs), default=0))
     return [*events, *jobs], times
-
-
-def _flow(path: Path) -> FileFlow:
-    """The workflow of a file; nothing is sent."""
-    from headway.cli.workflow_file import read
-    from headway.files import Input
-
-    return read(path, lambda _: Input(f"headway:{'0' * 64}"))
-
-
-def _spec(path: Path, number: JobId, now: Instant) -> JobSpec:
-    """The terms of the workflow of a file, as if its user here submitted it."""
-    from headway.client.job import described
-
-    flow = _flow(path)
-    try:
-        return described(flow, now / 1e6)[0].spec(number, now, account())
-    except HeadwayError as refusal:
-        raise flow.located(refusal, ()) from refusal
 
 
 def _node_in(text: str, state: StateRecord) -> NodeSpec:
@@ -528,15 +489,6 @@ def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tupl
     def choose(policy: str) -> str:
         return f"the policy is {client.choose_policy(policy)}"
 
-    def submit(path: Path) -> str:
-        flow = read(path, client.upload)
-        try:
-            return f"job {client.submit(flow).job} is submitted"
-        except HeadwayError as refusal:
-            raise flow.located(refusal, ()) from refusal
-
-    from headway.cli.workflow_file import read  # with all readers of workflows
-
     highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
     return [
         *((f"node {text} more", partial(add, _node_in(text, state))) for text in wanted.add),
@@ -546,5 +498,4 @@ def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tupl
             for place, job in enumerate(reversed(wanted.first), 1)
         ),
         *((f"policy {policy}", partial(choose, policy)) for policy in (wanted.policy,) if policy is not None),
-        *((f"the jobs of {path}", partial(submit, path)) for path in (wanted.programs,) if path is not None),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Floats
-from headway.foresight.learning import own_run_times, unknown_in
+from headway.foresight.learning import own_run_times
 from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
 from headway.model.forecast import Advice, Bounds, Chance, without_basis
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -171,7 +171,8 @@ class Adviser:
 
     def _is_guess(self, state: StateRecord, job: AnyJob | JobId, due: Instant) -> bool:
         """Whether its end depends on another of which nothing tells how long it runs."""
-        unknown = unknown_in(state, self._follower.knows)
+        own = own_run_times(state)
+        unknown = {one.spec.id for one in state.jobs if one.spec.id not in own and not self._follower.knows(one.spec)}
         if not unknown:
             return False
         supposed, number = self._supposed(state, job, due)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from headway.core.record import StateRecord, placed
@@ -69,18 +69,13 @@ class RunTimesKnown:
 
     def unknown(self, state: StateRecord) -> set[JobId]:
         """The open jobs of which nothing tells how long they run: no estimate, no past, and no task that has ended."""
-        return unknown_in(state, self.knows)
+        own = own_run_times(state)
+        return {job.spec.id for job in state.jobs if job.spec.id not in own and not self.knows(job.spec)}
 
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""
         tasks = range(spec.tasks) if isinstance(spec, Workflow) else (0,)
         return all(self._similar.knows(as_job(spec, estimate)) for estimate in {spec.said(task) for task in tasks})
-
-
-def unknown_in(state: StateRecord, knows: Callable[[AnyJob], bool]) -> set[JobId]:
-    """The open jobs whose run times are told neither by the past, as `knows` says, nor by their own ended tasks."""
-    own = own_run_times(state)
-    return {job.spec.id for job in state.jobs if job.spec.id not in own and not knows(job.spec)}
 
 
 def own_run_times(state: StateRecord) -> dict[JobId, Duration]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
@@ -207,19 +206,6 @@ def check_format(path: str | Path, field: str = "picture") -> None:
     formats = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.lower().removeprefix(".") not in formats:
         raise InvalidInput(field, Path(path).name, f"a name that ends in one of {', '.join(sorted(formats))}")
-
-
-def check_place(path: str | Path, field: str) -> None:
-    """See that a picture can be written there, before what it shows is computed.
-
-    Raises:
-        InvalidInput: there is no such format, or no folder; `field` is what the file is called.
-    """
-    check_format(path, field)
-    folder = Path(path).absolute().parent
-    if not folder.is_dir():
-        hint = f"Make it first: mkdir -p {shlex.quote(str(folder))}"
-        raise InvalidInput(field, str(path), "a file in a folder that exists", hint=hint)
 
 
 def finish(drawn: Figure, path: str | Path | None) -> Figure:
