@@ -107,7 +107,6 @@ def whatif(
     bounds are not corrected by what came of earlier ones, as those of forecasts are.
     """
     from headway.client.address import data_directory
-    from headway.foresight.learning import own_run_times
     from headway.foresight.present import present, run_times_known, with_told
     from headway.foresight.whatif import what_if
     from headway.policies.registry import by_priority_instead, ignores_priorities
@@ -155,10 +154,8 @@ def whatif(
         within=within,
         count=futures,
         seed=seed,
+        unknown=lambda state: known.unknown(state) - told.keys(),
     )
-    tell = told.keys() | own_run_times(now.state).keys()
-    guessed = tuple(job for job, spec in found.specs.items() if job not in tell and not known.knows(spec))
-    found = replace(found, guessed=guessed)
     if as_json:
         click.echo(to_json(_object(found, words, futures, seed, within)), nl=False)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from math import ceil
 from typing import Final, Protocol
@@ -12,7 +13,6 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.futures import Floats
-from headway.foresight.learning import own_run_times
 from headway.model.events import Event, JobChanged, JobSubmitted, NodeJoined
 from headway.model.forecast import Advice, Bounds, Chance, without_basis
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -44,8 +44,8 @@ MORE_NODE: Final = "more"
 class Foresees(Protocol):
     """Knows what may become of a state; a `Follower` does."""
 
-    def knows(self, job: AnyJob) -> bool:
-        """Whether anything tells how long the tasks of a job run."""
+    def unknown(self, state: StateRecord) -> AbstractSet[JobId]:
+        """The open jobs of a state of which nothing tells how long their tasks run."""
         ...
 
     def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
@@ -123,14 +123,14 @@ class Adviser:
             HeadwayError: there is no such policy.
         """
         if not isinstance(job, int):
-            spec, due = job, job.due
+            due = job.due
         else:
             record = next((one for one in state.jobs if one.spec.id == job), None)
             if record is None:
                 return Advice(sure, lack=f"job {job} has ended")
-            spec, due = record.spec, record.spec.due if record.due is None else record.due
+            due = record.spec.due if record.due is None else record.due
         wanted = NEVER if due is None else due
-        if not self._known(state, spec) or self._is_guess(state, job, wanted):
+        if self._is_guess(state, job, wanted):
             return Advice(sure, lack=RUN_TIME_UNKNOWN)
         spare = 0 if isinstance(job, int) else SUBMITTED_WITHIN
         ends, chance = self._ends(state, job, wanted)
@@ -163,19 +163,15 @@ class Adviser:
         on_time = None if wanted >= NEVER else _share_by(ends, wanted - lost - state.now)
         return replace(chance, start=_moved(chance.start, lost), end=_moved(chance.end, lost), on_time=on_time)
 
-    def _known(self, state: StateRecord, spec: AnyJob) -> bool:
-        """Whether anything tells how long the job runs, and what it must wait for."""
-        own, knows = own_run_times(state), self._follower.knows
-        needed = [spec, *(one.spec for one in state.jobs if one.spec.id in spec.after)]
-        return all(knows(one) or one.id in own for one in needed)
-
     def _is_guess(self, state: StateRecord, job: AnyJob | JobId, due: Instant) -> bool:
-        """Whether its end depends on another of which nothing tells how long it runs."""
-        own = own_run_times(state)
-        unknown = {one.spec.id for one in state.jobs if one.spec.id not in own and not self._follower.knows(one.spec)}
+        """Whether nothing tells how long the job runs, or another one that its end depends on."""
+        supposed, number = self._supposed(state, job, due)
+        unknown = self._follower.unknown(supposed)
         if not unknown:
             return False
-        supposed, number = self._supposed(state, job, due)
+        spec = next(one.spec for one in supposed.jobs if one.spec.id == number)
+        if not unknown.isdisjoint((number, *spec.after)):
+            return True
         return number in without_basis(forecast(supposed, self._policies, unknown=unknown).jobs, unknown)
 
     def _with(self, state: StateRecord, events: Sequence[Event]) -> StateRecord:

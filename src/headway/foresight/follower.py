@@ -31,7 +31,7 @@ from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted
 from headway.model.forecast import CANNOT, Chance, Forecast, without_basis
 from headway.model.instant import NEVER, Instant
-from headway.model.job import AnyJob, JobId
+from headway.model.job import JobId
 from headway.model.policy import PolicySource
 from headway.sim.forecast import forecast
 from headway.sim.states import Origin
@@ -302,9 +302,9 @@ class Follower:
         due = {job.spec.id: job.due if job.due is not None else job.spec.due for job in state.jobs}
         return self._chances.of(found, {job: NEVER if by is None else by for job, by in due.items()})
 
-    def knows(self, job: AnyJob) -> bool:
-        """Whether anything tells how long the tasks of a job run."""
-        return self.run_times.knows(job)
+    def unknown(self, state: StateRecord) -> set[JobId]:
+        """The open jobs of which nothing tells how long they run."""
+        return self.run_times.unknown(state)
 
     def outlook_on(self, state: StateRecord, job: JobId, due: Instant) -> tuple[Floats, Chance]:
         """When a job of a state that may never be ends, see `Chances.of_one`."""

@@ -68,9 +68,13 @@ class RunTimesKnown:
         return self.beside(running_in(state), own_run_times(state))
 
     def unknown(self, state: StateRecord) -> set[JobId]:
-        """The open jobs of which nothing tells how long they run: no estimate, no past, and no task that has ended."""
+        """The open jobs of which nothing tells how long they run: no estimate, no past, and no task that has ended.
+
+        Not services: they do not end.
+        """
         own = own_run_times(state)
-        return {job.spec.id for job in state.jobs if job.spec.id not in own and not self.knows(job.spec)}
+        jobs = (job.spec for job in state.jobs if not isinstance(job.spec, Service))
+        return {spec.id for spec in jobs if spec.id not in own and not self.knows(spec)}
 
     def knows(self, spec: AnyJob) -> bool:
         """Whether anything is known of the run times of all tasks of a job: estimates, or the past."""

@@ -11,17 +11,20 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.foresight.futures import Exactly, RunTimesOf
+from headway.foresight.futures import Exactly, RunTime, RunTimesOf
 from headway.foresight.learning import RunTimesKnown
 from headway.live.store.decisions import event_of
 from headway.live.store.history import ReplayRecorder, read_past, reading
 from headway.live.store.past import PastJob
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import AnyJob, JobId, JobSpec
 from headway.model.policy import PolicySource
 from headway.model.schedule import Schedule
 from headway.times import clock_text
+
+RunTimesTold = Mapping[JobId, tuple[Duration, ...]]
+"""By job, how long its tasks run, in microseconds: one time for all of them, or one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,11 @@ def run_times_known(now: Present) -> RunTimesKnown:
     return known
 
 
-def with_told(known: RunTimesOf, told: Mapping[JobId, Duration]) -> RunTimesOf:
-    """The same, where the run times of some jobs are told: in microseconds, by job."""
-    return lambda spec, task: Exactly(told[spec.id] / SECOND) if spec.id in told else known(spec, task)
+def with_told(known: RunTimesOf, told: RunTimesTold) -> RunTimesOf:
+    """The same, where the run times of some jobs are told."""
+
+    def run_time(spec: AnyJob, task: int) -> RunTime:
+        times = told.get(spec.id)
+        return known(spec, task) if times is None else Exactly(times[task if len(times) > 1 else 0] / SECOND)
+
+    return run_time

@@ -6,7 +6,8 @@ Both have the same draws, so what differs between them follows from the change.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.foresight.coming import DrawnArrivals
 from headway.foresight.futures import FUTURES, Floats, Futures, RunTimesOf, draw_futures
+from headway.foresight.present import RunTimesTold
 from headway.model.events import Event, JobSubmitted
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import NAME_MAX, AnyJob, JobId, JobSpec
@@ -94,7 +96,7 @@ class WhatIf:
     guessed: tuple[JobId, ...] = ()
 
 
-def added(workload: Workload, now: Instant, last: JobId) -> tuple[list[JobSubmitted], dict[JobId, Duration]]:
+def added(workload: Workload, now: Instant, last: JobId) -> tuple[list[JobSubmitted], RunTimesTold]:
     """The jobs of a workload as if all came now, and how long their tasks run.
 
     Due dates keep their distance from the release. Each job is named by its label.
@@ -107,7 +109,15 @@ def added(workload: Workload, now: Instant, last: JobId) -> tuple[list[JobSubmit
     for spec, label in zip(specs(workload, first_id=first), workload.label.tolist(), strict=True):
         due = None if spec.due is None else now + spec.due - spec.release
         events.append(JobSubmitted(now, replace(spec, release=now, due=due, name=str(label)[:NAME_MAX])))
-    return events, {first + place: int(took) for place, took in enumerate(workload.runtime.tolist())}
+    return events, {first + place: _run_times(workload, place) for place in range(len(workload))}
+
+
+def _run_times(workload: Workload, place: int) -> tuple[Duration, ...]:
+    """How long the tasks of a job run: one time for all of them, or one each."""
+    if place in workload.workflows:
+        return tuple([task.estimate for task in workload.workflows[place]])
+    unlike = workload.bags[place].tasks if place in workload.bags else ()
+    return unlike or (int(workload.runtime[place]),)
 
 
 def what_if(
@@ -121,6 +131,7 @@ def what_if(
     within: Duration = 0,
     count: int = FUTURES,
     seed: int = 0,
+    unknown: Callable[[StateRecord], AbstractSet[JobId]] = lambda state: frozenset(),
 ) -> WhatIf:
     """Simulate futures of a state as it is and changed.
 
@@ -132,6 +143,7 @@ def what_if(
         arrivals: what comes later in the first and in the second case.
         within: jobs that come within this time are counted.
         count, seed: of the futures.
+        unknown: the open jobs of a state of which nothing tells how long they run.
 
     Raises:
         HeadwayError: there is no such policy, or a change is not possible.
@@ -152,7 +164,7 @@ def what_if(
     due = {job.spec.id: _due(job.spec, job.due) for one, _ in sides for job in one.jobs}
     terms = {job.spec.id: job.spec for one, _ in sides for job in one.jobs}
     now, then = (_side(found, terms, due, are_counted=within > 0) for _, found in sides)
-    return WhatIf(state.now, terms, due, now, then)
+    return WhatIf(state.now, terms, due, now, then, tuple(sorted(unknown(changed))))
 
 
 def _due(spec: AnyJob, changed: Instant | None) -> Instant:

@@ -33,8 +33,8 @@ class Told:
     def __init__(self, *, evenly: bool = False) -> None:
         self._evenly = evenly
 
-    def knows(self, job: AnyJob) -> bool:
-        return job.name != "unknown"
+    def unknown(self, state: StateRecord) -> set[JobId]:
+        return {one.spec.id for one in state.jobs if one.spec.name == "unknown"}
 
     def _run_time(self, job: AnyJob, task: int) -> RunTime:
         seconds = RUN_TIMES.get(job.id, 7.0)

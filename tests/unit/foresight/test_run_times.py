@@ -15,7 +15,7 @@ from headway.foresight.present import with_told
 from headway.history.similar import LAST_RUNS
 from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
-from headway.model.job import AnyJob, TaskSpec, Workflow
+from headway.model.job import AnyJob, Service, TaskSpec, Workflow
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
 from headway.testing import job, node
@@ -117,8 +117,18 @@ def test_of_a_bag_without_estimate_and_past_its_own_tasks_tell_of_the_others() -
 
 
 def test_what_is_told_is_known() -> None:
-    known = with_told(RunTimesKnown(DEFAULT), {1: 7 * SECOND})
-    assert known(like("x", 60), 0) == Exactly(7.0)
+    known = with_told(RunTimesKnown(DEFAULT), {1: (7 * SECOND,)})
+    assert [known(like("x", 60), task) for task in (0, 1)] == [Exactly(7.0)] * 2
+    known = with_told(RunTimesKnown(DEFAULT), {1: (7 * SECOND, 8 * SECOND)})
+    assert [known(like("x", 60), task) for task in (0, 1)] == [Exactly(7.0), Exactly(8.0)]
+
+
+def test_of_a_service_it_is_not_asked_how_long_it_runs() -> None:
+    core = Scheduler(find, "fcfs", estimate_default=DEFAULT)
+    service = Service(1, name="s", user="ann", most=1)
+    for event in (NodeJoined(0, node("a")), JobSubmitted(0, service), JobSubmitted(0, job(2)), Woke(0)):
+        core.handle(event)
+    assert RunTimesKnown(DEFAULT).unknown(core.dump()) == {2}
 
 
 def workflow(*estimates: float, name: str = "flow", assumed: bool = False) -> AnyJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -10,12 +11,13 @@ from headway import NodeSpec, workload_of
 from headway.core.record import StateRecord
 from headway.foresight.coming import DrawnArrivals
 from headway.foresight.futures import Exactly
-from headway.foresight.present import Present, run_times_known
+from headway.foresight.present import Present, RunTimesTold, run_times_known, with_told
 from headway.foresight.whatif import WhatIf, added, what_if
 from headway.live.store.past import PastJob
 from headway.model.events import JobChanged, NodeDrained, NodeJoined
 from headway.model.instant import SECOND
-from headway.model.job import NAME_MAX
+from headway.model.job import NAME_MAX, Kind, TaskSpec
+from headway.model.workload import BagTimes
 from headway.policies.registry import find
 from headway.sim.kernel import Simulation
 from headway.testing import job
@@ -37,8 +39,9 @@ def three(policy: str = "fcfs") -> StateRecord:
     return replace(simulation.scheduler.dump(), now=4 * SECOND)
 
 
-def asked(state: StateRecord, **how: object) -> WhatIf:
-    return what_if(state, find, lambda job, task: Exactly(RUN_TIMES[job.id]), count=4, **how)  # type: ignore[arg-type]
+def asked(state: StateRecord, *, told: RunTimesTold = MappingProxyType({}), **how: object) -> WhatIf:
+    run_times = with_told(lambda job, task: Exactly(RUN_TIMES[job.id]), told)
+    return what_if(state, find, run_times, count=4, **how)  # type: ignore[arg-type]
 
 
 def medians(found: WhatIf) -> tuple[list[float | None], list[float | None]]:
@@ -78,11 +81,19 @@ def test_jobs_that_are_added_keep_the_distance_of_their_due_dates() -> None:
     state = three()
     events, known = added(workload_of(release=[100], runtime=[7], estimate=[8], due=[150]), state.now, 2)
     assert [(event.job.id, event.job.release, event.job.due) for event in events] == [(3, 4 * SECOND, 54 * SECOND)]
-    assert known == {3: 7 * SECOND}
-    found = what_if(
-        state, find, lambda job, task: Exactly(known.get(job.id, 0) / SECOND or RUN_TIMES[job.id]), changes=events
-    )
-    assert medians(found) == ([10, 30, 35], [10, 30, 35, 42])
+    assert known == {3: (7 * SECOND,)}
+    assert medians(asked(state, told=known, changes=events)) == ([10, 30, 35], [10, 30, 35, 42])
+
+
+def test_tasks_that_are_added_run_as_long_as_each_of_them_did() -> None:
+    """A workflow of two tasks, one after the other, of 3 and 4 s, and a bag of two of 1 and 2 s, behind the others."""
+    graph = (TaskSpec(3 * SECOND), TaskSpec(4 * SECOND, after=(0,)))
+    jobs = workload_of(release=[0, 0], runtime=[7, 1.5], tasks=[2, 2], kind=[int(Kind.WORKFLOW), int(Kind.BAG)])
+    bags = {1: BagTimes(tasks=(SECOND, 2 * SECOND))}
+    state = three()
+    events, known = added(replace(jobs, workflows={0: graph}, bags=bags), state.now, 2)
+    assert known == {3: (3 * SECOND, 4 * SECOND), 4: (SECOND, 2 * SECOND)}
+    assert medians(asked(state, told=known, changes=events))[1][3:] == [42, 45]
 
 
 def test_jobs_that_are_added_have_the_names_of_their_file_and_no_id_of_a_job_that_was_there() -> None:
@@ -92,7 +103,7 @@ def test_jobs_that_are_added_have_the_names_of_their_file_and_no_id_of_a_job_tha
         (42, "tonight", ()),
         (43, "x" * NAME_MAX, (42,)),
     ]
-    assert known == {42: 7 * SECOND, 43: 8 * SECOND}
+    assert known == {42: (7 * SECOND,), 43: (8 * SECOND,)}
 
 
 def test_who_is_not_touched_by_a_change_has_the_same_bounds() -> None:
