@@ -117,6 +117,58 @@ def test_jobs_of_a_table_come_now_and_end_behind_the_others(journal: Path, at_16
     assert f"now and with the jobs of {table} more." in said
 
 
+FLOW = """
+name: nightly
+due: 1h
+tasks:
+  first: {command: "true", inputs: [seed.txt], estimate: 10s}
+  then: {command: "true", after: first, estimate: 20s}
+"""
+
+
+def test_a_workflow_of_programs_comes_now_as_it_would_be_submitted(
+    journal: Path, at_160_s: None, tmp_path: Path
+) -> None:
+    """It is due in an hour, and its tasks run as those of jobs do that ran exactly as long as they were to."""
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(FLOW, "utf-8")
+    (tmp_path / "seed.txt").write_text("1", "utf-8")
+    found = answer(journal, "--submit", str(flow))
+    came = found["then"]["jobs"][-1]
+    assert (came["job"], came["name"], came["due"]) == (8, "nightly", pytest.approx(NOW + 3600, abs=2))
+    assert came["end"]["median"] > NOW + 30
+    assert found["guessed"] == []
+    flow.write_text("tasks:\n  wide: {command: 'true', slots: 2}\n", "utf-8")
+    assert (
+        "slots of a task is 2; allowed: at most 1, those of the largest node"
+        in whatif(journal, "--submit", flow).stderr
+    )
+
+
+@pytest.mark.long
+def test_a_workflow_that_was_asked_about_is_submitted(tmp_path: Path) -> None:
+    """Not before the answer is asked for with --apply; then with its files, as `headway submit` does it."""
+    up = Up(tmp_path, ONE_NODE)
+    up.start()
+    data, flow = tmp_path / "data", tmp_path / "flow.yaml"
+    flow.write_text(FLOW, "utf-8")
+    (tmp_path / "seed.txt").write_text("1", "utf-8")
+    try:
+        with Client(data=data) as client:
+            assert whatif(data, "--submit", str(flow), "--futures", "2").returncode == 0
+            assert client.jobs() == []
+            ran = whatif(data, "--submit", str(flow), "--futures", "2", "--apply")
+            assert ran.stdout.endswith("Done: job 1 is submitted.\n"), ran.stderr
+            client.wait(client.attach(1), timeout=60)
+            (job,) = client.jobs()
+            assert (job.name, job.kind, job.status.value) == ("nightly", "workflow", "succeeded")
+            ran = whatif(data, "--submit", str(flow), "--futures", "2", "--apply", "--json")
+            assert json.loads(ran.stdout)["changes"] == [f"the jobs of {flow} more"]
+            assert ran.stderr == "Done: job 2 is submitted.\n"
+    finally:
+        up.stop()
+
+
 def test_under_more_load_more_jobs_come_in_the_same_time(journal: Path, at_160_s: None) -> None:
     """Two jobs have come and ended in 160 s; at twice the rate both come again within half of that."""
     found = answer(journal, "--load", "2")

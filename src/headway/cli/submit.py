@@ -284,13 +284,7 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
         HeadwayError: it is refused, or is not to be submitted as it is.
     """
     sure = grant(client, job, wish)
-    if isinstance(job.due, float) and job.due < time.time():
-        click.echo(f"Warning: {clock(job.due)} has passed; the job is late from the start.", err=True)
-    try:
-        waiter = client.submit(job)
-    except KeyboardInterrupt:
-        click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
-        return INTERRUPTED
+    waiter = submit_now(client, job)
     try:
         if not as_json:  # it is submitted, however long a forecast takes
             click.echo(f"Job {waiter.job} is submitted." if wait else waiter.job, err=wait)
@@ -314,6 +308,22 @@ def submitted(client: Client, job: Job, wish: Wish, *, wait: bool, as_json: bool
         with contextlib.suppress(HeadwayError):  # the results have been seen; keeping them does no harm
             client.acknowledge(waiter.job)
     return status
+
+
+def submit_now(client: Client, job: Job) -> Waiter:
+    """Submit a job. A due date that has passed is warned of.
+
+    Raises:
+        HeadwayError: the server refuses it.
+        click.exceptions.Exit: it was interrupted by ctrl-c.
+    """
+    if isinstance(job.due, float) and job.due < time.time():
+        click.echo(f"Warning: {clock(job.due)} has passed; the job is late from the start.", err=True)
+    try:
+        return client.submit(job)
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def ends_soon(client: Client, waiter: Waiter) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,26 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.metrics import to_json
 
 if TYPE_CHECKING:
+    from headway.cli.workflow_file import FileFlow
     from headway.client.client import Client
     from headway.core.record import StateRecord
-    from headway.foresight.present import Present
+    from headway.foresight.present import Present, RunTimesTold
     from headway.foresight.whatif import Later, Quantiles, Side, WhatIf
-    from headway.model.events import Event
+    from headway.model.events import Event, JobSubmitted
+    from headway.model.instant import Instant
+    from headway.model.job import JobId
     from headway.model.node import NodeSpec
 
 _NAMED: Final = 5
 """So many jobs or nodes are named in a sentence."""
 
 NODE_FORM: Final = "NAME[,slots=N,speed=X,cores=N,kind=TEXT,site=TEXT]"
+
+_YAML: Final = (".yaml", ".yml")
+"""How files with a workflow of programs in YAML end."""
+
+_NOT_SENT: Final = f"headway:{'0' * 64}"
+"""Stands for a file that would be sent to the server."""
 
 ROWS: Final = 20
 """Jobs in the table; --json and --out have more."""
@@ -75,7 +84,7 @@ class Supposition:
 )
 @click.option("--remove-node", "remove", metavar="NAME", multiple=True, help="Nothing more starts on this node.")
 @click.option("--first", metavar="ID", type=int, multiple=True, help="This job has a higher priority than all others.")
-@click.option("--submit", metavar="FILE", help="The jobs of a log, a table or a workflow come now.")
+@click.option("--submit", metavar="FILE", help="The jobs of a log or a table, or a workflow, come now.")
 @click.option(
     "--load",
     type=float,
@@ -86,7 +95,7 @@ class Supposition:
 @click.option("--futures", default=40, show_default=True, type=click.IntRange(2), help="How many are simulated.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Fixes what is drawn in them.")
 @click.option("--out", type=GivenPath(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
-@click.option("--apply", "applied", is_flag=True, help="Then do it; not with --submit, --load and --at.")
+@click.option("--apply", "applied", is_flag=True, help="Then do it; not with --load and --at.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds since the epoch.")
 @click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
 def whatif(
@@ -118,11 +127,8 @@ def whatif(
         raise click.UsageError("Say what would be otherwise, by --policy, --add-node or --first for example")
     if wanted.load is not None and not (0 < wanted.load < math.inf):
         raise InvalidInput("--load", wanted.load, "more than 0")
-    hindered = [
-        name for name, one in (("--submit", wanted.submit), ("--load", wanted.load), ("--at", at)) if one is not None
-    ]
-    if applied and hindered:
-        raise click.UsageError(f"--apply cannot do {' and '.join(hindered)}.")
+    if applied:
+        _check_possible(wanted, at)
     if out is not None:
         from headway.pictures.canvas import check_format
 
@@ -168,14 +174,81 @@ def whatif(
         _apply(data, wanted, now.state, quiet=as_json)
 
 
-def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, int]]:
-    """What happens if the answer is yes; and the run times of jobs that come by it, in microseconds.
+def _check_possible(wanted: Supposition, at: str | None) -> None:
+    """See that what is asked about can be done.
+
+    Raises:
+        HeadwayError: it cannot.
+    """
+    if wanted.load is not None:
+        raise HeadwayError("--apply cannot do --load", "How often jobs come is up to those who submit them.")
+    if at is not None:
+        raise HeadwayError("--apply cannot do --at", "What is done is done now: ask without --at first.")
+    if wanted.submit is not None and not _is_program(wanted.submit):
+        raise HeadwayError(
+            f"--apply cannot submit {wanted.submit}: it does not say what its tasks run",
+            "It can submit workflows of programs, as `headway submit --workflow` does: YAML (.yaml, .yml), or WfFormat "
+            f"(.json). `headway replay {wanted.submit}` submits tasks that sleep.",
+        )
+    if wanted.submit is not None:
+        _flow(wanted.submit)
+
+
+def _is_program(file: str) -> bool:
+    """Whether a file may be a workflow of programs."""
+    return file.lower().endswith((*_YAML, ".json"))
+
+
+def _flow(file: str) -> FileFlow:
+    """The workflow of programs in a file. What would be sent to the server is not.
+
+    Raises:
+        HeadwayError: it is none.
+    """
+    from headway.cli.workflow_file import read
+    from headway.files import Input
+
+    return read(Path(file), lambda path: Input(_NOT_SENT))
+
+
+def _jobs(file: str, now: Instant, last: JobId, slots: Collection[int]) -> tuple[list[JobSubmitted], RunTimesTold]:
+    """The jobs of a file as if they came now, and their run times, if the file has them.
+
+    Args:
+        last: the greatest id of a job so far.
+        slots: how many each node has.
+
+    Raises:
+        HeadwayError: it cannot be read, or something in it is wrong.
+    """
+    from headway.cli.trace import Trace
+    from headway.client.job import described
+    from headway.foresight.whatif import added
+    from headway.model.events import JobSubmitted
+    from headway.private import account
+
+    if not file.lower().endswith(_YAML):
+        more = "--add-node adds slots."
+        return added(
+            Trace((file,), None, None, None, None, 0).read(sum(slots), drop_wider=False, if_wider=more), now, last
+        )
+    flow = _flow(file)
+    try:
+        new, _ = described(flow, now / 1e6)
+    except HeadwayError as refusal:
+        raise flow.located(refusal) from refusal
+    widest = max(task.cores for task in new.plan) if new.plan else 1
+    if widest > (most := max(slots, default=0)):
+        raise InvalidInput("slots of a task", widest, f"at most {most}, those of the largest node", source=file)
+    return [JobSubmitted(now, new.spec(last + 1, now, account()))], {}
+
+
+def _events(wanted: Supposition, now: Present) -> tuple[list[Event], RunTimesTold]:
+    """What happens if the answer is yes; and the run times of jobs that come by it.
 
     Raises:
         InvalidInput: a node or job is not there, or is there already.
     """
-    from headway.cli.trace import Trace
-    from headway.foresight.whatif import added
     from headway.model.events import JobChanged, NodeDrained, NodeJoined
 
     state = now.state
@@ -203,10 +276,7 @@ def _events(wanted: Supposition, now: Present) -> tuple[list[Event], dict[int, i
         events.append(JobChanged(state.now, job, priority=highest + place))
     if wanted.submit is None:
         return events, {}
-    held = sum(slots.values())
-    more = "--add-node adds slots."
-    came = Trace((wanted.submit,), None, None, None, None, 0).read(held, drop_wider=False, if_wider=more)
-    jobs, times = added(came, state.now, max((*now.specs, *open_jobs), default=0))
+    jobs, times = _jobs(wanted.submit, state.now, max((*now.specs, *open_jobs), default=0), slots.values())
     return [*events, *jobs], times
 
 
@@ -464,12 +534,12 @@ def _apply(data: str | None, wanted: Supposition, state: StateRecord, *, quiet: 
                     )
                     error.hint = " ".join(filter(None, (error.hint, *parts)))
                 raise
-    if not quiet:
-        click.echo(f"Done: {', '.join(done)}.")
+    click.echo(f"Done: {', '.join(done)}.", err=quiet)
 
 
 def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tuple[str, Callable[[], str]]]:
     """What is to be done on the server, one after the other: each with its name; it returns what has become of it."""
+    from headway.cli.submit import flow_of, submit_now
 
     def add(spec: NodeSpec) -> str:
         client.add_node(spec.name, spec.slots, speed=spec.speed, cores=spec.cores, kind=spec.kind, site=spec.site)
@@ -486,6 +556,10 @@ def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tupl
     def choose(policy: str) -> str:
         return f"the policy is {client.choose_policy(policy)}"
 
+    def submit(file: str) -> str:
+        with flow_of(click.get_current_context(), Path(file), {}, ()) as made:
+            return f"job {submit_now(client, made(client)).job} is submitted"
+
     highest = max((job.priority for job in client.jobs(status="open")), default=0.0) if wanted.first else 0.0
     return [
         *((f"node {text} more", partial(add, _node_in(text, state))) for text in wanted.add),
@@ -494,5 +568,6 @@ def _steps(client: Client, wanted: Supposition, state: StateRecord) -> list[tupl
             (f"job {job} first", partial(put_first, job, highest + place))
             for place, job in enumerate(reversed(wanted.first), 1)
         ),
+        *((f"the jobs of {file} more", partial(submit, file)) for file in (wanted.submit,) if file is not None),
         *((f"policy {policy}", partial(choose, policy)) for policy in (wanted.policy,) if policy is not None),
     ]

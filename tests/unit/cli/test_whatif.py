@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from headway.cli import whatif
-from headway.cli.whatif import Supposition, _apply, _node_in, _of_later
+from headway.cli.whatif import Supposition, _apply, _check_possible, _node_in, _of_later
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, Refused
@@ -165,3 +165,22 @@ def test_of_one_change_that_is_refused_it_is_only_said_why(monkeypatch: pytest.M
     with pytest.raises(HeadwayError, match="not now") as error:
         applied(monkeypatch, Server("choose"), Supposition("edf", (), (), (), None, None))
     assert error.value.hint == "Ask again."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "at", "said"),
+    [
+        (Supposition(None, (), (), (), None, 1.2), None, "--apply cannot do --load"),
+        (Supposition("edf", (), (), (), None, None), "1h ago", "--apply cannot do --at"),
+        (
+            Supposition(None, (), (), (), "tonight.csv", None),
+            None,
+            "--apply cannot submit tonight.csv: it does not say what its tasks run",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(wanted: Supposition, at: str | None, said: str) -> None:
+    with pytest.raises(HeadwayError) as error:
+        _check_possible(wanted, at)
+    assert error.value.args[0] == said
+    assert error.value.hint
