@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +14,6 @@ from headway.cli.show import print_table, span
 from headway.cli.simulate import nodes_of
 from headway.cli.trace import Trace, names_trace
 from headway.metrics import to_json
-from headway.model.instant import to_seconds
-from headway.model.job import ESTIMATE_DEFAULT
 
 if TYPE_CHECKING:
     from headway.foresight.trial import DatesKept, ForecastQuality, Held, Kept
@@ -78,13 +76,7 @@ def forecast(
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
-    if (workload.runtime == workload.estimate).all():
-        workload = replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))
-        click.echo(
-            f"No job of {trace.name} has an estimate of its own: its estimates are the run times. They are "
-            f"left out, and policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
-            err=True,
-        )
+    workload = trace.without_run_times_as_estimates(workload)
     made = [0]
 
     def told(number: int) -> None:

@@ -32,7 +32,7 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
 
     Predictions are learnt on the way, from the jobs that had ended by then under the policy. They have bounds between
     which a job is expected to run with a probability of 50 and of 90 %. Beside them are the user's own estimate and the
-    mean of the user's last two jobs, each taken for every bound.
+    mean of the user's last two jobs, each taken for every bound. Where users gave no estimates, there is no line of them.
     """
     from headway.history.factors import check_learner
     from headway.history.trial import Watched, compared
@@ -48,11 +48,14 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
+    if len(workload.workflows) == len(workload):
+        raise HeadwayError(
+            f"{trace.name} has only workflows",
+            "Predictions are of whole jobs; the tasks of workflows keep their estimates.",
+        )
+    workload = trace.without_run_times_as_estimates(workload)
     said = workload.estimate >= 0
-    if len(workload) and (~said | (workload.runtime == workload.estimate)).all():
-        why = "Its estimates are the run times." if said.any() else "Predictions are compared with those of users."
-        raise HeadwayError(f"no job of {trace.name} has an estimate of its own", why)
-    watched = Watched(cut=bool((workload.runtime <= workload.estimate)[said].all()))
+    watched = Watched(cut=bool(said.any()) and bool((workload.runtime <= workload.estimate)[said].all()))
     with RunProgress(policy) as progress:
         Simulation(workload, nodes, find, policy, predictor=watched).run(progress)
     asked = watched.asked

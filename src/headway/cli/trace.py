@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
+import numpy as np
 
 from headway.cli.paths import GivenPath
 from headway.cli.show import counted, span
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
+from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.workload import Workload
 
 Command = Callable[..., Any]
@@ -104,6 +106,20 @@ class Trace:
             raise InvalidInput("jobs", 0, "at least one", source=self.file)
         self._refuse_wider(workload, slots, if_wider)
         return workload
+
+    def without_run_times_as_estimates(self, workload: Workload) -> Workload:
+        """The same jobs without estimates, if none has one of its own: readers take the run times instead.
+
+        It is said what policies go by then.
+        """
+        if not (workload.estimate == workload.runtime).all():
+            return workload
+        click.echo(
+            f"No job of {self.name} has an estimate of its own: its estimates are the run times. They are left out, and "
+            f"policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
+            err=True,
+        )
+        return replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))
 
     def _refuse_wider(self, workload: Workload, slots: int, if_wider: str) -> None:
         """See that every job fits on the cluster.

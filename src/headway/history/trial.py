@@ -26,7 +26,8 @@ class PredictedJob:
     Attributes:
         bounds: one for each of `LEVELS`; if nothing was known, the user's estimate for each.
         user: the estimate of its user, or the default.
-        last_two: the mean of its user's last two jobs; if there were fewer, the user's estimate.
+        last_two: the mean of its user's last two jobs, but at most the estimate, if its user gave one; if there were
+            fewer jobs, `user`.
     """
 
     job: JobSpec
@@ -80,7 +81,7 @@ class Watched:
         user = job.estimate or self._default
         last_two = self._last_two.run_time(job, quantile)
         bounds = self._bounds.of(job) or (user / SECOND,) * len(LEVELS)
-        mean = user if last_two is None else min(user, last_two)
+        mean = user if last_two is None else min(job.estimate or last_two, last_two)
         self._told[job.id] = PredictedJob(job, bounds, user / SECOND, mean / SECOND, 0.0)
 
     def learn(self, job: JobSpec, took: Duration) -> None:
@@ -124,12 +125,16 @@ Others = Callable[[Sequence[PredictedJob]], dict[str, Sequence[Sequence[float]]]
 
 
 def compared(asked: Sequence[PredictedJob], others: Others | None = None) -> dict[str, Quality]:
-    """The quality of each predictor on the same jobs, of which there must be one."""
+    """The quality of each predictor on the same jobs, of which there must be one.
+
+    Users are among them if one gave an estimate.
+    """
     told: dict[str, Sequence[Sequence[float]]] = {
         "predicted": [one.bounds for one in asked],
         "last-two": [(one.last_two,) for one in asked],
-        "user": [(one.user,) for one in asked],
     }
+    if any(one.job.estimate is not None for one in asked):
+        told["user"] = [(one.user,) for one in asked]
     if others is not None:
         told |= others(asked)
     return {name: quality(bounds, [one.took for one in asked]) for name, bounds in told.items()}

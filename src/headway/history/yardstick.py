@@ -53,6 +53,6 @@ def boosted(asked: Sequence[PredictedJob], since: int) -> list[tuple[float, ...]
         )
         learner.fit(known[:since], took[:since])
         told.append(np.expm1(learner.predict(known[since:])))
-    most = np.array([one.user for one in asked[since:]])
+    most = np.array([np.inf if one.job.estimate is None else one.user for one in asked[since:]])
     bounds = np.minimum(np.maximum.accumulate(np.maximum(np.stack(told, axis=1), 0.0), axis=1), most[:, None])
     return [tuple(row) for row in bounds.tolist()]

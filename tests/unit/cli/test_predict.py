@@ -75,21 +75,50 @@ def test_a_log_of_which_no_job_can_run_is_refused(headway: Any, tmp_path: Path) 
     assert "empty" in ran.err
 
 
-def test_a_log_without_estimates_is_refused(headway: Any, tmp_path: Path) -> None:
-    """Readers use the run times instead: to predict them would be no feat."""
-    path = tmp_path / "log.swf"
-    path.write_text("; MaxProcs: 4\n1 0 -1 50 1 -1 -1 1 -1 -1 1 7 1 1 1 -1 -1 -1\n")
-    ran = headway("predict", path)
-    assert ran.status == 2
-    assert "no job of log.swf has an estimate of its own" in ran.err
+@pytest.fixture
+def bare(log: Path) -> Path:
+    """The same log, but its users gave no estimates."""
+    path = log.with_name("bare.swf")
+    path.write_text(log.read_text().replace(" 1000 -1 1 ", " -1 -1 1 "))
+    return path
 
 
-def test_a_workflow_without_estimates_is_refused(headway: Any, tmp_path: Path) -> None:
+def test_where_users_gave_no_estimates_predictions_stand_beside_the_last_two_jobs(headway: Any, bare: Path) -> None:
+    """Readers take the run times for estimates: to predict these would be no feat."""
+    ran = headway("predict", bare, "--json")
+    assert ran.status == 0
+    assert ran.err == (
+        "No job of bare.swf has an estimate of its own: its estimates are the run times. They are left out, and "
+        "policies assume 10 min for each job.\n"
+    )
+    told = json.loads(ran.out)["predictors"]
+    assert list(told) == ["predicted", "last-two"]
+    assert told["predicted"]["within_90"] >= 0.85
+    assert 0 < told["predicted"]["pinball"] < told["last-two"]["pinball"]
+    pytest.importorskip("sklearn", reason="it is not installed (pip install headway[predict])")
+    boosted = json.loads(headway("predict", bare, "--yardstick", "--json").out)["predictors"]
+    assert 0 < boosted["boosting"]["error"] < boosted["last-two"]["error"]
+
+
+def test_people_get_no_line_of_users_then(headway: Any, bare: Path) -> None:
+    assert [line.split()[0] for line in headway("predict", bare).out.splitlines()[-2:]] == ["predicted", "last-two"]
+
+
+def test_a_table_without_estimates_is_the_same(headway: Any, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("release,runtime,user\n" + "".join(f"{at},2000,ann\n" for at in range(0, 40_000, 4000)))
+    ran = headway("predict", path, "--slots", 2, "--json")
+    assert ran.err.startswith("No job of jobs.csv has an estimate of its own: ")
+    two = json.loads(ran.out)["predictors"]["last-two"]
+    assert two["error"] == pytest.approx(2 * 1400 / 10), "the default counts twice, and bounds no mean of last ones"
+
+
+def test_workflows_are_not_predicted(headway: Any, tmp_path: Path) -> None:
     path = tmp_path / "flow.stg"
     path.write_text("1\n0 0 0\n1 5 1 0\n2 0 1 1\n")
     ran = headway("predict", path, "--slots", 2)
     assert ran.status == 2
-    assert "no job of flow.stg has an estimate of its own" in ran.err
+    assert "flow.stg has only workflows" in ran.err
 
 
 def test_a_typing_mistake_is_told_before_the_run(headway: Any, log: Path) -> None:
