@@ -32,7 +32,8 @@ def predict(trace: Trace, policy: str, slots: int | None, cluster: str | None, y
 
     Predictions are learnt on the way, from the jobs that had ended by then under the policy. They have bounds between
     which a job is expected to run with a probability of 50 and of 90 %. Beside them are the user's own estimate and the
-    mean of the user's last two jobs, each taken for every bound. Where users gave no estimates, there is no line of them.
+    mean of the user's last two jobs, each taken for every bound. Where users gave no estimates, they have no
+    line.
     """
     from headway.history.factors import check_learner
     from headway.history.trial import Watched, compared

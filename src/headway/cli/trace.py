@@ -115,8 +115,8 @@ class Trace:
         if not (workload.estimate == workload.runtime).all():
             return workload
         click.echo(
-            f"No job of {self.name} has an estimate of its own: its estimates are the run times. They are left out, and "
-            f"policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
+            f"No job of {self.name} has an estimate of its own: its estimates are the run times. They are left out, "
+            f"and policies assume {span(to_seconds(ESTIMATE_DEFAULT))} for each job.",
             err=True,
         )
         return replace(workload, estimate=np.full(len(workload), -1, dtype=np.int64))

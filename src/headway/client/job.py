@@ -314,7 +314,7 @@ class Job:
         after: jobs of earlier submissions, by their ids or as their waiters, that must have succeeded before it starts.
             If one of them fails or is cancelled, so is this one.
         features: numbers that describe it, by name, such as the size of a mesh: `headway profile` tells from earlier
-            jobs which of them matter, and how long similar ones ran.
+            jobs which of them matter, and how long similar ones ran. What is true or false is 1 or 0.
     """
 
     def __init__(

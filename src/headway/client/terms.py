@@ -58,10 +58,21 @@ def number(value: Any, field: str) -> float:
     Raises:
         InvalidInput: it is none.
     """
+    _refuse_truth(value, field, "a finite number")
     try:
         return float(value + 0.0)  # float() would accept text, which is not a number
     except (TypeError, OverflowError) as error:
         raise InvalidInput(field, value, "a finite number") from error
+
+
+def _refuse_truth(value: Any, field: str, allowed: str) -> None:
+    """True and False are numbers to Python, but not to servers, and rarely meant as such.
+
+    Raises:
+        InvalidInput: it is one of them, or of NumPy's.
+    """
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        raise InvalidInput(field, value, allowed, hint="Say 1 for true, and 0 for false.")
 
 
 def whole(value: Any, field: str) -> int:
@@ -70,6 +81,7 @@ def whole(value: Any, field: str) -> int:
     Raises:
         InvalidInput: it is none.
     """
+    _refuse_truth(value, field, "a whole number")
     try:
         return operator.index(value)
     except TypeError as error:
