@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headway.cli.paths import GivenPath
+from headway.cli.paths import GivenPath, WrittenPath
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, print_json
 
@@ -26,7 +26,7 @@ def upload(reach: Reach, path: str, name: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("kept", metavar="URL")
-@click.argument("path", type=GivenPath(dir_okay=False))
+@click.argument("path", type=WrittenPath())
 @asks_server
 def download(reach: Reach, kept: str, path: str) -> None:
     """Write a file that the server keeps to a path; its URL begins with `headway:`."""

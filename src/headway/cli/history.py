@@ -39,7 +39,6 @@ def history(files: FilesWanted, data: str | None, job: int | None, as_json: bool
 
     if job is not None and files.wfformat is None:
         raise InvalidInput("--job", job, "a workflow that is written with --wfformat")
-    files.check()
     folder = Path(data or data_directory(None))
     done = recorded(folder, find, record=files.by_task)
     since = known_since(folder)

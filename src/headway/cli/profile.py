@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headway.cli.paths import GivenPath
+from headway.cli.paths import GivenPath, PicturePath
 from headway.cli.show import counted, print_table, span
 from headway.cli.submit import numbers_in
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -36,7 +36,7 @@ JOB_ENDS: Final = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
     multiple=True,
     help="A feature of a run that is planned: which past runs were similar, and how long it will take.",
 )
-@click.option("--out", type=GivenPath(dir_okay=False), help="Draw which features matter: .png, .svg or .pdf.")
+@click.option("--out", type=PicturePath(), help="Draw which features matter: .png, .svg or .pdf.")
 @click.option("--data", type=GivenPath(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; times in seconds.")
 def profile(
@@ -55,10 +55,6 @@ def profile(
     planned = numbers_in(features, "--feature")
     if name is None and (planned or out):
         raise HeadwayError("--feature and --out are about one program", "Name it: headway profile NAME.")
-    if out is not None:
-        from headway.pictures.canvas import check_format
-
-        check_format(out, "--out")
     ran = programs(Path(data_directory(data)))
     every = [one for one in ran if user in (None, one.user)]
     if ran and not every:

@@ -39,7 +39,6 @@ def rerun(files: FilesWanted, data: str | None, texts: tuple[str, ...], as_json:
     from headway.foresight.rerun import rerun as run_again
     from headway.policy_files import find
 
-    files.check()
     for text in texts:
         find(text)
     folder = Path(data or data_directory(None))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headway.cli.paths import GivenPath
+from headway.cli.paths import GivenPath, PicturePath
 from headway.cli.reach import reached
 from headway.cli.show import begun, clock, counted, instant_in, money, print_table, span
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -94,7 +94,7 @@ class Supposition:
 @click.option("--at", metavar="TIME", help="Ask in the state of that time: 18:00, or 10m ago; default: now.")
 @click.option("--futures", default=40, show_default=True, type=click.IntRange(2), help="How many are simulated.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Fixes what is drawn in them.")
-@click.option("--out", type=GivenPath(dir_okay=False), help="Draw when jobs end: a file .png, .svg or .pdf.")
+@click.option("--out", type=PicturePath(), help="Draw when jobs end: a file .png, .svg or .pdf.")
 @click.option("--apply", "applied", is_flag=True, help="Then do it; not with --load and --at.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds since the epoch.")
 @click.option("--data", type=GivenPath(file_okay=False), help="Data directory of the server.")
@@ -129,10 +129,6 @@ def whatif(
         raise InvalidInput("--load", wanted.load, "more than 0")
     if applied:
         _check_possible(wanted, at)
-    if out is not None:
-        from headway.pictures.canvas import check_format
-
-        check_format(out, "--out")
     if wanted.policy is not None:
         find(wanted.policy)
     instant = time.time() if at is None else instant_in(at, "--at", towards="past")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from headway.cli.paths import GivenPath
+from headway.cli.paths import GivenPath, WrittenPath
 from headway.cli.show import SpanType, print_json, print_table, seconds_in, span
 from headway.config import write_cluster
 from headway.errors import InvalidInput
@@ -74,7 +74,9 @@ def workload() -> None:
 def writes(command: Command) -> Command:
     """Give a command the options for the output of its workload."""
     out = click.option(
-        "-o", "--out", type=GivenPath(dir_okay=False), help="Write the workload to this .swf, .swf.gz or .csv file."
+        *("-o", "--out"),
+        type=WrittenPath(".swf", ".swf.gz", ".csv", ".csv.gz"),
+        help="Write the workload to this .swf or .csv file, or .swf.gz or .csv.gz.",
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
     return out(as_json(command))
@@ -261,8 +263,10 @@ def tsafrir(
     "--sites", type=click.Choice(tuple(dn.SIZES)), default="alike", show_default=True, help="How large the sites are."
 )
 @click.option("--processors", type=int, help="The most processors of a site.  [default: 100, for single tasks 10]")
-@click.option("--cluster", type=GivenPath(dir_okay=False), help="Write the sites to this TOML file.")
-@click.option("-o", "--out", type=GivenPath(dir_okay=False), help="Write the workflows to this .json or .json.gz file.")
+@click.option("--cluster", type=WrittenPath(".toml"), help="Write the sites to this TOML file.")
+@click.option(
+    "-o", "--out", type=WrittenPath(".json", ".json.gz"), help="Write the workflows to this .json or .json.gz file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
 def dn13(
     kind: str,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from headway.cli.output import PART_ATTEMPTS_MAX, file_for
-from headway.cli.paths import GivenPath
+from headway.cli.paths import WrittenPath
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import write_schedule, write_tasks
 from headway.model.schedule import Schedule
@@ -39,20 +39,15 @@ class FilesWanted:
         """Whether it must be recorded what ran where."""
         return self.tasks is not None or self.wfformat is not None
 
-    def check(self, workload: Workload | None = None) -> None:
-        """See before a long run that the files can be written.
+    def check(self, workload: Workload) -> None:
+        """See before a long run that there is something to write, and not too much.
 
         Args:
-            workload: what is to run, if that is known.
+            workload: what is to run.
 
         Raises:
-            HeadwayError: a folder is missing; there is too much to record; or workflows are wanted where none are.
+            HeadwayError: there is too much to record, or workflows are wanted where none are.
         """
-        for path in filter(None, (self.schedule, self.tasks, self.wfformat)):
-            if not Path(path).parent.is_dir():
-                raise HeadwayError(f"cannot write {path}: there is no folder {Path(path).parent}")
-        if workload is None:
-            return
         tasks = int(workload.tasks.sum())
         if self.by_task and tasks > PART_ATTEMPTS_MAX:
             raise HeadwayError(
@@ -105,15 +100,15 @@ def _named(path: str, *parts: str) -> Path:
 def names_files(command: Command) -> Command:
     """Give a command the options that say which files it writes; it gets them as `files`."""
 
-    @click.option("--schedule", type=GivenPath(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
+    @click.option("--schedule", type=WrittenPath(), help="Write a CSV file: job,release,start,end,slots.")
     @click.option(
         "--schedule-tasks",
-        type=GivenPath(dir_okay=False),
+        type=WrittenPath(),
         help="Write a CSV file with a line for each task: job,task,node,start,end,slots.",
     )
     @click.option(
         "--wfformat",
-        type=GivenPath(dir_okay=False),
+        type=WrittenPath(),
         help="Write what ran of each workflow as WfFormat 1.5 (.json, .json.gz), for tools of WfCommons.",
     )
     @functools.wraps(command)

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -92,6 +93,16 @@ def number(value: float) -> str:
     return "<0.001" if 0 < value < 0.001 else f"{value:.3g}"
 
 
+def check_installed() -> None:
+    """See that there is something to draw with.
+
+    Raises:
+        HeadwayError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise HeadwayError("pictures need matplotlib", "Install it with: pip install 'headway[plot]'")
+
+
 def figure(width: float, height: float, rows: int = 1, columns: int = 1, **how: Any) -> tuple[Figure, Any]:
     """A figure of this size in inches, and its axes in an array of shape (rows, columns).
 
@@ -101,11 +112,10 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **how: 
     Raises:
         HeadwayError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HeadwayError("pictures need matplotlib", "Install it with: pip install 'headway[plot]'") from error
+    check_installed()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     drawn = Figure(figsize=(width, height), dpi=130, facecolor="white")
     drawn.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
     FigureCanvasAgg(drawn)
@@ -195,17 +205,17 @@ def time_axis(axes: Axes, time_unit: TimeUnit, begin: int, end: int) -> None:
     axes.set_xlabel(f"time ({zone})", color=INK)
 
 
-def check_format(path: str | Path, field: str = "picture") -> None:
+def _check_format(path: str | Path) -> None:
     """See that there is a format of pictures with the ending of a file.
 
     Raises:
-        InvalidInput: there is none; `field` is what the file is called.
+        InvalidInput: there is none.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 
     formats = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.lower().removeprefix(".") not in formats:
-        raise InvalidInput(field, Path(path).name, f"a name that ends in one of {', '.join(sorted(formats))}")
+        raise InvalidInput("picture", Path(path).name, f"a name that ends in one of {', '.join(sorted(formats))}")
 
 
 def finish(drawn: Figure, path: str | Path | None) -> Figure:
@@ -216,7 +226,7 @@ def finish(drawn: Figure, path: str | Path | None) -> Figure:
         HeadwayError: the file cannot be written.
     """
     if path is not None:
-        check_format(path)
+        _check_format(path)
     thin_ticks(drawn)
     if path is not None:
         # Everything has its place by now. Finding it again takes as long as drawing.

@@ -106,10 +106,8 @@ def test_only_workflows_are_written_as_such(headway: Any, tmp_path: Path) -> Non
 def test_what_cannot_be_written_is_said_before_the_run(headway: Any, graph: Path, tmp_path: Path) -> None:
     for option in ("--schedule", "--schedule-tasks", "--wfformat"):
         ran = headway("simulate", graph, "--slots", 2, option, tmp_path / "no" / "out.json")
-        assert (ran.status, ran.err) == (
-            2,
-            f"Error: cannot write {tmp_path}/no/out.json: there is no folder {tmp_path}/no\n",
-        )
+        said = f"Error: cannot write {tmp_path}/no/out.json: there is no folder {tmp_path}/no\n"
+        assert (ran.status, ran.err) == (2, said + "Make it, or name another.\n")
 
 
 def test_a_workflow_does_not_say_how_large_its_machine_is(headway: Any, graph: Path) -> None:

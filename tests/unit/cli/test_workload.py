@@ -139,7 +139,7 @@ def test_ranges_are_fitted_to_a_log(headway: Any, tmp_path: Path) -> None:
         (("lublin99", "--cpu", 1.5), "cpu is 1.5; allowed: a number from 0 to 1"),
         (("lublin99", "--load", -1), "--load is -1; allowed: a number above 0"),
         (("lublin99", "--jobs", 100), "jobs is 100; allowed: 200 or more"),
-        (("lublin99", "-o", "jobs.txt"), "file name is 'jobs.txt'; allowed: a name that ends in .swf"),
+        (("lublin99", "-o", "jobs.txt"), "--out is 'jobs.txt'; allowed: a name that ends in one of .swf"),
         (("tsafrir", "absent.swf"), "cannot read absent.swf"),
         (("tsafrir", "absent.swf", "--processors", 0), "--processors is 0; allowed: a whole number, 1 or more"),
         (("tsafrir", "x", "--hint", "1h=3", "--hint", "60m=4"), "--hint is '60m=4'; allowed: ESTIMATE=JOBS, each "),

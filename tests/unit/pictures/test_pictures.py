@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -22,7 +21,7 @@ from headway.model.job import TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_us
-from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps, timeline
+from headway.pictures import Mean, Point, allocation, bars, canvas, comparison, gantt, lines, plane, steps, timeline
 from headway.pictures.bounds import JobEnds
 from headway.pictures.bounds import ends as ends_of_jobs
 from headway.pictures.canvas import ALARM, COLOURS, time_unit_for, time_unit_of
@@ -901,7 +900,7 @@ def test_pictures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
     ],
 )
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], None]) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(HeadwayError, match=r"pictures need matplotlib\n.*headway\[plot\]"):
         draw()
 
