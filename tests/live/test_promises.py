@@ -142,7 +142,7 @@ def test_without_an_estimate_it_is_told_what_to_do(headway: Any) -> None:
 def test_a_date_that_is_kept_is_taken_and_what_is_not_kept_is_not_submitted(headway: Any) -> None:
     headway("submit", "--tasks", 4, "--name", "first", "--estimate", "60s", "--", "sleep", "60")
     words = ("--name", "second", "--estimate", "60s", "--", "sleep", "60")
-    said = headway("advise", "--due", "1s", *words)
+    said = headway("advise", "--due", "20s", *words)
     assert re.search(r"^The due date at .* is kept with .* %\.$", said.out, re.M)
     assert "With 90 % it would be kept with a due date at" in said.out
     advice = json.loads(headway("advise", "--json", *words).out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from math import floor
 from typing import Final, NamedTuple
@@ -123,7 +124,8 @@ def advice_lines(found: Advice, due: float | None, sure: float = SURE) -> Iterat
         yield f"As run times have been, it ends{without} {bounds(found.chance.end)}."
     known = None if found.chance is None else found.chance.on_time
     if due is not None and known is not None:
-        yield f"The due date {at(due)} is kept with {share(known)}."
+        passed = due < time.time()
+        yield f"The due date {at(due)}{', has passed' if passed else f' is kept with {share(known)}'}."
         if known < found.sure and offer(found):
             yield offer(found)
     elif found.due is not None:
@@ -164,15 +166,20 @@ def by_run_times(chance: ChanceReport | None) -> list[str]:
 
 
 def foreseen(job: Explanation) -> str:
-    """When a job starts and ends, in a sentence; empty if nothing is known, or if `promise` says all."""
+    """When a job starts and ends, in a sentence, or why that is not known; empty if `promise` says all."""
     if told := by_run_times(job.chance):
         return f"As run times have been, it {'; it '.join(told)}."
     instants = (
         ("start", None if job.status is JobStatus.RUNNING or job.start_assumes else job.expected_start),
         ("end", None if job.assumes else job.expected_end),
     )
+    if job.due is not None:
+        return ""
     times = [f"to {what} {until(instant)}" for what, instant in instants if instant is not None]
-    return f"It is expected {' and '.join(times)}." if times and job.due is None else ""
+    known = [f"It is expected {' and '.join(times)}."] if times else []
+    if instants[-1][1] is None:
+        known.append(f"When it ends is not known: {_why_unknown(job)}.")
+    return " ".join(known)
 
 
 def promise(job: Explanation) -> str:
@@ -198,22 +205,24 @@ def _promise(job: Explanation) -> str:
     if job.expected_end is None or job.assumes:
         if job.outlook == "late":
             return f"Job {job.job} will be late, by more than {span(job.late or 0)}."
-        if job.assumes:
-            others = [other for other in job.assumes if other != job.job]
-            named = ", ".join(map(str, others))
-            before = (
-                f"job {named}, which comes before it" if len(others) == 1 else f"jobs {named}, which come before it"
-            )
-            lacks = ["its tasks"] * (job.job in job.assumes or not others) + [before] * bool(others)
-            return (
-                f"Whether job {job.job} will be on time is not known: "
-                f"there is no estimate for {' or for '.join(lacks)}. "
-                "`headway submit --estimate SPAN` gives one: the expected run time of a task."
-            )
-        none = job.text if job.reason == "NEVER_FITS" else "no known event will give it the slots it needs"
-        why = job.lack or none
-        return f"Whether job {job.job} will be on time is not known: {why}."
+        return f"Whether job {job.job} will be on time is not known: {_why_unknown(job)}."
     end = f"Job {job.job} is expected to end {until(job.expected_end)}"
     if job.outlook == "late":
         return f"{end}, about {span(job.late or 0)} after its due date: it will be late."
     return f"{end}, {'only just ' if job.outlook == 'at risk' else ''}before its due date."
+
+
+def _why_unknown(job: Explanation) -> str:
+    """Why it is not known when a job ends."""
+    if not job.assumes:
+        return job.lack or (
+            job.text if job.reason == "NEVER_FITS" else "no known event will give it the slots it needs"
+        )
+    others = [other for other in job.assumes if other != job.job]
+    named = ", ".join(map(str, others))
+    before = f"job {named}, which comes before it" if len(others) == 1 else f"jobs {named}, which come before it"
+    lacks = ["its tasks"] * (job.job in job.assumes or not others) + [before] * bool(others)
+    return (
+        f"there is no estimate for {' or for '.join(lacks)}. "
+        "`headway submit --estimate SPAN` gives one: the expected run time of a task"
+    )

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from headway.cli import reach
 from headway.cli.explain import explain, prospect_lines
-from headway.cli.live import bounds, ends, job, jobs, outlook
+from headway.cli.live import at, bounds, ends, job, jobs, outlook
 from headway.cli.main import INTERRUPTED
 from headway.cli.outlook import FORECAST_SECONDS, GLANCE_SECONDS, Wish, advice_lines, foreseen, grant
 from headway.cli.submit import promise, submit, told
@@ -331,6 +331,11 @@ def test_explain_says_when_a_job_starts_and_ends_as_run_times_have_been() -> Non
     assert lines(expected_end=NOW + 40, chance=ChanceReport(START, None, None, 40))[1:] == [starts]
 
 
+NO_ESTIMATE = (
+    "there is no estimate for its tasks. `headway submit --estimate SPAN` gives one: the expected run time of a task."
+)
+
+
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
@@ -344,13 +349,20 @@ def test_explain_says_when_a_job_starts_and_ends_as_run_times_have_been() -> Non
             "It is expected to start in 4 s and to end in 40 s.",
         ),
         ({"expected_start": NOW + 4, "expected_end": NOW + 40, "due": NOW + 9}, ""),
-        ({"expected_start": NOW + 4, "expected_end": NOW + 40, "assumes": (2,)}, "It is expected to start in 4 s."),
+        (
+            {"expected_start": NOW + 4, "expected_end": NOW + 40, "assumes": (2,)},
+            f"It is expected to start in 4 s. When it ends is not known: {NO_ESTIMATE}",
+        ),
         (
             {"expected_start": NOW + 4, "expected_end": NOW + 40, "status": JobStatus.RUNNING},
             "It is expected to end in 40 s.",
         ),
-        ({"expected_end": NOW + 600, "assumes": (2,), "start_assumes": (2,)}, ""),
-        ({"lack": "900 jobs are open"}, ""),
+        (
+            {"expected_end": NOW + 600, "assumes": (2,), "start_assumes": (2,)},
+            f"When it ends is not known: {NO_ESTIMATE}",
+        ),
+        ({"assumes": (2,), "due": NOW + 9}, ""),
+        ({"lack": "900 jobs are open"}, "When it ends is not known: 900 jobs are open."),
     ],
 )
 def test_what_is_foreseen_of_a_job_that_is_waited_for(terms: dict[str, Any], said: str) -> None:
@@ -596,11 +608,16 @@ def test_programs_that_wait_for_a_job_get_what_was_foreseen_with_its_results(sub
     assert (said["chance"]["start"]["low_90"], said["chance"]["end"]["high_50"]) == (NOW + 2, NOW + 50)
 
 
-@pytest.mark.parametrize("server", [Submitted(explained(lack=MADE)), Submitted(explained(), is_quick=True)])
-def test_if_nothing_is_known_of_a_job_that_is_waited_for_nothing_is_said(
-    submits: Callable[..., Result], server: Submitted
+def test_if_it_cannot_be_foreseen_when_a_job_ends_that_is_waited_for_it_is_said_why(
+    submits: Callable[..., Result],
 ) -> None:
-    assert set(submits(server, "--wait").stderr.splitlines()) - {"asked for a forecast"} == {"Job 7 is submitted."}
+    said = submits(Submitted(explained(lack=MADE)), "--wait").stderr.splitlines()
+    assert said[-1] == f"When it ends is not known: {MADE}."
+
+
+def test_of_a_job_that_ends_soon_nothing_is_said(submits: Callable[..., Result]) -> None:
+    said = submits(Submitted(explained(), is_quick=True), "--wait").stderr.splitlines()
+    assert set(said) - {"asked for a forecast"} == {"Job 7 is submitted."}
 
 
 def test_a_job_that_has_ended_when_its_forecast_is_there_is_not_foretold(submits: Callable[..., Result]) -> None:
@@ -626,3 +643,9 @@ def test_advice_says_which_end_is_meant_where_a_due_date_would_change_it() -> No
     within, kept = advice_lines(Advice(0.9, NOW + 22, ChanceReport(None, end, 0.95, 50)), NOW + 60)
     assert within.startswith("As run times have been, it ends in 25 s to 45 s (90 %)")
     assert re.fullmatch(r"The due date .*in 60 s is kept with 95 %\.", kept)
+
+
+def test_of_a_due_date_that_has_passed_no_probability_is_told() -> None:
+    advice = Advice(0.9, NOW + 60, ChanceReport(START, END, 0.0, 40))
+    assert f"The due date {at(NOW - 9)}, has passed." in list(advice_lines(advice, NOW - 9))
+    assert f"The due date {at(NOW + 9)} is kept with < 1 %." in list(advice_lines(advice, NOW + 9))
