@@ -366,6 +366,24 @@ def test_a_webhook_that_hangs_delays_no_incident_and_no_command(tmp_path: Path) 
     run(scenario)
 
 
+def test_a_command_that_runs_is_ended_before_the_telling_is(tmp_path: Path) -> None:
+    """Beside a webhook that hangs, whose end does not stand for the command's."""
+    begun = tmp_path / "begun"
+    waits = f"import os, time; open({str(begun)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+
+    async def scenario() -> None:
+        async with driver(tmp_path / "data", Foretold(j1=0.1)) as live, heard(Webhook(None)) as url:
+            await submitted(live, 30.0)
+            looking = Alerts(live, AlertSettings(url, (sys.executable, "-c", waits)), SECRET)
+            await looking.look()
+            await becomes(lambda: begun.exists() and begun.read_text() != "")
+            looking.stop()
+            await looking.settle()
+            assert not psutil.pid_exists(int(begun.read_text()))
+
+    run(scenario)
+
+
 def test_a_webhook_that_is_not_there_is_said(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with driver(tmp_path, Foretold(j1=0.1)) as live:

@@ -229,9 +229,11 @@ class Alerts:
             log.error("an alert was not told", exc_info=error)
 
     async def _tell(self, told: dict[str, Any]) -> None:
-        """Post an alert and give it to the command, both at once."""
+        """Post an alert and give it to the command, both at once; if that is cancelled, it ends when both have."""
         body = msgspec.json.encode(told)
-        failed = [text for text in await asyncio.gather(self._posted(body), self._commanded(told["job"], body)) if text]
+        async with asyncio.TaskGroup() as group:
+            ways = [group.create_task(way) for way in (self._posted(body), self._commanded(told["job"], body))]
+        failed = [text for text in (way.result() for way in ways) if text]
         if failed:
             self._driver.incident("alert_not_told", f"job {told['job']}", "; ".join(failed))
 
