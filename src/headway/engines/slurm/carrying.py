@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, TypeVar
 from headway.engines.base import AttemptKey, Files
 from headway.engines.local.shared.terms import NO_ROOM
 from headway.engines.slurm.folder import KEPT_FOLDER, SlurmFolder
-from headway.engines.slurm.written import FileAnswer, append_to
+from headway.engines.slurm.written import ANSWERS, FileAnswer, append_to
 from headway.errors import HeadwayError, NoSuchUpload
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Carrier:
     async def give(self, key: AttemptKey, number: int, name: str) -> None:
         """Put a file where the runner of a part finds it, and answer that, or why not.
 
-        The name is what an account wrote: if it is none of a file that the server could keep, nobody is answered.
+        The name comes from a file that the task's account can write to. If it is not a SHA-256, it is not answered.
 
         Raises:
             OSError: the answer cannot be written.
@@ -83,7 +83,7 @@ class Carrier:
                 no_room = error.errno in NO_ROOM
                 if not no_room:
                     raise
-            await self._aside(append_to, place / "answers", FileAnswer(name, here, no_room))
+            await self._aside(append_to, place / ANSWERS, FileAnswer(name, here, no_room))
 
     def _link(self, place: Path, name: str) -> bool:
         """Give a file another name in its place; False: it has to be copied."""

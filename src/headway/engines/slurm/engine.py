@@ -423,16 +423,14 @@ class SlurmEngine(OutputsInFiles):
         self._pause = min(self._pause, 2 * _PAUSES[1])
 
     def _refuse(self, attempt: Attempt, detail: str, *, outside: bool = False) -> None:
-        """It cannot be submitted: end it, with the parts that were."""
+        """It cannot be submitted, or cannot be given a file: end it, with the parts that were submitted."""
         self._cancel(attempt)
         if attempt.ended is None and attempt.key in self._attempts:
             self._end_unbegun(attempt, Ending(Outcome.REFUSED, detail=detail, outside=outside))
 
     def _end_unbegun(self, attempt: Attempt, ending: Ending) -> None:
         """An attempt ends of which nothing has run; reported with the next turn of the loop."""
-        width = len(attempt.record.seats)
-        key = attempt.key
-        attempt.ended = Ended(*key, ending) if width == 1 else end_of(key, (ending,) * width, 0)
+        attempt.ended = _ended_alike(attempt, ending)
         self._assignments.pop(attempt.key, None)
         self._loop.call_soon(self._finish, attempt)
 
@@ -478,7 +476,7 @@ class SlurmEngine(OutputsInFiles):
         except (HeadwayError, OSError) as error:
             outside = isinstance(error, NoRoom) or (isinstance(error, OSError) and error.errno in NO_ROOM)
             ending = Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}", outside=outside)
-            attempt.ended = Ended(*attempt.key, ending)
+            attempt.ended = _ended_alike(attempt, ending)
 
     def _give_wanted(self, attempt: Attempt) -> None:
         """Give its tasks the files that they have asked for."""
@@ -824,6 +822,12 @@ class _News(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         self._engine.on_news(data.decode("ascii", "replace").split())
+
+
+def _ended_alike(attempt: Attempt, ending: Ending) -> Ended:
+    """The end of an attempt whose members have all ended in one way."""
+    width = len(attempt.record.seats)
+    return Ended(*attempt.key, ending) if width == 1 else end_of(attempt.key, (ending,) * width, 0)
 
 
 def _unanswered(error: SlurmUnavailable) -> EngineError:

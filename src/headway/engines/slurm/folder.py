@@ -36,7 +36,17 @@ from headway.engines.base import AttemptKey
 from headway.engines.local.shared.accounts import hand_over, prepare_ground
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.terms import Account
-from headway.engines.slurm.written import DoorPlate, Order, Torn, WrittenAttempt, end_of_text, read, write
+from headway.engines.slurm.written import (
+    ANSWERS,
+    FILES_FOLDER,
+    DoorPlate,
+    Order,
+    Torn,
+    WrittenAttempt,
+    end_of_text,
+    read,
+    write,
+)
 from headway.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -84,7 +94,7 @@ class SlurmFolder:
     @property
     def files(self) -> Path:
         """Where the files are that tasks have asked for."""
-        return self.root / "files"
+        return self.root / FILES_FOLDER
 
     @property
     def script(self) -> Path:
@@ -202,9 +212,10 @@ class SlurmFolder:
             own[-1].mkdir(mode=0o700, exist_ok=True)
             files = self.files_of(order.record.key, order.number)
             files.mkdir(mode=0o700, exist_ok=True)
-            (files / "answers").touch(mode=0o600)
+            answers = files / ANSWERS
+            answers.touch(mode=0o600)
             if account is not None:  # names of files are secrets, and the account cannot list them
-                (files / "answers").chmod(0o644)
+                answers.chmod(0o644)
                 files.chmod(0o711)
         write(part, order)
         if account is not None:

@@ -49,7 +49,17 @@ from headway.engines.local.shared.frames import (
     to_driver_decoder,
 )
 from headway.engines.local.shared.terms import WANTED_MAX
-from headway.engines.slurm.written import DoorPlate, FileAnswer, Order, Torn, append, read, records
+from headway.engines.slurm.written import (
+    ANSWERS,
+    FILES_FOLDER,
+    DoorPlate,
+    FileAnswer,
+    Order,
+    Torn,
+    append,
+    read,
+    records,
+)
 from headway.model.outcome import Outcome
 
 WANTED_LOOK_SECONDS: Final = 5.0
@@ -194,8 +204,8 @@ class Runner(Agent):
         self.meets = False
         self.look_at = 0.0
         self.pause = _MEET_SECONDS[0]
-        self.answers = os.path.join(self.root, "files", os.path.basename(folder))
-        self.answered = 0
+        self.files = os.path.join(self.root, FILES_FOLDER, os.path.basename(folder))
+        self.answers_read = 0
         self.told = os.open(os.path.join(folder, "told"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.line = DirectLine(self.take)
         super().__init__(order.terms, DirectDoor(self.line), claim, os.urandom(16))
@@ -282,11 +292,11 @@ class Runner(Agent):
     def look_for_files(self) -> None:
         """Hand over files that have come. They are not looked for before that is said, see `carrying`."""
         try:
-            bodies, self.answered = records(os.path.join(self.answers, "answers"), self.answered)
+            bodies, self.answers_read = records(os.path.join(self.files, ANSWERS), self.answers_read)
         except OSError:  # it is tried again
             return
         for answer in (msgspec.msgpack.decode(body, type=FileAnswer) for body in bodies):
-            path = os.path.join(self.answers, answer.name)
+            path = os.path.join(self.files, answer.name)
             for run in self.missing.pop(answer.name, ()):  # each reads by itself
                 file = None
                 if answer.here:

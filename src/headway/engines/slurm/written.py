@@ -88,6 +88,13 @@ class Order(msgspec.Struct, frozen=True):
     launches: tuple[bytes, ...]
 
 
+FILES_FOLDER: Final = "files"
+"""In the engine's folder, that of the files that tasks have asked for, by part of an attempt."""
+
+ANSWERS: Final = "answers"
+"""What the server says there of each file, as `FileAnswer`."""
+
+
 class FileAnswer(msgspec.Struct, frozen=True):
     """What becomes of a file that a runner has asked for.
 

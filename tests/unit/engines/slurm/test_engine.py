@@ -845,3 +845,28 @@ async def test_an_output_for_which_the_server_has_no_room_strikes_the_attempt(
     assert (ending.outcome, ending.outside) == (Outcome.REFUSED, True)
     assert "outputs cannot be kept: the disk is full" in ending.detail
     played.trial.disregard(Started)
+
+
+async def test_if_an_output_of_a_gang_cannot_be_kept_each_of_its_members_was_refused(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = FilesInMemory()
+
+    async def full(name: str, parts: object) -> None:
+        raise NoRoom("the disk is full", "")
+
+    monkeypatch.setattr(kept, "put", full)
+    await played.engine.start(TWO, played.trial._take, kept)
+    key = played.trial.launch(Command(("true",)), Command(("true",)), node=("a", "b"), slots=(0, 0), files=True)
+    await becomes(lambda: 2 in played.slurm.jobs)
+    name = hashlib.sha256(b"result").hexdigest()
+    (played.root / "attempts" / "1.0.1.0" / "kept" / name).write_bytes(b"result")
+    gave = Ending(Outcome.SUCCEEDED, outputs={"o": f"headway:{name}/o"})
+    for number, ending in ((1, gave), (2, WELL)):
+        played.slurm.moves(number, "RUNNING")
+        played.tells(number, MemberStarted(*key, number - 1))
+        played.tells(number, MemberEnded(*key, number - 1, 1, Raw(encode(ending))))
+    ended = await played.trial.ended(key)
+    assert (ended.ending.outcome, ended.ending.outside) == (Outcome.REFUSED, True)
+    assert [member.outcome for member in ended.members] == [Outcome.REFUSED, Outcome.REFUSED]
+    played.trial.disregard(Started)
