@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import getpass
 import logging
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -26,8 +26,8 @@ _OURS: Final = re.compile(r"journal|lock$|url$|port$|accepted$|engine$|uploads$|
 def account() -> str:
     """The name of the account of this process; of one that has none, as in some containers, its number."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
         return f"uid-{os.geteuid()}"
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from headway.access.accounts import Accounts
+from headway.access.accounts import Accounts, AccountsByName
 from headway.access.quotas import Quotas
 from headway.access.tokens import Tokens
 from headway.advice.asking import Asking, address_of
@@ -27,7 +27,7 @@ from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
-from headway.engines.local.shared.accounts import account_of
+from headway.engines.local.shared.accounts import account_of, is_account
 from headway.engines.registry import LOCAL, SiteSpec
 from headway.engines.sites import SiteEngines
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
@@ -222,13 +222,12 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             patient=settings.sites is None,
         )
         lenders = _lenders(settings, journal)
-        tokens = Tokens(token, account(), settings.data / TOKENS_FILE)
-        owned = settings.engine.run_as_owner
-        if tokens.reports() and not settings.engine.keeps_apart:
-            here = "as root" if os.geteuid() == 0 else "as this account"
-            said = "tasks of all users run %s and can read %s: with --run-as-owner or --run-as they could not"
-            log.warning(said, here, token_file)
-        accounts = Accounts(tokens.account, partial(account_of, field="account", allow_root=settings.engine.allow_root))
+        by_name = AccountsByName(account(), is_account) if settings.engine.accounts else None
+        tokens = Tokens(token, account(), settings.data / TOKENS_FILE, by_name=by_name)
+        _warn(tokens, token_file, settings.engine)
+        if tokens.finds:
+            tokens.keep()()
+            tokens.use()
         clock = SystemClock()
         command = (sys.executable, "-m", "headway.forecaster", str(settings.data.absolute()))
         forecaster = ForecastProcess((*command, "--arrivals") if settings.arrivals else command)
@@ -252,7 +251,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 sites=sites,
                 providers=partial(_providers, lenders),
                 door=NO_SERVICES if sites.own is None else _door(sites.own, token),
-                account_of=accounts.of if owned else as_the_engine,
+                account_of=partial(_account_on, sites, tokens) if settings.engine.has_accounts else as_the_engine,
             ),
         )
         driver.broken.add_done_callback(lambda _: end.set())
@@ -277,6 +276,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 facts={CHOSEN_SITES: _text_of(specs), CHOSEN_PROVIDERS: _text_of_lenders(lenders)},
             )
             await driver.services.open()
+            accounts = _accounts(tokens, settings.engine, partial(_prepare_accounts, sites, driver))
             api = Api(
                 driver,
                 tokens,
@@ -287,7 +287,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 meter=meter,
                 quotas=settings.quotas,
                 refusals=refusals,
-                accounts=accounts if owned else None,
+                accounts=accounts if settings.engine.has_accounts else None,
             )
             app, front = Epochs(api.app, journal.epoch, refusals.note_unread), api.front(journal.epoch)
             context = None if secure is None else secure.context
@@ -459,5 +459,48 @@ def _door(engine: LocalEngine, token: str) -> BrokerDoor:
         engine.ground / SERVICES_SOCKET,
         hmac.digest(token.encode(), b"services", "sha256"),
         engine.owner,
-        engine.has_owners,
+        None if engine.accounts is None else engine.accounts / SERVICES_SOCKET,
     )
+
+
+def _warn(tokens: Tokens, token_file: Path, settings: LocalSettings) -> None:
+    """Say whose tasks can read the administrator's token, if others have tokens."""
+    who = ""
+    if settings.accounts:
+        users = sorted({report.user for report in tokens.reports() if not report.account and report.user != account()})
+        if users:
+            who = in_short(f"users without an account of the system ({', '.join(users)})")
+    elif tokens.reports() and not settings.keeps_apart:
+        who = "all users"
+    if who:
+        here = "as root" if os.geteuid() == 0 else "as this account"
+        said = "tasks of %s run %s and can read %s: with --run-as-owner or --run-as they could not"
+        log.warning(said, who, here, token_file)
+
+
+def _account_on(sites: SiteEngines, tokens: Tokens, user: str, node: NodeSpec) -> str:
+    """As which account the tasks of a user run on a node; empty: as that of its engine."""
+    return tokens.account(user) if sites.has_accounts(node) else ""
+
+
+def _accounts(tokens: Tokens, settings: LocalSettings, prepare: Callable[[], None]) -> Accounts:
+    """As which accounts tasks run."""
+    return Accounts(tokens.account, partial(account_of, field="account", allow_root=settings.allow_root), prepare)
+
+
+def _prepare_accounts(sites: SiteEngines, driver: Driver) -> None:
+    """Before the first task runs as an account of its user: make what it needs on this machine.
+
+    Raises:
+        EngineError: it cannot be made.
+    """
+    if sites.own is None:
+        return
+    sites.own.prepare_accounts()
+    opening = asyncio.ensure_future(driver.services.open_to_accounts())
+    opening.add_done_callback(_noted)
+
+
+def _noted(opening: asyncio.Future[None]) -> None:
+    if not opening.cancelled() and (error := opening.exception()) is not None:
+        log.error("instances of services that run as accounts of their users cannot connect: %s", error)

@@ -331,7 +331,10 @@ def test_a_second_server_on_the_same_data_is_refused(headway: Any, up: Any) -> N
         (("--cluster", "missing.toml"), "missing.toml"),
         (("--policy", "eazy"), "Did you mean easy"),
         (("--port", 99999), "port is 99999"),
-        (("--ground", "elsewhere"), "ground is 'elsewhere'; allowed: none without --run-as"),
+        (
+            ("--no-run-as-owner", "--ground", "elsewhere"),
+            "ground is 'elsewhere'; allowed: none where no task runs as another user",
+        ),
         (("--grace", "2d"), "--grace is '2d'; allowed: 0 to 86400 seconds"),
     ],
 )

@@ -253,6 +253,58 @@ def test_users_of_a_server_run_as_their_accounts(place: Path, users: tuple[str, 
         server.stop()
 
 
+def test_a_server_of_root_runs_tasks_of_users_who_have_an_account_as_that(place: Path, users: tuple[str, str]) -> None:
+    """Without an option: root's own tasks, and those of users without an account, run as root, as they always did."""
+    ann, bob = users
+
+    def who(user: str = "") -> Job:
+        return Job("who", [Task.command("id", "-un", cwd="/")], user=user)
+
+    server = Up(place, '[[node]]\nname = "n"\nslots = 8\n')
+    server.start("--ground", str(place / "ground"), "--policy", "services:batch=tempo")
+    try:
+        with Client(data=server.data) as root:
+            tokens = {user: root.create_token(user, "submitter").token for user in (ann, "nobody-here")}
+            of_operator = root.create_token("oper", "operator").token
+            assert {one.user: one.account for one in root.tokens()} == {ann: ann, "nobody-here": "", "oper": ""}
+            assert root.submit(who()).result(60) == ["root\n"]
+            assert root.submit(who(bob)).result(60) == [f"{bob}\n"], "also without a token"
+        with Client(server.url, token=of_operator) as operator:
+            assert operator.submit(who(ann)).result(60) == [f"{ann}\n"]
+            for user in ("root", "nobody-here"):
+                with pytest.raises(Refused, match=f"user is '{user}', whose tasks run as the server's own account"):
+                    operator.submit(who(user))
+        with (
+            Client(server.url, token=tokens["nobody-here"]) as submitter,
+            pytest.raises(Refused, match=f"user is '{bob}'; allowed: 'nobody-here', or none, for a submitter"),
+        ):
+            submitter.submit(who(bob))
+        for turn in range(2):
+            for user, account in ((ann, ann), ("nobody-here", "root")):
+                with Client(server.url, token=tokens[user], patience=30.0) as client:
+                    number, service = account_of(account, allow_root=True).uid, f"{account}s-{turn}"
+                    assert client.submit(who()).result(60) == [f"{account}\n"]
+                    assert client.submit(Job("call", [Task(os.getuid)])).result(60) == [number]
+                    client.serve(Service(service, lambda _: os.getuid(), cwd="/", window=1.0, most=1))
+                    assert client.ask(service, None) == number
+            server.kill()
+            server.start("--ground", str(place / "ground"))
+    finally:
+        server.stop()
+
+
+def test_root_can_have_all_tasks_run_as_itself(place: Path, users: tuple[str, str]) -> None:
+    server = Up(place)
+    server.start("--no-run-as-owner")
+    try:
+        with Client(data=server.data) as root:
+            token = root.create_token(users[0], "submitter").token
+        with Client(server.url, token=token) as client:
+            assert client.submit(Job("who", [Task.command("id", "-un", cwd="/")])).result(60) == ["root\n"]
+    finally:
+        server.stop()
+
+
 def test_services_of_users_run_as_their_accounts(place: Path, users: tuple[str, str]) -> None:
     """A function, a program, and a module that only its user can read; also when an instance or the server died."""
     ann, bob = users

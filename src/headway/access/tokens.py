@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from headway.access.accounts import AccountsByName
 from headway.errors import HeadwayError, InvalidInput, NoSuchToken
 from headway.private import write_private
 from headway.wire import MadeToken, NewToken, Role, TokenReport
@@ -46,7 +47,7 @@ class _TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file. `format` changes when an older Headway could not read it.
 
     Attributes:
-        accounts: of users whose account of the system has another name, by user; also of those without a token now,
+        accounts: of users whose account of the system was said or found, by user; also of those without a token now,
             because their jobs may still wait.
     """
 
@@ -113,15 +114,23 @@ class Tokens:
         token, user: the administrator's token and name.
         file: has the others; None: they are kept in memory alone.
         now: the time in seconds since the Unix epoch.
+        by_name: finds the accounts of users of whom none was said; None: each has the one of the same name.
 
     Raises:
         HeadwayError: the file cannot be read, or is none of these.
     """
 
     def __init__(
-        self, token: str, user: str, file: Path | None = None, *, now: Callable[[], float] = time.time
+        self,
+        token: str,
+        user: str,
+        file: Path | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+        by_name: AccountsByName | None = None,
     ) -> None:
         self._file = file
+        self._by_name = by_name
         self._now = now
         self._own = _hash(token.encode())
         self._owners = {self._own: TokenOwner(user, Role.ADMINISTRATOR, scope="")}
@@ -136,8 +145,23 @@ class Tokens:
         return found if found is not None and found.is_valid else None
 
     def account(self, user: str) -> str:
-        """The account of the system that is a user's: that of the same name, unless another one was said."""
-        return self._accounts.get(user, user)
+        """The account of the system that is a user's: that of the same name, unless another one was said; empty: none
+        was found.
+        """
+        return self._accounts.get(user) or self._other(user)
+
+    def _other(self, user: str) -> str:
+        """The account of a user of whom none was said or kept."""
+        return user if self._by_name is None else self._by_name.of(user)
+
+    @property
+    def finds(self) -> bool:
+        """Whether accounts were found that are not kept yet."""
+        return self._by_name is not None and not self._by_name.found.keys() <= self._accounts.keys()
+
+    def keep(self) -> Callable[[], None]:
+        """The step that keeps the accounts that were found; after it, `use` is called."""
+        return self._writing(self._rows.values(), self._accounts)
 
     def why_not(self, token: bytes) -> str:
         """Why a token is not taken."""
@@ -179,8 +203,10 @@ class Tokens:
         expires = None if new.expires is None else now + new.expires
         row = _Row(number, _hash(token.encode()).hex(), new.user, new.role, now, expires, by)
         rows = (*kept, row)
+        if self._by_name is not None and new.user not in self._accounts:
+            self._by_name.look(new.user)  # it may have been made since
         accounts = {**self._accounts, new.user: new.account} if new.account else self._accounts
-        account = accounts.get(new.user, new.user)
+        account = accounts.get(new.user) or self._other(new.user)
         about = TokenReport(row.id, row.user, row.role, row.created, row.expires, row.by, account=account)
         return MadeToken(token, about), self._writing(rows, accounts)
 
@@ -217,7 +243,11 @@ class Tokens:
             raise NoSuchToken(token, self._rows)
         return next(report for report in self.reports() if report.id == token)
 
-    def _writing(self, rows: tuple[_Row, ...], accounts: dict[str, str]) -> Callable[[], None]:
+    def _writing(self, rows: Iterable[_Row], accounts: dict[str, str]) -> Callable[[], None]:
+        rows = tuple(rows)
+        if self._by_name is not None:
+            accounts = {**self._by_name.found, **accounts}
+
         def write() -> None:
             if self._file is not None:
                 text = msgspec.json.format(

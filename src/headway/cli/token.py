@@ -62,7 +62,7 @@ def list_(reach: Reach, as_json: bool) -> None:
             clock(one.created),
             "never" if one.expires is None else clock(one.expires) if one.valid else "has ended",
             one.by,
-            "" if one.account == one.user else one.account,
+            "" if one.account == one.user else one.account or "the server's",
         )
         for one in found
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 import shutil
 import sys
@@ -221,10 +222,15 @@ def with_option(wrong: InvalidInput) -> InvalidInput:
 )
 @click.option("--run-as", default="", metavar="USER", help="Run tasks as this user; only root can start such a server.")
 @click.option(
-    "--run-as-owner", is_flag=True, help="Run each task as the account of its job's user; only root can start it."
+    "--run-as-owner/--no-run-as-owner",
+    default=None,
+    help="Run each task as the account of its job's user, or none. Default, where root starts the server: those of "
+    "users who have an account.",
 )
-@click.option("--allow-root", is_flag=True, help="With --run-as-owner: that account may be root.")
-@click.option("--ground", type=GivenPath(file_okay=False), help="With --run-as: folder for the files of tasks.")
+@click.option("--allow-root", is_flag=True, help="Where tasks run as their users' accounts: that may be root.")
+@click.option(
+    "--ground", type=GivenPath(file_okay=False), help="Folder for the files of tasks that run as other users."
+)
 @click.option("--tls-cert", type=GivenPath(dir_okay=False), help="Speak HTTPS with the certificate in this file.")
 @click.option("--tls-key", type=GivenPath(dir_okay=False), help="File with its key; default: the same file.")
 @click.option("--tls-self-signed", is_flag=True, help="Speak HTTPS with a certificate that the server makes itself.")
@@ -275,7 +281,7 @@ def up(
     task_output_max: int,
     pass_env: tuple[str, ...],
     run_as: str,
-    run_as_owner: bool,
+    run_as_owner: bool | None,
     allow_root: bool,
     ground: str | None,
     tls_cert: str | None,
@@ -394,7 +400,8 @@ def up(
             task_output_max=task_output_max << 20,
             pass_env=pass_env,
             run_as=run_as,
-            run_as_owner=run_as_owner,
+            accounts=run_as_owner is None and not run_as and os.geteuid() == 0,
+            run_as_owner=bool(run_as_owner),
             allow_root=allow_root,
             ground=None if ground is None else Path(ground),
         ),

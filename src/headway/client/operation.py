@@ -225,7 +225,7 @@ class Operation:
             role: `viewer`, `submitter`, `operator` or `administrator`.
             expires: after which time it ends; None: never.
             account: the account of the system that is the user's from now on; empty: the one that it is now, at first
-                that of the same name. It counts where tasks run as their users (`headway up --run-as-owner`).
+                that of the same name. It counts where root started the server.
 
         Raises:
             InvalidInput: the role, the name or the time is not allowed.

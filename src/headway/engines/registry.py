@@ -321,7 +321,7 @@ def _dask(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     if "tls" in given:
         given["tls"] = Path(given["tls"])
     if place.tasks is not None:
-        given["agents"] = replace(place.tasks, ground=None, pin=False)
+        given["agents"] = replace(place.tasks, ground=None, pin=False, accounts=False)
     return DaskEngine(place.folder, DaskSettings(site=place.site, **given))
 
 
@@ -330,7 +330,8 @@ def _slurm(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     from headway.engines.slurm.settings import SlurmSettings
 
     given = {name: value for name, value in options.items() if value is not None}
-    if place.tasks is not None and place.tasks.run_as_owner and "folder" not in given:
+    named = "folder" in given
+    if place.tasks is not None and place.tasks.run_as_owner and not named:
         hint = "With --run-as-owner the accounts of users use it, and the data directory is closed (--slurm-folder)."
         raise InvalidInput("folder", None, _SHARED, hint=hint)
     folder = Path(given.pop("folder", place.folder))
@@ -339,6 +340,7 @@ def _slurm(place: EnginePlace, options: Mapping[str, Any]) -> Engine:
     if place.tasks is not None:
         alike = ("task_output_max", "pass_env", "run_as_owner", "allow_root")
         given |= {name: getattr(place.tasks, name) for name in alike}
+        given["accounts"] = place.tasks.accounts and named
     options_of_sbatch = tuple(given.pop("options", ()))
     return SlurmEngine(folder, SlurmSettings(site=place.site, options=options_of_sbatch, **given))
 

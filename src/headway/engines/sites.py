@@ -64,6 +64,7 @@ class SiteEngines:
     ) -> None:
         self.engines: Mapping[str, str] = {spec.name: spec.engine for spec in specs}
         self._finding = frozenset(spec.name for spec in specs if kind(spec.engine).finds)
+        self._of_one_account = frozenset(spec.name for spec in specs if not kind(spec.engine).owners)
         others = [spec for spec in specs if spec.engine != LOCAL]
         self.own = local() if len(others) < len(specs) or not specs else None
         self._router: Router | None = None
@@ -99,6 +100,10 @@ class SiteEngines:
         if self.engines.get(node.site, LOCAL) == LOCAL:
             return node
         return replace(node, capabilities=replace(node.capabilities, spans=False))
+
+    def has_accounts(self, node: NodeSpec) -> bool:
+        """Whether tasks can run there as accounts of their users."""
+        return node.site not in self._of_one_account
 
     def finds(self, site: str) -> bool:
         """Whether the engine of a site finds its nodes by itself."""

@@ -237,7 +237,7 @@ class Driver:
         self.troubles = Troubles(self.incident, clock)
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, processes.restate)
         self._arrivals = TurnMaker(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
-        self.services = LiveServices(self, self._ledger, journal, clock, surroundings.door)
+        self.services = LiveServices(self, self._ledger, journal, clock, surroundings.door, surroundings.account_of)
         self._switches = Switches(self, engine)
         self._cluster = journal.fact(CLUSTER_FACT) or secrets.token_hex(6)
         self._renter = Renter(

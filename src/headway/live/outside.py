@@ -10,6 +10,7 @@ from headway.live.consultant import Asking
 from headway.live.forecasts import Advise, Ask
 from headway.live.services import NO_DOOR, BrokerDoor
 from headway.live.sites import ONE_ENGINE, SiteEngines
+from headway.model.node import NodeSpec
 from headway.renting.provider import Provider
 
 
@@ -37,7 +38,7 @@ def no_providers(cluster: str) -> Mapping[str, Provider]:
     return {}
 
 
-def as_the_engine(user: str) -> str:
+def as_the_engine(user: str, node: NodeSpec) -> str:
     """The tasks of all users run as the account of the engine."""
     return ""
 
@@ -50,10 +51,10 @@ class Surroundings:
         sites: what the engine is made of.
         providers: who rents machines out, by site, to the cluster with this mark (`live.driver.CLUSTER_FACT`).
         door: where instances of services find this server; or why it has no services.
-        account_of: as which account the tasks of a user run; empty: as that of the engine.
+        account_of: as which account the tasks of a user run on a node; empty: as that of its engine.
     """
 
     sites: SiteEngines = ONE_ENGINE
     providers: Callable[[str], Mapping[str, Provider]] = no_providers
     door: BrokerDoor | str = NO_DOOR
-    account_of: Callable[[str], str] = as_the_engine
+    account_of: Callable[[str, NodeSpec], str] = as_the_engine

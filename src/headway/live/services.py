@@ -55,14 +55,14 @@ class BrokerDoor:
         socket: path of the Unix socket.
         secret: what the keys of services are made from; it stays the same when the server starts again.
         owner: user and group of the instances, if these are not those of this process.
-        shared: every user of the machine may connect, because instances of several users do; their keys say which is
-            whose.
+        shared: path of the socket for instances that run as accounts of their users: every user of the machine may
+            connect, their keys say which is whose. None: there are none.
     """
 
     socket: Path
     secret: bytes
     owner: tuple[int, int] | None = None
-    shared: bool = False
+    shared: Path | None = None
 
     def key(self, service: str) -> str:
         """What the instances of a service show."""
@@ -150,6 +150,7 @@ class LiveServices:
         driver: see there.
         ledger: knows the open services.
         door: or why this server has no services.
+        account_of: as which account the tasks of a user run on a node; empty: as that of its engine.
 
     Attributes:
         totals: of each service there was since the start, by name.
@@ -157,12 +158,20 @@ class LiveServices:
     """
 
     def __init__(
-        self, driver: NeededByServices, ledger: Ledger, journal: Journal, clock: Clock, door: BrokerDoor | str
+        self,
+        driver: NeededByServices,
+        ledger: Ledger,
+        journal: Journal,
+        clock: Clock,
+        door: BrokerDoor | str,
+        account_of: Callable[[str, NodeSpec], str],
     ) -> None:
         self._driver = driver
         self._ledger = ledger
         self._journal = journal
         self._door = door
+        self._account_of = account_of
+        self._is_shared = False
         self._clock = clock
         self._warm_ups = WarmUps(clock.now())
         self._broker = Broker(self, lambda: to_seconds(clock.now()), self._function)
@@ -181,7 +190,19 @@ class LiveServices:
             HeadwayError: the socket cannot be used.
         """
         if isinstance(self._door, BrokerDoor):
-            await self._broker.open(self._door.socket, self._door.owner, shared=self._door.shared)
+            await self._broker.open(self._door.socket, self._door.owner)
+            if self._door.shared is not None and self._door.shared.parent.exists():
+                await self.open_to_accounts()
+
+    async def open_to_accounts(self) -> None:
+        """Let instances connect that run as accounts of their users.
+
+        Raises:
+            HeadwayError: the socket cannot be used.
+        """
+        if isinstance(self._door, BrokerDoor) and self._door.shared is not None and not self._is_shared:
+            self._is_shared = True
+            await self._broker.open(self._door.shared, shared=True)
 
     def refuse(self) -> None:
         """From now on all requests fail, those included that wait or are worked on."""
@@ -221,9 +242,11 @@ class LiveServices:
             raise NotThere(said, hint)
         self.check()
         assert isinstance(self._door, BrokerDoor)
+        socket = self._door.shared if self._account_of(spec.user, node) else self._door.socket
+        assert socket is not None, "tasks have accounts, so there is one for their instances"
         return InstanceTerms(
             service=spec.name,
-            socket=str(self._door.socket.absolute()),
+            socket=str(socket.absolute()),
             key=self._door.key(spec.name),
             version=str(spec.id),
             handler=work.handler,

@@ -36,12 +36,12 @@ class LaunchTerms:
     Attributes:
         instance: what the instances of a service are told on a node.
         result_max: the most bytes that a result may have.
-        account_of: as which account the tasks of a user run; empty: as that of the engine.
+        account_of: as which account the tasks of a user run on a node; empty: as that of its engine.
     """
 
     instance: Callable[[JobSpec, wire.Handling, NodeSpec], InstanceTerms]
     result_max: int
-    account_of: Callable[[str], str]
+    account_of: Callable[[str, NodeSpec], str]
 
 
 def assignment(
@@ -81,8 +81,8 @@ def assignment(
             task = task_work(work, launch.task, function, family, number)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, terms.result_max)
-    key = (launch.job, launch.task, launch.attempt)
-    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier, terms.account_of(spec.user))
+    key, account = (launch.job, launch.task, launch.attempt), terms.account_of(spec.user, places[0][0].spec)
+    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier, account)
 
 
 def _instance(places: list[tuple[NodeView, int]], work: wire.Handling, terms: InstanceTerms) -> base.Member:

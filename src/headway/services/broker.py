@@ -71,12 +71,11 @@ class Broker:
         self._services: dict[str, tuple[RequestQueue, bytes]] = {}  # with their keys
         self._connections: set[InstanceConnection] = set()
         self._strangers = 0
-        self._server: asyncio.AbstractServer | None = None
-        self._path: Path | None = None
+        self._servers: dict[Path, asyncio.AbstractServer] = {}
         self._closed = False
 
     async def open(self, path: Path, owner: tuple[int, int] | None = None, *, shared: bool = False) -> None:
-        """Listen on a Unix socket at this path. What is left there of an earlier server is removed.
+        """Listen on a Unix socket at this path, too. What is left there of an earlier server is removed.
 
         Args:
             owner: user and group to whom it belongs, who alone can connect; None: those of this process.
@@ -94,13 +93,12 @@ class Broker:
             if owner is not None:
                 os.chown(path, *owner)
             listener.setblocking(False)
-            self._server = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
+            self._servers[path] = await asyncio.get_running_loop().create_unix_server(self.connection, sock=listener)
             if shared:
                 os.chmod(path, 0o666)
         except OSError as error:
             listener.close()
             raise HeadwayError(f"cannot listen on {path}: {error.strerror or error}") from error
-        self._path = path
 
     def abort(self) -> None:
         """All requests fail, now and from now on. Instances lose their connection, and look for the next server."""
@@ -109,18 +107,17 @@ class Broker:
         for queue, _ in self._services.values():
             queue.abort(error)
         self._services.clear()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers.values():
+            server.close()
         for connection in list(self._connections):
             connection.abort()
 
     async def close(self) -> None:
         """The same, and listen no more."""
         self.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        for path, server in self._servers.items():
+            await server.wait_closed()
+            path.unlink(missing_ok=True)
 
     def connection(self) -> InstanceConnection:
         """The broker's end of a new connection of an instance."""

@@ -167,6 +167,7 @@ class Api:
         self._changing = asyncio.Lock()
         self._quotas = quotas
         self._accounts = accounts
+        self._keeping: asyncio.Task[None] | None = None
         self._meters = Meters(quotas, lambda user: driver.held_by(user))
         self._refusals = refusals
         self.drop: Callable[[Iterable[TokenOwner]], None] = _drop_none
@@ -379,8 +380,6 @@ class Api:
             Forbidden: jobs would be another user's, or take the place of another user's service.
             InvalidInput: tasks of a user cannot run as an account of their own.
         """
-        if self._accounts is not None:
-            self._accounts.check(job.user or caller.name for job in submission.jobs)
         if not caller.role.covers(wire.Role.OPERATOR):
             for place, job in enumerate(submission.jobs):
                 if job.user and job.user != caller.name:
@@ -389,9 +388,38 @@ class Api:
                 if job.service is not None and job.service.replace:
                     for other in self._driver.services_named(job.name):
                         self._check_job(wire.SUBMIT, caller, other)
+        if self._accounts is not None:
+            self._check_accounts(caller, submission, self._accounts)
         if caller.scope:
             submission = msgspec.structs.replace(submission, client=f"{caller.scope}{submission.client}")
         return caller.name, submission, partial(self._allow, caller)
+
+    def _check_accounts(self, caller: TokenOwner, submission: wire.Submission, accounts: Accounts) -> None:
+        """Check that the tasks of the users can run as their accounts, and keep the accounts that were found.
+
+        Raises:
+            Forbidden: tasks would run as the server, for a caller who is neither their user nor an administrator.
+            InvalidInput: tasks of a user cannot run as an account of their own.
+        """
+        accounts.check(job.user or caller.name for job in submission.jobs)
+        if not caller.role.covers(wire.Role.ADMINISTRATOR):
+            for place, job in enumerate(submission.jobs):
+                if job.user and job.user != caller.name and not accounts.of(job.user):
+                    said = f"jobs[{place}].user is {job.user!r}, whose tasks run as the server's own account; allowed"
+                    raise Forbidden(f"{said}: a user with another account, for {caller.title}", MORE_RIGHTS)
+        if self._tokens.finds and self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_accounts())
+
+    async def _keep_accounts(self) -> None:
+        """Keep which accounts were found: if one is removed, the tasks of its user are not to run as the server."""
+        try:
+            async with self._changing:
+                await aside(self._tokens.keep())
+                self._tokens.use()
+        except HeadwayError as error:
+            log.error("the accounts of users are not kept: %s", error)
+        finally:
+            self._keeping = None
 
     def _allow(self, caller: TokenOwner, jobs: Sequence[JobSpec]) -> None:
         own = [job.tasks for job in jobs if job.user == caller.name]

@@ -39,7 +39,7 @@ class TokenReport(Answer, frozen=True):
         created, expires: instants; it never expires if that is None.
         by: who made it.
         valid: whether it can be used; not if it has expired.
-        account: as which the user's tasks run, where each runs as the account of its user.
+        account: as which the user's tasks run, where tasks run as accounts of their users; empty: as the server.
     """
 
     id: str

@@ -19,7 +19,7 @@ from headway.engines.base import Saved, Started
 from headway.engines.local.shared.accounts import account_of
 from headway.engines.slurm.engine import SlurmEngine
 from headway.engines.trial import FilesInMemory, Trial, calling
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, TaskFailed
 from headway.model.outcome import Outcome
 
 from ...accounts import lacking, two_accounts
@@ -175,5 +175,39 @@ def test_uploads_and_results_of_users_go_through_a_server_whose_data_nobody_else
             (result,) = ann.results(job.job)
             later = Task(lambda given: Path(given).read_bytes(), Input(result.ending.outputs["o"]))
             assert ann.submit(Job("later", [later], cwd="/")).result(LIMIT) == [b"meshmesh"]
+    finally:
+        up.stop()
+
+
+def test_a_server_of_root_runs_jobs_of_users_who_have_an_account_as_that(
+    slurm: Cluster, root: Path, users: tuple[str, str]
+) -> None:
+    """Without an option; their jobs never run as root, also where the folder that they need was not named."""
+    for conf in (slurm.folder, slurm.conf):
+        conf.chmod(0o755 if conf.is_dir() else 0o644)
+
+    def who(user: str = "") -> Job:
+        return Job("who", [Task.command("sh", "-c", "id -un | tee o", outputs={"o": "headway:o"})], user=user)
+
+    up = Up(root.parent)
+    try:
+        for folder in (("--slurm-folder", str(root)), ()):
+            up.start("--slurm", "main", *folder, cluster=False)
+            with Client(data=up.data, patience=30.0) as admin:
+                for user, account in (("", "root"), (users[0], users[0]), ("nobody-here", "root"), ("", "root")):
+                    job = admin.submit(who(user))
+                    if folder or account == "root":
+                        assert job.result(LIMIT) == [f"{account}\n"]
+                        (result,) = admin.results(job.job)
+                        assert (
+                            admin.download(result.ending.outputs["o"], root.parent / "got").read_text()
+                            == f"{account}\n"
+                        )
+                        continue
+                    with pytest.raises(
+                        TaskFailed, match=f"to run it as '{account}', the site needs a folder of its own"
+                    ):
+                        job.result(LIMIT)
+            up.stop()
     finally:
         up.stop()

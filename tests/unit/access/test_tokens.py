@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.access.accounts import AccountsByName
 from headway.access.tokens import EXPIRED_KEPT, Tokens
 from headway.errors import HeadwayError, NoSuchToken
 from headway.wire import NewToken, Role
@@ -123,3 +124,48 @@ def test_the_account_of_a_user_outlives_the_token_that_named_it(tmp_path: Path) 
     assert '"format": 2' in file.read_text()
     make(tokens, "ann")
     assert tokens.account("ann") == "guest"
+
+
+# Accounts of users of whom none was said
+
+
+def test_an_account_that_was_found_stays_its_users_when_the_system_has_it_no_more(tmp_path: Path) -> None:
+    """Else what waits of a user whose account is removed would run as the server."""
+    file, there = tmp_path / "tokens.json", {"ann", "root"}
+    tokens = Tokens("t", "root", file, by_name=AccountsByName("root", there.__contains__))
+    make(tokens, "ann")
+    assert not tokens.finds
+    there.clear()
+    again = Tokens("t", "root", file, by_name=AccountsByName("root", there.__contains__))
+    assert [again.account(user) for user in ("ann", "bob", "root")] == ["ann", "", ""]
+
+
+def test_an_account_that_was_found_at_a_submission_is_kept_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens = Tokens("t", "root", file, by_name=AccountsByName("root", {"ann"}.__contains__))
+    assert tokens.account("bob") == ""
+    assert not tokens.finds
+    assert tokens.account("ann") == "ann"
+    assert tokens.finds
+    tokens.keep()()
+    tokens.use()
+    assert not tokens.finds
+    assert Tokens("t", "root", file).account("ann") == "ann"
+
+
+def test_an_account_that_was_made_later_counts_from_the_next_token_on(tmp_path: Path) -> None:
+    there = set[str]()
+    tokens = Tokens("t", "root", tmp_path / "tokens.json", by_name=AccountsByName("root", there.__contains__))
+    make(tokens, "ann")
+    there.add("ann")
+    assert [one.account for one in tokens.reports()] == [""]
+    make(tokens, "ann")
+    assert [one.account for one in tokens.reports()] == ["ann", "ann"]
+
+
+def test_an_account_that_was_said_counts_before_that_of_the_same_name(tmp_path: Path) -> None:
+    tokens = Tokens("t", "root", tmp_path / "tokens.json", by_name=AccountsByName("root", {"ann"}.__contains__))
+    _, write = tokens.create(NewToken("ann", Role.SUBMITTER, account="physics"), "root")
+    write()
+    tokens.use()
+    assert tokens.account("ann") == "physics"

@@ -153,3 +153,14 @@ def test_a_restart_refuses_accounts_that_a_site_cannot_give(tmp_path: Path) -> N
     here = partial(LocalEngine, tmp_path / "engine")
     with pytest.raises(HeadwayError, match="cannot run each task as the account of its user"):
         SiteEngines((FARM,), here, tmp_path, LocalSettings(run_as_owner=True), patient=True)
+
+
+def test_an_engine_of_one_account_is_not_asked_to_run_tasks_as_others(tmp_path: Path) -> None:
+    sites = SiteEngines((FARM, SiteSpec("desk", "local")), partial(LocalEngine, tmp_path / "engine"), tmp_path)
+    assert [
+        sites.has_accounts(node(name, site=site)) for name, site in (("a", FARM.name), ("b", "desk"), ("c", ""))
+    ] == [
+        False,
+        True,
+        True,
+    ]

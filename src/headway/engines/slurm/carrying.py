@@ -89,7 +89,7 @@ class Carrier:
         """Give a file another name in its place; False: it has to be copied."""
         if (place / name).exists():
             return True
-        if self._folder.owners or self._files.folder is None:
+        if self._folder.accounts or self._files.folder is None:
             return False
         try:
             os.link(self._files.folder / name, place / name)
@@ -150,7 +150,7 @@ class Carrier:
 
     def _move(self, place: Path, name: str) -> bool:
         """Put an output into its place by another name; False: it has to be copied."""
-        if self._folder.owners or self._files.folder is None:
+        if self._folder.accounts or self._files.folder is None:
             return False
         try:
             (place / KEPT_FOLDER / name).replace(self._files.folder / name)

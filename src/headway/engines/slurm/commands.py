@@ -110,7 +110,7 @@ class SlurmCommands:
 
     async def queue(self, identity: str, *more: str) -> dict[parsing.PartKey, list[parsing.Queued]]:
         """The jobs of a server that wait or run, of all others; `more`: options that ask for other ones."""
-        whose = () if self._settings.run_as_owner else ("--me",)
+        whose = () if self._settings.has_accounts else ("--me",)
         asked = (*whose, "--noheader", f"--format={parsing.QUEUE_FORMAT}", *more)
         return parsing.jobs(await self._run("squeue", *asked), identity)
 

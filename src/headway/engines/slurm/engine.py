@@ -113,9 +113,9 @@ class SlurmEngine(OutputsInFiles):
     """
 
     def __init__(self, folder: Path, settings: SlurmSettings) -> None:
-        if settings.run_as_owner:
+        if settings.has_accounts:
             check_root()
-        self._folder = SlurmFolder(folder.absolute(), owners=settings.run_as_owner)
+        self._folder = SlurmFolder(folder.absolute(), accounts=settings.has_accounts)
         self._settings = settings
         self._commands = SlurmCommands(settings)
         super().__init__(Written(self._folder.output))
@@ -267,8 +267,12 @@ class SlurmEngine(OutputsInFiles):
 
     def _know_account(self, attempt: Attempt, assignment: Assignment) -> str:
         """Find the account that an attempt runs as, if it names one; returns why it cannot run."""
-        if not self._settings.run_as_owner:
-            return "this engine runs everything as one account" if assignment.account else ""
+        if not assignment.account and not self._settings.run_as_owner:
+            return ""
+        if not self._settings.has_accounts:
+            return (
+                f"to run it as {assignment.account!r}, the site needs a folder of its own: --slurm-folder, or `folder`"
+            )
         try:
             attempt.account = account_of(assignment.account, "account", allow_root=self._settings.allow_root)
         except HeadwayError as error:

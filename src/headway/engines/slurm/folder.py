@@ -67,17 +67,17 @@ class SlurmFolder:
     """The folder of an engine.
 
     Args:
-        owners: what runs does so as several accounts. Each has a ground of its own in `accounts/`, and those parts of
-            attempts, and output of jobs, that are its.
+        accounts: some of what runs does so as accounts of users. Each has a ground of its own in `accounts/`, and
+            those parts of attempts, and output of jobs, that are its.
 
     Attributes:
         identity: of the engine, for the names of its jobs.
         word: what runners say with news.
     """
 
-    def __init__(self, root: Path, *, owners: bool = False) -> None:
+    def __init__(self, root: Path, *, accounts: bool = False) -> None:
         self.root = root
-        self.owners = owners
+        self.accounts = accounts
         self.identity = self.word = ""
         self._lock = -1
 
@@ -117,7 +117,7 @@ class SlurmFolder:
 
     def grounds(self) -> list[Path]:
         """All of these folders."""
-        return list((self.root / _ACCOUNTS).iterdir()) if self.owners else [self.root]
+        return [self.root, *((self.root / _ACCOUNTS).iterdir() if self.accounts else ())]
 
     def of(self, key: AttemptKey, number: int) -> Path:
         """The folder of a part of an attempt."""
@@ -134,17 +134,17 @@ class SlurmFolder:
             EngineError: it cannot be written to, or another server uses it.
         """
         try:
-            mode = 0o711 if self.owners else 0o700  # they get to what is theirs, by its name
-            own = (self.output, self.root / _ACCOUNTS) if self.owners else ()
+            mode = 0o711 if self.accounts else 0o700  # they get to what is theirs, by its name
+            own = (self.output, self.root / _ACCOUNTS) if self.accounts else ()
             shared = (self.attempts, self.files, *own)
             for folder in (self.root, *shared):
                 folder.mkdir(mode=mode, parents=True, exist_ok=True)
                 folder.chmod(mode)
-            for folder in () if self.owners else (self.root / "fences", self.root / "nodes"):
+            for folder in (self.root / "fences", self.root / "nodes"):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._take()
             self.script.write_text(SCRIPT)
-            self.script.chmod(0o644 if self.owners else 0o600)
+            self.script.chmod(0o644 if self.accounts else 0o600)
             self.word = self._kept("secret", 32)
             self.identity = self._kept("identity", 6)
         except OSError as error:
@@ -189,7 +189,7 @@ class SlurmFolder:
     def hang_up_plate(self, host: str, port: int) -> None:
         """Say where this server takes news."""
         write(self.root / "door", DoorPlate(host, port, self.word))
-        if self.owners:
+        if self.accounts:
             (self.root / "door").chmod(0o644)
 
     def give(self, order: Order, account: Account | None = None) -> None:

@@ -43,7 +43,7 @@ class SlurmSettings:
         task_output_max: bytes that are kept of each stream of an attempt.
         read_ahead: 1: the next job of each slot waits in Slurm's own queue, if jobs are short; 0: none does. Where
             users may have only so many jobs in the queue, those that wait count too.
-        run_as_owner, allow_root: see `headway.engines.local.driver.settings.LocalSettings`.
+        accounts, run_as_owner, allow_root: see `headway.engines.local.driver.settings.LocalSettings`.
         pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
 
     Raises:
@@ -64,8 +64,14 @@ class SlurmSettings:
     task_output_max: int = 64 << 20
     read_ahead: int = 1
     pass_env: tuple[str, ...] = ()
+    accounts: bool = False
     run_as_owner: bool = False
     allow_root: bool = False
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether jobs run as accounts of their users, all or some."""
+        return self.accounts or self.run_as_owner
 
     def __post_init__(self) -> None:
         if not self.partition or not self.partition.isprintable() or set(self.partition) & set(" ,"):

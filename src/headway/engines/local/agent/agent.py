@@ -424,14 +424,16 @@ class Agent:
 
     def account_of(self, launch: Launch) -> tuple[Account | None, str]:
         """As which account a launch runs, if it names one; and why it cannot run."""
-        if not self.terms.owners:
+        if not self.terms.accounts:
             return None, f"node {self.terms.name!r} runs everything as one account" if launch.account else ""
+        if not launch.account and not self.terms.owners:
+            return None, ""
         from headway.engines.local.shared.accounts import account_of, prepare  # only where tasks have accounts
 
         try:
             account = account_of(launch.account, "account", allow_root=self.terms.allow_root)
             if self.prepared.get(account.uid) != account:
-                prepare(self.terms.of(account))
+                prepare(self.terms, account)
                 self.prepared[account.uid] = account
             return account, ""
         except HeadwayError as error:

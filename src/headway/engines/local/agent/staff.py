@@ -186,7 +186,7 @@ class Staff:
         """
         place.account, place.terms = "", self._terms
         run = place.run
-        if self._terms.owners and run is not None and run.places[0] is place and run.account is not None:
+        if self._terms.accounts and run is not None and run.places[0] is place and run.account is not None:
             place.account, place.terms = run.launch.account, self._terms.of(run.account)
 
     def _channel(self, place: SlotPlace, ours: _socket.socket) -> Channel:

@@ -75,10 +75,11 @@ class LocalEngine(AgentEngine[LocalNode]):
     ) -> None:
         super().__init__(root, settings)
         self._account = account_of(settings.run_as) if settings.run_as else None
-        if settings.run_as_owner:
+        if settings.has_accounts:
             check_root()
-        apart = settings.run_as_owner or self._account is not None
-        self._ground = (settings.ground or ground_of(root, self._account)) if apart else root
+        apart = settings.ground or ground_of(root, self._account)
+        self._ground = root if self._account is None else apart
+        self._accounts = apart if settings.has_accounts else None
         self._uploads: Path | None = None
         self._pins = Pins(os.sched_getaffinity(0) if settings.pin else ())
         self._tending: dict[str, asyncio.Task[None]] = {}
@@ -87,18 +88,27 @@ class LocalEngine(AgentEngine[LocalNode]):
 
     @property
     def ground(self) -> Path:
-        """A folder that tasks can get to; there from the start of the engine on."""
+        """A folder that tasks can get to that name no account; there from the start of the engine on."""
         return self._ground
 
     @property
-    def owner(self) -> tuple[int, int] | None:
-        """User and group of tasks, if these are not those of this process."""
-        return None if self._account is None else (self._account.uid, self._account.gid)
+    def accounts(self) -> Path | None:
+        """A folder that tasks can get to that name an account; None: none does."""
+        return self._accounts
 
     @property
-    def has_owners(self) -> bool:
-        """Whether each task runs as the account of its job's user."""
-        return self._settings.run_as_owner
+    def owner(self) -> tuple[int, int] | None:
+        """User and group of tasks that name no account, if these are not those of this process."""
+        return None if self._account is None else (self._account.uid, self._account.gid)
+
+    def prepare_accounts(self) -> None:
+        """Make the folder of what is given to tasks that name an account, and is saved by them.
+
+        Raises:
+            EngineError: it belongs to another user, or cannot be made.
+        """
+        assert self._accounts is not None
+        prepare_ground(self._accounts, None)
 
     # Called by the driver
 
@@ -219,7 +229,7 @@ class LocalEngine(AgentEngine[LocalNode]):
 
     def _node(self, spec: NodeSpec) -> LocalNode:
         self.check_fit(spec)
-        places = EngineFolders(self._root, self._ground, self._uploads)
+        places = EngineFolders(self._root, self._ground, self._accounts, self._uploads)
         return LocalNode(spec, self, self._secret, self._settings, places, self._account)
 
     def _prepare(self) -> None:
@@ -228,7 +238,7 @@ class LocalEngine(AgentEngine[LocalNode]):
         self._root.chmod(0o700)
         (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
         if self._settings.run_as_owner:
-            prepare_ground(self._ground, None)
+            self.prepare_accounts()
         elif self._account is None:
             (self._root / "fences").mkdir(mode=0o700, exist_ok=True)
         else:
@@ -236,11 +246,12 @@ class LocalEngine(AgentEngine[LocalNode]):
             attempt(self._account, tuple(self._ground / name for name in GROUND_FOLDERS))
 
     def _grounds(self) -> list[str]:
-        """The folders of what tasks are given and save: one, or that of each account."""
-        if not self._settings.run_as_owner:
-            return [str(self._ground)]
-        with os.scandir(self._ground) as entries:
-            return [entry.path for entry in entries if entry.name.isdecimal()]
+        """The folders of what tasks are given and save: one, and that of each account."""
+        own = [] if self._settings.run_as_owner else [str(self._ground)]
+        if self._accounts is None or not self._accounts.exists():
+            return own
+        with os.scandir(self._accounts) as entries:
+            return own + [entry.path for entry in entries if entry.name.isdecimal()]
 
     def _retire(self) -> None:
         """End nodes of an earlier driver that this one does not have."""

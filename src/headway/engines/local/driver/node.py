@@ -26,10 +26,13 @@ _AGAIN_SECONDS = 0.02
 
 
 class EngineFolders(NamedTuple):
-    """Folders of an engine: its own; that of what tasks are given and save; that of the files that the server keeps."""
+    """Folders of an engine: its own; that of what tasks are given and save; those of what they are given and save who
+    run as accounts of their own; that of the files that the server keeps.
+    """
 
     root: Path
     ground: Path
+    accounts: Path | None = None
     uploads: Path | None = None
 
 
@@ -52,7 +55,7 @@ class LocalNode(AgentNode):
         self._output = places.root / OUTPUT_FOLDER
         self._secret = secret
         self._settings = settings
-        self._ground = places.ground
+        self._ground, self._accounts = places.ground, places.accounts
         self._account = account
         self._agent = -1
 
@@ -93,6 +96,7 @@ class LocalNode(AgentNode):
             self._settings.task_output_max,
             self._account,
             str(Path(self.uploads).resolve()) if self.uploads else "",
+            accounts=str(self._accounts.resolve()) if self._accounts else "",
             owners=self._settings.run_as_owner,
             allow_root=self._settings.allow_root,
         )

@@ -35,8 +35,10 @@ class LocalSettings:
         task_output_max: bytes that are kept of each stream of an attempt, in `OUTPUT_RANGE`.
         pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
         run_as: name of the user as whom tasks run; empty: the user of this process. Only root can choose another one.
-        run_as_owner: whether each task runs as the account of its job's user (`Assignment.account`).
-        allow_root: with `run_as_owner`: that may be root.
+        accounts: whether a task runs as the account of its job's user, if its assignment names one
+            (`Assignment.account`).
+        run_as_owner: the same, and each must name one.
+        allow_root: with one of these two: that may be root.
         ground: with one of these: folder of what tasks are given and save, made if it is not there; None: one of its
             own in `account.GROUNDS`.
 
@@ -51,6 +53,7 @@ class LocalSettings:
     task_output_max: int = 64 << 20
     pass_env: tuple[str, ...] = ()
     run_as: str = ""
+    accounts: bool = False
     run_as_owner: bool = False
     allow_root: bool = False
     ground: Path | None = None
@@ -66,14 +69,23 @@ class LocalSettings:
             if not least <= value <= most:
                 raise InvalidInput(name, value, f"{least:.10g} to {most:.10g} {unit}")
         check_names(self.pass_env)
-        if self.run_as and self.run_as_owner:
+        if self.run_as and self.has_accounts:
             raise InvalidInput("run_as", self.run_as, "none with --run-as-owner: each task then has its own")
-        if self.allow_root and not self.run_as_owner:
-            raise InvalidInput("allow_root", True, "only with --run-as-owner")
+        if self.allow_root and not self.has_accounts:
+            raise InvalidInput("allow_root", True, "only where tasks run as their users' accounts (--run-as-owner)")
         if self.ground is not None and not self.keeps_apart:
-            raise InvalidInput("ground", str(self.ground), "none without --run-as: tasks then use the data directory")
+            raise InvalidInput(
+                "ground",
+                str(self.ground),
+                "none where no task runs as another user (--run-as): tasks then use the data directory",
+            )
 
     @property
     def keeps_apart(self) -> bool:
         """Whether tasks run as others than this process does."""
-        return self.run_as_owner or bool(self.run_as)
+        return self.has_accounts or bool(self.run_as)
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether tasks run as accounts of their users, all or some."""
+        return self.accounts or self.run_as_owner

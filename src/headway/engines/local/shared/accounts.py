@@ -30,6 +30,15 @@ def check_root() -> None:
         raise HeadwayError("tasks cannot run as other users: the server does not run as root", hint)
 
 
+def is_account(name: str) -> bool:
+    """Whether this machine has an account of this name."""
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
 def account_of(name: str, field: str = "run_as", *, allow_root: bool = False) -> Account:
     """The account that tasks run as.
 
@@ -55,18 +64,19 @@ def account_of(name: str, field: str = "run_as", *, allow_root: bool = False) ->
     return Account(name, found.pw_uid, found.pw_gid, tuple(sorted(groups)), found.pw_dir, found.pw_shell)
 
 
-def prepare(terms: Terms) -> None:
-    """Make the ground of an account, which belongs to root, with folders in it that belong to the account.
+def prepare(terms: Terms, account: Account) -> None:
+    """Make the ground of one of several accounts, which belongs to root, with folders that belong to the account.
 
     Raises:
         EngineError: it belongs to another user, or cannot be made.
     """
-    assert terms.account is not None
-    prepare_ground(Path(terms.ground), terms.account)
+    prepare_ground(Path(terms.accounts), None)
+    own = terms.of(account)
+    prepare_ground(Path(own.ground), account)
     try:
-        hand_over(Path(terms.scratch), terms.account)
+        hand_over(Path(own.scratch), account)
     except OSError as error:
-        raise _unusable(Path(terms.ground), error) from error
+        raise _unusable(Path(own.ground), error) from error
 
 
 def prepare_ground(ground: Path, account: Account | None) -> None:

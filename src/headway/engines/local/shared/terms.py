@@ -29,7 +29,10 @@ WANTED_MAX: Final = 100_000
 """So many files of the server a run may ask for."""
 
 OWNERS: Final = "*"
-"""Stands for the name of an account, if there are several."""
+"""Stands for the name of an account, if each launch names its own."""
+
+SOME: Final = "?"
+"""Stands for the name of an account, if some launches name one."""
 
 
 class NoRoomForFiles(FileTrouble):
@@ -94,8 +97,10 @@ class Terms(msgspec.Struct, frozen=True):
         account: the user as which tasks run; None: the user as which the engine runs.
         uploads: with an account: folder of the files that the server keeps, which only root can read. On a node apart:
             folder of those that the node has got.
-        owners: each launch names the account that it runs as. Each has its own ground in `ground`.
-        allow_root: with `owners`: it may name root.
+        accounts: folder of the grounds of accounts, one for each: a launch may name the account that it runs as, else
+            it runs as the engine does; empty: none names one.
+        owners: with `accounts`: each launch names one.
+        allow_root: with `accounts`: it may name root.
         apart: the node has no disk in common with its driver, so files come and go over the line.
         asks: files of the server are asked for, although the node has a disk in common with it.
         common: folder of what tasks save and of fences, if several nodes of different machines have it in common;
@@ -112,6 +117,7 @@ class Terms(msgspec.Struct, frozen=True):
     account: Account | None = None
     uploads: str = ""
     apart: bool = False
+    accounts: str = ""
     owners: bool = False
     allow_root: bool = False
     common: str = ""
@@ -139,18 +145,20 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """Name of the account; empty if there is none, `OWNERS` if each launch names its own."""
-        return OWNERS if self.owners else self.account.name if self.account else ""
+        """Name of the account; empty if there is none, `OWNERS` or `SOME` if each launch, or some, names its own."""
+        if self.accounts:
+            return OWNERS if self.owners else SOME
+        return self.account.name if self.account else ""
 
     @property
     def keeps_apart(self) -> bool:
         """Whether tasks run as others than this process does."""
-        return self.owners or self.account is not None
+        return bool(self.accounts) or self.account is not None
 
     def of(self, account: Account) -> "Terms":
         """For what runs as one of several accounts."""
-        ground = os.path.join(self.ground, str(account.uid))
-        return msgspec.structs.replace(self, account=account, owners=False, ground=ground)
+        ground = os.path.join(self.accounts, str(account.uid))
+        return msgspec.structs.replace(self, account=account, accounts="", owners=False, ground=ground)
 
 
 def dropped_name(name: str, job: int, task: int, rank: int) -> str:

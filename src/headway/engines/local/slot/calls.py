@@ -46,8 +46,20 @@ class ReceivedFunction:
         return self.call
 
 
+def closed(terms: Terms) -> str:
+    """Why an account can call no function here; empty if it can."""
+    if terms.account is not None:
+        for file in (os.__file__, __file__):
+            if not os.access(file, os.R_OK):
+                said = f"account {terms.account.name!r} cannot read {file}, which functions need on node {terms.name!r}"
+                return f"{said}: install Python and Headway where it can (programs need neither)"
+    return ""
+
+
 def placed(call: CallFrame, terms: Terms) -> str:
-    """Go to the folder of a call; returns why that fails, empty if it does not or need not be."""
+    """Go to the folder of a call; returns why it cannot run there, empty if it can."""
+    if unreadable := closed(terms):
+        return unreadable
     if call.cwd:
         try:
             os.chdir(call.cwd)

@@ -247,6 +247,8 @@ class _Slot:
         """
         from headway.engines.local.slot import calls
 
+        if calls.closed(self.terms):
+            return
         launch = calls.rehearsal()
         ended = self.call(launch, decode_call(launch.work), None)
         sealed_end(self.teller.seal, _done(*ended, self.has_children(), _is_pending(1) or _is_pending(2)))
