@@ -41,6 +41,7 @@ from headway.live.clock import CLOCK_STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
 from headway.live.forecasts import Forecasts
 from headway.live.from_engine import FromEngine
+from headway.live.full_disks import FullDisks
 from headway.live.intake import CheckedSubmission
 from headway.live.leases import CANCELLED_AT_ONCE, Leases
 from headway.live.ledger import Ledger, OpenJob
@@ -54,6 +55,7 @@ from headway.live.retention import Retention
 from headway.live.room import Room
 from headway.live.services import LiveServices
 from headway.live.settings import DriverSettings
+from headway.live.sites import LOCAL_ENGINE, SiteEngines
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
@@ -232,7 +234,8 @@ class Driver:
         self._unfollowed: list[Turn] = []
         self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
-        self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve)
+        disks = FullDisks(self._ledger, partial(_disk_of, surroundings.sites), self._report, clock.call_at)
+        self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve, disks)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, processes.restate)
@@ -339,7 +342,7 @@ class Driver:
             )
             for attempt in state.attempts()
         }
-        self._from_engine.absent(found.absent)
+        self._from_engine.begin(found.absent, found.closed)
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
         turn = WorkInParts(self._arrivals.take(came, self.now)).whole()
@@ -963,6 +966,11 @@ class Driver:
         self._listeners.leave(listener)
         if listener.wanted.client is not None:
             self._leases.heard(-listener.keys[0])
+
+
+def _disk_of(sites: SiteEngines, node: NodeSpec) -> str:
+    """A name of the disk of a node: those of this machine have one, of others it is not known which share one."""
+    return "" if sites.engines.get(node.site, LOCAL_ENGINE) == LOCAL_ENGINE else node.name
 
 
 def _cancelled(jobs: Sequence[JobId], now: Instant) -> list[Event]:

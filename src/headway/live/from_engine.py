@@ -12,6 +12,7 @@ from msgspec import structs
 from headway.engines import base
 from headway.errors import in_short
 from headway.live import work
+from headway.live.full_disks import FullDisks, RoomTried
 from headway.live.ledger import Ledger
 from headway.live.turn import Turn
 from headway.model.actions import Kill
@@ -53,18 +54,24 @@ class FromEngine:
         ledger: feeds the core.
         keeps: whether there is room for this many bytes of output.
         serves: told of each node that the engine has found.
+        disks: closes nodes whose disk is full.
 
     Attributes:
         where: names of the nodes of each attempt that the engine runs.
     """
 
     def __init__(
-        self, ledger: Ledger, keeps: Callable[[int], bool], serves: Callable[[Iterable[NodeSpec]], None]
+        self,
+        ledger: Ledger,
+        keeps: Callable[[int], bool],
+        serves: Callable[[Iterable[NodeSpec]], None],
+        disks: FullDisks,
     ) -> None:
         self.where: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._ledger = ledger
         self._keeps = keeps
         self._serves = serves
+        self._disks = disks
         self._stalled: dict[base.AttemptKey, str] = {}
         self._pending: dict[base.AttemptKey, str] = {}
         self._full_told: Instant = -_FULL_AGAIN
@@ -80,25 +87,29 @@ class FromEngine:
         else:
             self._take_rare(turn, report)
 
-    def absent(self, names: Iterable[str]) -> None:
-        """These nodes cannot be used since the start."""
-        self._lost.update(names)
+    def begin(self, absent: Iterable[str], closed: Iterable[str]) -> None:
+        """These nodes cannot be used since the start, or take nothing new."""
+        self._lost.update(absent)
+        for name in closed:
+            self._disks.shut(name)
 
     def joined(self, name: str) -> None:
         """A node has been taken into service."""
         self._lost.discard(name)
 
     def _take_ended(self, turn: Turn, ended: base.Ended) -> None:
-        self.where.pop(ended.key, None)
+        nodes = self.where.pop(ended.key, ())
         keeps = not (size := work.kept_bytes(ended)) or self._keeps(turn.files + size)
         told = ended if keeps else work.without_files(ended)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
-        self._stalled.pop(ended.key, None)
+        waited = self._stalled.pop(ended.key, "")
         self._pending.pop(ended.key, None)
         if ended.ending.outside and ended.ending.outcome.is_own_doing:
             event, told = TaskStruck(turn.now, *ended.key, ended.ending.outcome), self._counted(told)
             said = told.ending.detail.rpartition("\n")[2]  # of a traceback what was raised
             log.warning("job %d, task %d, attempt %d: %s", *ended.key, in_short(said))
+            for node in self._disks.met(turn, nodes[0]) if waited and len(nodes) == 1 else ():
+                self._incident(turn, "node_closed", node, f"for a minute, because its disk is full: {waited}")
         kept = self._ledger.feed(turn, event, told)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept and keeps)
@@ -186,13 +197,18 @@ class FromEngine:
                 if not report.excused:
                     self._name_suspects(turn, report.node, there)
             case base.NodeBack():
+                self._disks.ready(report.node)
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
                 self._ledger.feed(turn, NodeUp(now, report.node))
             case base.NodeShut():
+                self._disks.shut(report.node)
                 self._ledger.feed(turn, NodeClosed(now, report.node))
                 self._incident(turn, "node_closed", report.node, report.detail or "no reason known")
+            case RoomTried():
+                self._disks.tried(turn, report.node)
             case base.NodeReady():
+                self._disks.ready(report.node)
                 log.info("node %s is open again", report.node)
                 self._ledger.feed(turn, NodeOpened(now, report.node))
             case base.NodeFound():
@@ -231,6 +247,7 @@ class FromEngine:
     def _leave(self, turn: Turn, name: str) -> None:
         """A node leaves the core; what ran there is redone, which counts against no task."""
         self._ledger.feed(turn, NodeLeft(turn.now, name))
+        self._disks.ready(name)
         self.end_gangs(turn, name, Outcome.KILLED)
         self._pending = self._of_current(self._pending)
 

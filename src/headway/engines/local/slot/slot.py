@@ -354,7 +354,10 @@ class _Slot:
         while True:
             time.sleep(_PAUSES[1])
             self.patience -= _PAUSES[1]
-            if self.patience <= 0 or self.teller.asked() or _free(os.path.dirname(self.stem)) >= enough:
+            if self.patience <= 0 or self.teller.asked():
+                return
+            if _free(os.path.dirname(self.stem)) >= enough:
+                self.channel.sendall(sealed(self.teller.seal, Stalled("")))
                 return
 
     def begin(self, launch: Launch) -> None:
