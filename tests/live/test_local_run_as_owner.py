@@ -265,11 +265,15 @@ def test_a_server_of_root_runs_tasks_of_users_who_have_an_account_as_that(place:
     try:
         with Client(data=server.data) as root:
             tokens = {user: root.create_token(user, "submitter").token for user in (ann, "nobody-here")}
-            of_operator = root.create_token("oper", "operator").token
-            assert {one.user: one.account for one in root.tokens()} == {ann: ann, "nobody-here": "", "oper": ""}
+            operators = {user: root.create_token(user, "operator").token for user in ("oper", bob)}
+            found = {one.user: one.account for one in root.tokens()}
+            assert found == {ann: ann, bob: bob, "nobody-here": "", "oper": ""}
             assert root.submit(who()).result(60) == ["root\n"]
-            assert root.submit(who(bob)).result(60) == [f"{bob}\n"], "also without a token"
-        with Client(server.url, token=of_operator) as operator:
+            assert root.submit(who(bob)).result(60) == [f"{bob}\n"]
+        with Client(server.url, token=operators["oper"]) as operator:
+            assert operator.submit(who(ann)).result(60) == [f"{ann}\n"]
+            assert operator.submit(who("nobody-here")).result(60) == ["root\n"], "as its own tasks do"
+        with Client(server.url, token=operators[bob]) as operator:
             assert operator.submit(who(ann)).result(60) == [f"{ann}\n"]
             for user in ("root", "nobody-here"):
                 with pytest.raises(Refused, match=f"user is '{user}', whose tasks run as the server's own account"):

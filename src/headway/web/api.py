@@ -398,13 +398,13 @@ class Api:
         """Check that the tasks of the users can run as their accounts, and keep the accounts that were found.
 
         Raises:
-            Forbidden: tasks would run as the server, for a caller who is neither their user nor an administrator.
+            Forbidden: tasks would run as the server, for a caller whose own do not, and who is no administrator.
             InvalidInput: tasks of a user cannot run as an account of their own.
         """
         accounts.check(job.user or caller.name for job in submission.jobs)
-        if not caller.role.covers(wire.Role.ADMINISTRATOR):
+        if accounts.of(caller.name) and not caller.role.covers(wire.Role.ADMINISTRATOR):
             for place, job in enumerate(submission.jobs):
-                if job.user and job.user != caller.name and not accounts.of(job.user):
+                if job.user and not accounts.of(job.user):
                     said = f"jobs[{place}].user is {job.user!r}, whose tasks run as the server's own account; allowed"
                     raise Forbidden(f"{said}: a user with another account, for {caller.title}", MORE_RIGHTS)
         if self._tokens.finds and self._keeping is None:
