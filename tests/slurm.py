@@ -162,14 +162,14 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        while left := self._left():  # what dies may just have started more
+        while left := self._processes():  # what dies may just have started more
             for process in left:
                 with suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(left, 5)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _left(self) -> list[psutil.Process]:
+    def _processes(self) -> list[psutil.Process]:
         """All processes that know this cluster, except this one.
 
         A slurmstepd writes its title over the first of its variables, where psutil then stops reading.
@@ -224,6 +224,10 @@ class Cluster:
     def resume(self, name: str) -> None:
         """Let a stopped daemon go on."""
         self._daemons[name].send_signal(signal.SIGCONT)
+
+    def steps(self) -> list[psutil.Process]:
+        """The slurmstepd of each job that runs, which watches over it."""
+        return [process for process in self._processes() if process.name() == "slurmstepd"]
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""

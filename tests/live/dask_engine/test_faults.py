@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 
 from ...dask_site import Processes, certificates
@@ -48,6 +49,14 @@ def test_whatever_dies_or_stops_each_result_comes_once(tmp_path: Path, seed: int
         time.sleep(chance.random())
         site.worker("nursed", THREADS, nanny=True)
 
+    def stop_nanny() -> None:
+        """Its worker goes on."""
+        stop("nursed")
+
+    def stop_nanny_without_worker() -> None:
+        """Its worker ends meanwhile, and is started again when the nanny goes on."""
+        stop("nursed", lambda: [child.kill() for child in psutil.Process(site.running["nursed"].pid).children()])
+
     def stop_worker() -> None:
         """For longer than the lease of its node."""
         stop(chance.choice(WORKERS))
@@ -64,13 +73,14 @@ def test_whatever_dies_or_stops_each_result_comes_once(tmp_path: Path, seed: int
         """For less long than Dask keeps a worker of which it hears nothing."""
         stop("scheduler")
 
-    def stop(name: str) -> None:
+    def stop(name: str, meanwhile: Callable[[], object] = bool) -> None:
         site.kill(name, signal.SIGSTOP)
+        meanwhile()
         time.sleep(3 + 2 * chance.random())
         site.kill(name, signal.SIGCONT)
 
-    one = [kill_worker, kill_nanny, stop_worker, ours.kill_agent, ours.stop_agent]
-    none = [ours.kill_server, ours.stop_server, stop_scheduler]
+    one = [kill_worker, kill_nanny, stop_nanny_without_worker, stop_worker, ours.kill_agent, ours.stop_agent]
+    none = [ours.kill_server, ours.stop_server, stop_nanny, stop_scheduler]
     faults: list[Callable[[], None]] = [*one, *none, kill_scheduler]
     chance.shuffle(faults)
     try:
@@ -80,6 +90,6 @@ def test_whatever_dies_or_stops_each_result_comes_once(tmp_path: Path, seed: int
         up.kill()
         site.end()
     print(f"seed {seed}: {outcome}")
-    assert outcome.tasks == 200 * 9
+    assert outcome.tasks == 200 * 11
     lost = len(one) + len(WORKERS) + 1
     assert sum(outcome.again.values()) <= lost * THREADS * (1 + AHEAD), "what ran or was ahead on nodes that were lost"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -76,8 +76,8 @@ class SlurmFaults:
     def __init__(self, chance: Random, slurm: Cluster) -> None:
         self._chance = chance
         self._slurm = slurm
-        self.nodes = (self.kill_node, self.stop_node)
-        self.controller = (self.kill_controller, self.end_controller, self.stop_controller)
+        self.nodes = (self.kill_node, self.stop_node, self.stop_steps)
+        self.controller = (self.kill_controller, self.end_controller, self.stop_controller, self.stop_munge)
 
     def kill_node(self) -> None:
         """Its jobs go on, until Slurm says that the node is down."""
@@ -92,6 +92,18 @@ class SlurmFaults:
         self._slurm.pause(name)
         self._wait(name)
         self._slurm.resume(name)
+
+    def stop_steps(self) -> None:
+        """Of as many jobs as a node has: Slurm does not learn that they have ended, and cannot end them."""
+        running = until(self._slurm.steps)
+        stopped = self._chance.sample(running, min(CPUS, len(running)))
+        for step in stopped:
+            with suppress(psutil.NoSuchProcess):
+                step.suspend()
+        time.sleep(3 + 6 * self._chance.random())
+        for step in stopped:
+            with suppress(psutil.NoSuchProcess):
+                step.resume()
 
     def kill_controller(self) -> None:
         """It forgets the jobs of the last seconds."""
@@ -110,6 +122,12 @@ class SlurmFaults:
         self._slurm.pause("slurmctld")
         time.sleep(3 + 3 * self._chance.random())
         self._slurm.resume("slurmctld")
+
+    def stop_munge(self) -> None:
+        """Nobody can prove who it is: commands and daemons of Slurm wait, and give up; nodes may be given up."""
+        self._slurm.pause("munged")
+        time.sleep(3 + 6 * self._chance.random())
+        self._slurm.resume("munged")
 
     def _wait(self, name: str) -> None:
         """In half of all cases until Slurm has given the node up."""
@@ -137,7 +155,7 @@ def test_whatever_dies_or_stops_each_job_of_slurm_counts_once(
         slurm.mend()
     until(lambda: not slurm.jobs())
     print(f"seed {seed}: {outcome}")
-    assert outcome.tasks == (7 * 200 if whole else 3 * 30)
+    assert outcome.tasks == (9 * 200 if whole else 3 * 30)
     lost = len(its.nodes) + len(its.controller) * len(NODES) if whole else 1 + len(NODES)
     assert sum(outcome.again.values()) <= lost * CPUS, "what ran on a node, or was forgotten by a controller"
 
@@ -186,5 +204,5 @@ def test_whatever_dies_or_stops_each_result_of_an_allocation_comes_once(
         slurm.mend()
         site.end()
     print(f"seed {seed}: {outcome}")
-    assert outcome.tasks == (11 if whole else 4) * 200
+    assert outcome.tasks == (13 if whole else 4) * 200
     assert sum(outcome.again.values()) <= len(faults) * THREADS * (1 + AHEAD), "what ran or was ahead on lost nodes"
