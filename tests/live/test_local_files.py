@@ -238,6 +238,14 @@ def in_tree(process: psutil.Process, folder: Path) -> bool:
     return False
 
 
+async def test_what_is_killed_leaves_no_fence(trial: Trial, tmp_path: Path, files: dict[str, object]) -> None:
+    key = trial.command("sleep", "600", outputs={"out": str(tmp_path / "out")}, **files)
+    await trial.told(Started)
+    trial.engine.kill(*key)
+    assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    assert list((tmp_path / "engine" / "fences").iterdir()) == []
+
+
 async def test_fences_of_what_does_not_run_any_more_go_at_the_next_start(tmp_path: Path) -> None:
     async with Trial(LocalEngine(tmp_path / "engine"), LIMIT) as trial:
         (tmp_path / "engine" / "fences").mkdir(parents=True)

@@ -35,7 +35,7 @@ async def test_files_come_and_go_where_no_node_can_open_the_servers_folder(slurm
         given = hashlib.sha256(2 * LARGE).hexdigest()
         assert (ending.outcome, ending.outputs) == (Outcome.SUCCEEDED, {"o": f"headway:{given}/o"})
         assert kept.contents[given] == 2 * LARGE
-        await becomes(lambda: not [*(root / "files").iterdir()])
+        await becomes(lambda: not [path for place in ("files", "nodes") for path in (root / place).iterdir()])
 
 
 async def test_members_of_a_gang_on_two_nodes_share_an_input(slurm: Cluster, root: Path) -> None:
@@ -65,3 +65,17 @@ async def test_a_file_that_the_server_does_not_keep_is_refused_and_so_is_one_tha
             ending = (await trial.ended(key)).ending
             assert (ending.outcome, says in ending.detail) == (Outcome.REFUSED, True)
         trial.disregard(Started)
+
+
+async def test_what_is_cancelled_leaves_no_files(slurm: Cluster, root: Path) -> None:
+    kept = FilesInMemory()
+    name = kept.add(b"mesh")
+    async with Trial(SlurmEngine(root, SETTINGS), LIMIT, files=kept) as trial:
+        await trial.start(*FOUR)
+        files = {"inputs": {"i": f"headway:{name}/i"}, "outputs": {"o": "headway:o"}}
+        key = trial.command("sleep", "600", **files, node=ONE, files=True, fetches=True)
+        assert await trial.told(Started) == Started(*key)
+        trial.engine.kill(*key)
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+        places = [root / place for place in ("attempts", "fences", "files", "nodes")]
+        await becomes(lambda: not [path for place in places for path in place.iterdir()])

@@ -142,6 +142,8 @@ async def test_files_of_the_server_are_for_the_user_who_names_them(
     assert ending.outcome is Outcome.SUCCEEDED
     digest = hashlib.sha256(b"for ann").hexdigest()
     assert ending.outputs == {"o": f"headway:{digest}/o"}
+    ground = root / "accounts" / str(account_of(ann).uid)
+    await becomes(lambda: not [*(root / "files").iterdir(), *(ground / "nodes").iterdir()])
     trial.disregard(Started)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from headway.engines.base import AttemptKey
@@ -48,11 +46,8 @@ async def left_behind(folder: SlurmFolder, commands: SlurmCommands, owner: Adopt
     """
     identity = folder.identity
     by_key: dict[AttemptKey, list[WrittenAttempt]] = {}
-    for place, record in await owner.aside(lambda: list(folder.given())):
-        if record is None:
-            await owner.aside(partial(shutil.rmtree, place, ignore_errors=True))
-        else:
-            by_key.setdefault(record.key, []).append(record)
+    for record in await owner.aside(lambda: list(folder.given())):
+        by_key.setdefault(record.key, []).append(record)
     attempts = {key: Attempt(some[0]) for key, some in by_key.items()}
     queue = await commands.queue(identity)
     for attempt in attempts.values():

@@ -368,7 +368,7 @@ class SlurmEngine(OutputsInFiles):
         return await self._loop.run_in_executor(self._pool, step, *arguments)
 
     async def _carried(self, step: Callable[..., T], *arguments: Any) -> T:
-        """The same for files, which may be large: what is told of attempts does not wait for them."""
+        """The same for files, which may be large or many: what is told of attempts does not wait for them."""
         return await self._loop.run_in_executor(self._carriers, step, *arguments)
 
     def drop_all(self, name: str) -> None:
@@ -796,7 +796,7 @@ class SlurmEngine(OutputsInFiles):
         if self._door is not None:
             self._door.close()
             self._door = None
-        await self._loop.run_in_executor(self._pool, lambda: None)  # what is to be removed is removed
+        await self._carried(lambda: None)  # what is to be removed is removed
         self._folder.close()
         self._nodes.clear()
         self._graves.clear()
@@ -811,9 +811,9 @@ class SlurmEngine(OutputsInFiles):
         return task
 
     def _later(self, step: Callable[..., object], *arguments: Any) -> None:
-        """The same, without waiting for it."""
+        """Remove something, without waiting for it."""
         try:
-            self._loop.run_in_executor(self._pool, step, *arguments)
+            self._loop.run_in_executor(self._carriers, step, *arguments)
         except RuntimeError as error:  # no thread for it
             log.warning("something stays in %s until the next start: %s", self._folder.root, error)
 

@@ -12,7 +12,8 @@
         kept/                   what its tasks give to the server (`carrying`)
     files/J.T.A.P/              likewise, but only the server writes there: the files that its tasks have asked for
         answers                 which of them are there, record by record
-    output/, checkpoints/, fences/, nodes/      as on one machine
+    nodes/J.T.A.P/              likewise: the folders in which its tasks run; of accounts in `accounts/`
+    output/, checkpoints/, fences/      as on one machine
 
 How files are written, so that no half of one is read, is in `written`.
 
@@ -226,22 +227,28 @@ class SlurmFolder:
             for path in (*own, folder):  # the folder last: from then on the account can change what is in it
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
-    def given(self) -> Iterator[tuple[Path, WrittenAttempt | None]]:
-        """The folders of all parts, and the attempt that each belongs to; None if it cannot be read."""
+    def given(self) -> Iterator[WrittenAttempt]:
+        """The attempt that each part belongs to. What belongs to none, or cannot be read, is removed."""
         for folder in sorted(self.attempts.iterdir()):
             try:
-                yield folder, read(folder / "part", Order).record
+                yield read(folder / "part", Order).record
             except (OSError, Torn) as error:
                 log.warning("%s is not whole, and is removed: %s", folder, error)
-                yield folder, None
-        for files in self.files.iterdir():
-            if not (self.attempts / files.name).exists():
-                shutil.rmtree(files, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
+        for place in (self.files, *(ground / "nodes" for ground in self.grounds())):
+            for left in place.iterdir():
+                if not (self.attempts / left.name).exists():
+                    shutil.rmtree(left, ignore_errors=True)
 
     def remove(self, key: AttemptKey, numbers: tuple[int, ...]) -> None:
-        """Remove what is known of an attempt: a runner that finds nothing of it ends."""
+        """Remove what is known of an attempt, with the files of its tasks: a runner that finds nothing of it ends."""
         for number in numbers:
-            for place in (self.of(key, number), self.files_of(key, number)):
+            part = self.of(key, number)
+            places = [part, self.files_of(key, number)]
+            with suppress(OSError):  # it is not there
+                ground = self.root / _ACCOUNTS / str(part.lstat().st_uid) if self.owners else self.root
+                places.append(ground / "nodes" / part.name)
+            for place in places:
                 shutil.rmtree(place, ignore_errors=True)
 
     def is_claimed(self, key: AttemptKey, number: int) -> bool:

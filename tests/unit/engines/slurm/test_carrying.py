@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from headway.engines.local.shared.terms import Terms
 from headway.engines.slurm.carrying import CARRIED_AT_ONCE, Carrier
 from headway.engines.slurm.folder import KEPT_FOLDER, SlurmFolder
-from headway.engines.slurm.written import FileAnswer, records
+from headway.engines.slurm.written import FileAnswer, Order, Seat, WrittenAttempt, records, write
 from headway.engines.trial import FilesInFolder, FilesInMemory
 from headway.errors import HeadwayError, InvalidInput
 
@@ -151,6 +152,8 @@ async def test_what_an_account_puts_in_place_of_an_output_is_not_followed(
 def test_what_no_attempt_has_asked_for_is_removed(place: Place) -> None:
     stray = place.folder.files / "9.0.1.0"
     stray.mkdir()
-    list(place.folder.given())
+    record = WrittenAttempt(*KEY, (Seat("n", (0,), 0),), False)
+    write(place.part / "part", Order(record, 0, Terms("n", "", "", "", 1, 1.0, 1), ()))
+    assert [*place.folder.given()] == [record]
     assert not stray.exists()
     assert place.files.exists()

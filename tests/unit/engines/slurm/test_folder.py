@@ -101,3 +101,18 @@ def test_a_folder_keeps_its_identity(tmp_path: Path) -> None:
     other.close()
     assert (one.identity, one.word) == (other.identity, other.word)
     assert len(one.identity) == 12
+
+
+def test_what_tasks_leave_goes_with_their_attempt_and_with_the_next_start_if_the_server_died(tmp_path: Path) -> None:
+    folder = SlurmFolder(tmp_path)
+    folder.open()
+    parts = {
+        (job, 0, 1): [tmp_path / place / f"{job}.0.1.0" for place in ("attempts", "files", "nodes")] for job in (1, 2)
+    }
+    for place in (place for places in parts.values() for place in places):
+        (place / "fetched").mkdir(parents=True)
+    folder.remove((1, 0, 1), (0,))
+    assert [place.exists() for places in parts.values() for place in places] == 3 * [False] + 3 * [True]
+    assert [*folder.given()] == [], "it was never wholly written"
+    assert not any(place.exists() for places in parts.values() for place in places)
+    folder.close()

@@ -499,6 +499,7 @@ class Staff:
         if run is not None:
             code = 0 if place.exited else os.waitstatus_to_exitcode(status)
             ending = _ending(run, code, place.terms.account)
+            _take_down_fence(run, place.terms)
             self._owner.finish(run, Raw(encode(ending)))
         self._leave(place)
         if not self._is_wanted(place):
@@ -514,6 +515,17 @@ def _kill(pid: int, priority: Tier) -> None:
     if priority is Tier.BACKGROUND:
         priorities.move((pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
     kill_trees([pid])
+
+
+def _take_down_fence(run: MemberRun, terms: Terms) -> None:
+    """Do what the process of a run would have done at its end: it puts no outputs any more."""
+    from headway.engines.local.slot.fence import Fence  # most processes end by themselves
+
+    with (
+        contextlib.suppress(OSError, ValueError),  # a task can write anything there
+        terms.account.acting() if terms.account else contextlib.nullcontext(),
+    ):
+        Fence(terms.fences, run.launch).take_down()
 
 
 def _ending(run: MemberRun, code: int, account: Account | None) -> Ending:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -23,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.shared.terms import NO_ROOM, NoRoomForFiles, dropped_name
+from headway.engines.local.slot.fence import Fence
 from headway.errors import FileTrouble
 from headway.files import KEPT_SCHEME, File, Output, flaw, local_path, scheme, upload_of
 
@@ -89,7 +89,7 @@ class AttemptFiles:
         self.elsewhere: dict[str, str] = {}
         self._uploads = launch.uploads
         self._launch = launch
-        self._fence = _Fence(os.path.join(fences, f"{launch.job}.{launch.task}.{launch.rank}"), launch.attempt)
+        self._fence = Fence(fences, launch)
         self._answers: dict[File, Path] = {}
         self._outputs: list[_WantedOutput] = []
         self._staged: dict[str, _Staged] = {}
@@ -309,63 +309,6 @@ class AttemptFiles:
                 os.fsync(file.fileno())
             os.replace(draft, target)
         os.unlink(path)
-
-
-class _Fence:
-    """The latest attempt of a task that puts outputs, in a file that is locked during each access.
-
-    An attempt puts up the fence when it begins and passes it when it puts. It cannot pass once a later one has put up
-    the fence, nor when that one has passed and taken it away.
-    """
-
-    def __init__(self, path: str, attempt: int) -> None:
-        self._path = path
-        self._attempt = attempt
-
-    def put_up(self) -> None:
-        """This attempt has begun; earlier ones can put nothing more. Waits for one that is just putting."""
-        with self._locked(os.O_CREAT) as fence:
-            if self._latest(fence) < self._attempt:
-                os.pwrite(fence, f"{self._attempt:<20}".encode(), 0)
-
-    @contextlib.contextmanager
-    def passed(self) -> Iterator[None]:
-        """While the body runs, no later attempt begins; afterwards, no attempt that began earlier passes.
-
-        Raises:
-            FileTrouble: a later attempt has begun.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                latest = self._latest(stack.enter_context(self._locked()))
-            except FileNotFoundError:
-                latest = 0
-            if latest != self._attempt:
-                raise FileTrouble("a later attempt of this task has begun: its outputs count")
-            yield
-            os.unlink(self._path)
-
-    def take_down(self) -> None:
-        """This attempt puts nothing more."""
-        with contextlib.suppress(FileNotFoundError), self._locked() as fence:
-            if self._latest(fence) == self._attempt:
-                os.unlink(self._path)
-
-    @contextlib.contextmanager
-    def _locked(self, flags: int = 0) -> Iterator[int]:
-        while True:
-            fence = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
-            try:
-                fcntl.flock(fence, fcntl.LOCK_EX)
-                if os.fstat(fence).st_nlink:  # else it was taken down while this process waited
-                    yield fence
-                    return
-            finally:
-                os.close(fence)
-
-    @staticmethod
-    def _latest(fence: int) -> int:
-        return int(os.pread(fence, 20, 0) or 0)
 
 
 def _file_name(url: str) -> str:
