@@ -107,8 +107,11 @@ async def test_what_somebody_cancels_in_slurm_is_lost(slurm: Cluster, trial: Tri
 
 
 async def test_what_slurm_does_not_want_is_refused_in_its_words(slurm: Cluster, root: Path) -> None:
+    terms = ("ReservationName=gold", "Users=root", "StartTime=now", "Duration=60", "Nodes=ALL", "Flags=IGNORE_JOBS")
+    slurm.run("scontrol", "create", "reservation", *terms)
     async with Trial(SlurmEngine(root, replace(SETTINGS, options=("--reservation=gold",))), LIMIT) as trial:
         await trial.start(*FOUR)
+        slurm.run("scontrol", "delete", "ReservationName=gold")
         ending = (await trial.ended(trial.call(add, 1, 2))).ending
         assert ending.outcome is Outcome.REFUSED
         assert ending.detail.startswith("Slurm refuses it: sbatch: error: ")
@@ -129,6 +132,21 @@ async def test_an_option_that_sbatch_does_not_know_is_refused_at_the_start(
 ) -> None:
     engine = SlurmEngine(root, replace(SETTINGS, options=("--comment=x", option)))
     with pytest.raises(InvalidInput, match=r"(?s)^options is \['--comment=x', .*sbatch: " + re.escape(said)):
+        await engine.start(FOUR, lambda _: None, FilesInMemory())
+
+
+@pytest.mark.parametrize("option", ["--reservation=gold", "--constraint=gold", "--licenses=gold:1"])
+async def test_an_option_that_the_controller_does_not_take_is_refused_at_the_start(
+    slurm: Cluster, root: Path, option: str
+) -> None:
+    engine = SlurmEngine(root, replace(SETTINGS, options=(option,)))
+    with pytest.raises(InvalidInput, match=rf"(?s)^options is \['{option}'\].*allocation failure: .*nvalid"):
+        await engine.start(FOUR, lambda _: None, FilesInMemory())
+
+
+async def test_an_address_that_nobody_knows_is_refused_at_the_start(slurm: Cluster, root: Path) -> None:
+    engine = SlurmEngine(root, replace(SETTINGS, address="no-such-host.invalid"))
+    with pytest.raises(InvalidInput, match=r"^address is 'no-such-host.invalid'; allowed: "):
         await engine.start(FOUR, lambda _: None, FilesInMemory())
 
 
@@ -172,10 +190,13 @@ async def test_runners_do_without_the_file_of_their_modules_and_with_a_damaged_o
         assert (await trial.ended(trial.command("true"))).ending.outcome is Outcome.SUCCEEDED
 
 
-async def test_without_news_ends_are_seen_by_looking(slurm: Cluster, root: Path) -> None:
+async def test_without_news_ends_are_seen_by_looking_and_that_is_said(
+    slurm: Cluster, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Trial(SlurmEngine(root, replace(SETTINGS, address="192.0.2.1")), LIMIT) as trial:
         await trial.start(*FOUR)
         assert await trial.value(trial.call(add, 1, 2)) == 3
+        await becomes(lambda: "Can they reach 192.0.2.1, UDP port" in caplog.text)
 
 
 async def test_while_the_controller_is_gone_what_runs_ends_and_what_is_launched_waits(

@@ -20,6 +20,9 @@ SLURM_COMMANDS: Final = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
 _OF_SLURM: Final = ("SLURM_CONF", "SLURM_CONF_SERVER")
 """Variables that say which Slurm it is. All others of Slurm change what commands do, so they are left out."""
 
+_NOT_TAKEN: Final = ("invalid", "denied")
+"""In what the controller says of options that it will never take."""
+
 NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -66,8 +69,8 @@ class SlurmCommands:
     async def _check_options(self) -> None:
         """See that sbatch knows the options of the settings.
 
-        It reads them, and then says its version instead of asking its controller. So this takes it a few milliseconds,
-        whatever state the partition is in; and what only the controller knows, such as names of accounts, is not seen.
+        It reads them, and then says its version instead of asking its controller (`try_options` does). So this takes it
+        a few milliseconds, whether Slurm answers or not.
 
         Raises:
             InvalidInput: it does not.
@@ -83,6 +86,29 @@ class SlurmCommands:
             raise InvalidInput(
                 "options", list(options), "options that sbatch knows, each with its value", hint=hint
             ) from None
+
+    async def try_options(self) -> None:
+        """See that Slurm's controller takes the options of the settings, such as a name of an account.
+
+        It is asked when a job with them would begin; none is submitted. That there is no room, or no node, may pass.
+        Where jobs run as their users it is not asked: what may be named depends on whose job it is.
+
+        Raises:
+            InvalidInput: it does not.
+        """
+        options = self._settings.options
+        if not options or self._settings.run_as_owner:
+            return
+        asked = ("--test-only", f"--partition={self._settings.partition}", "--ntasks=1", "--time=1", *options)
+        try:
+            await self._run("sbatch", *asked, "--wrap=true")
+        except SlurmUnavailable:
+            return
+        except SlurmRefused as error:
+            if not any(sign in str(error).lower() for sign in _NOT_TAKEN):
+                return
+            hint = f"It says: {error}"
+            raise InvalidInput("options", list(options), "options that Slurm's controller takes", hint=hint) from None
 
     async def partition(self) -> parsing.Partition:
         """The partition of the settings.

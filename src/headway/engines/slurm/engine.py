@@ -67,7 +67,7 @@ from headway.engines.slurm.places import SlotQueues
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.submission import SUBMIT_AGAIN_SECONDS, SlurmSubmission
 from headway.engines.slurm.written import Seat, WrittenAttempt
-from headway.errors import EngineError, HeadwayError, NameTaken, NoRoom, NoSuchOutput
+from headway.errors import EngineError, HeadwayError, InvalidInput, NameTaken, NoRoom, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -88,6 +88,9 @@ _JOIN_SECONDS: Final = 5.0
 
 _FIND_SECONDS: Final = 0.02
 """Between two lots of nodes that are reported."""
+
+_NEWS_SECONDS: Final = 2.0
+"""News of what was seen by looking may be so long on their way."""
 
 _LEAVE_SECONDS: Final = 40.0
 """The longest wait for the end of jobs that were cancelled. Slurm kills after 30 seconds, as a rule."""
@@ -139,6 +142,8 @@ class SlurmEngine(OutputsInFiles):
         self._carrier: Carrier
         self._early: list[Report] | None = []
         self._door: asyncio.DatagramTransport | None = None
+        self._place = ""
+        self._is_heard = True
         self._report: Callable[[Report], None]
         self._loop: asyncio.AbstractEventLoop
 
@@ -171,6 +176,7 @@ class SlurmEngine(OutputsInFiles):
         self._kept_out.load(spec.name for spec in nodes)
         try:
             self._submission.partition = await self._commands.partition()
+            await self._commands.try_options()
             self._nodes.seen = await self._commands.nodes()
             self._nodes.begin(nodes)
             await self._open_door()
@@ -674,7 +680,10 @@ class SlurmEngine(OutputsInFiles):
         """Read what has been told of all attempts."""
         for attempt in tuple(self._attempts.values()):
             if attempt.submitted and attempt.ended is None and not self._is_early(attempt):
+                had = len(attempt.endings)
                 await self._read(attempt)
+                if len(attempt.endings) > had and not self._is_heard:
+                    self._loop.call_later(_NEWS_SECONDS, self._miss_news)
                 self._judge(attempt)
 
     async def _read(self, attempt: Attempt) -> None:
@@ -705,19 +714,38 @@ class SlurmEngine(OutputsInFiles):
     # News
 
     async def _open_door(self) -> None:
-        """Listen for news of attempts; without it, the engine looks by itself."""
+        """Listen for news of attempts; without it, the engine looks by itself.
+
+        Raises:
+            InvalidInput: the address of the settings is unknown here.
+        """
+        if self._settings.address:
+            await self.aside(_check_address, self._settings.address)
         try:
             host = self._settings.address or await self.aside(_address_towards, await self._commands.controller())
             self._door, _ = await self._loop.create_datagram_endpoint(lambda: _News(self), ("0.0.0.0", 0))
             port = self._door.get_extra_info("sockname")[1]
             await self.aside(self._folder.hang_up_plate, host, port)
+            self._is_heard, self._place = False, f"{host}, UDP port {port}"
         except (OSError, SlurmRefused) as error:
             log.warning("there are no news of attempts, so their ends are seen later: %s", error)
+
+    def _miss_news(self) -> None:
+        """An end was seen by looking, some time ago. Say once if no news have come until now."""
+        if not self._is_heard and self._door is not None:
+            self._is_heard = True
+            log.warning(
+                "no news come from the nodes, so ends are reported up to %g s late. Can they reach %s? "
+                "`address` of the site says where they find this machine.",
+                self._settings.poll,
+                self._place,
+            )
 
     def on_news(self, words: list[str]) -> None:
         """A runner says that there is something to read."""
         if len(words) != 5 or words[0] != self._folder.word or not all(map(str.isdecimal, words[1:])):
             return
+        self._is_heard = True
         job, task, number, _ = map(int, words[1:])
         attempt = self._attempts.get((job, task, number))
         if attempt is not None and attempt.ended is None:
@@ -836,6 +864,20 @@ def _ended_alike(attempt: Attempt, ending: Ending) -> Ended:
 
 def _unanswered(error: SlurmUnavailable) -> EngineError:
     return EngineError(f"Slurm does not answer: {error}", "Is its controller running? `sinfo` shows it.")
+
+
+def _check_address(address: str) -> None:
+    """Check that an address can be resolved here.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    try:
+        socket.getaddrinfo(address, None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = f"{why}. Without it, the engine takes the address of this machine as seen from Slurm's controller."
+        raise InvalidInput("address", address, "a name or an address of this machine", hint=hint) from None
 
 
 def _address_towards(controller: str) -> str:

@@ -87,6 +87,47 @@ async def test_an_option_that_sbatch_does_not_know_is_refused_before_any_job(scr
     assert (scripts.folder / "asked").read_text() == "--test-only --account=x --version\n", "it submits nothing"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Invalid account or account/partition combination specified",
+        "Invalid qos specification",
+        "Requested reservation is invalid",
+        "Access denied to requested reservation",
+    ],
+)
+async def test_what_the_controller_does_not_take_is_refused_before_any_job(scripts: Scripts, said: str) -> None:
+    commands = await scripts.commands(options=("--account=x",))
+    scripts.put("sbatch", f"echo $* > {scripts.folder}/asked; echo 'allocation failure: {said}' >&2; exit 1")
+    told = (
+        r"options is \['--account=x'\]; allowed: options that Slurm's controller takes\nIt says: allocation failure: "
+    )
+    with pytest.raises(InvalidInput, match=told + said):
+        await commands.try_options()
+    assert {"--test-only", "--partition=main", "--account=x"} <= {*(scripts.folder / "asked").read_text().split()}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Required partition not available (inactive or drain)",
+        "Requested node configuration is not available",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Unable to contact slurm controller (connect failure)",
+    ],
+)
+async def test_what_may_pass_is_no_fault_of_the_options(scripts: Scripts, said: str) -> None:
+    commands = await scripts.commands(options=("--account=x",))
+    scripts.put("sbatch", f'echo "allocation failure: {said}" >&2; exit 1')
+    await commands.try_options()
+
+
+async def test_accounts_of_users_are_not_tried_as_that_of_the_server(scripts: Scripts) -> None:
+    scripts.put("sbatch", "echo 'allocation failure: Invalid account' >&2; exit 1")
+    for terms in ({"options": ("--qos=x",), "run_as_owner": True}, {}):
+        await SlurmCommands(SlurmSettings("main", commands=scripts.folder, **terms)).try_options()
+
+
 async def test_a_command_that_gives_no_answer_is_ended(scripts: Scripts) -> None:
     commands = await scripts.commands(limit=1.0)
     scripts.put("squeue", f"echo $$ > {scripts.folder}/pid; exec sleep 600")

@@ -86,6 +86,9 @@ class PlayedSlurm:
     async def check(self) -> None:
         pass
 
+    async def try_options(self) -> None:
+        pass
+
     async def partition(self) -> Partition:
         self._answers()
         return Partition("main", None)
@@ -143,9 +146,14 @@ class PlayedSlurm:
 
 
 class Played:
-    """An engine beside it, and what its runners would tell."""
+    """An engine beside it, and what its runners would tell.
+
+    Attributes:
+        news: whether their datagrams come.
+    """
 
     def __init__(self, trial: Trial, slurm: PlayedSlurm, root: Path) -> None:
+        self.news = True
         self.trial = trial
         self.slurm = slurm
         self.root = root
@@ -175,8 +183,9 @@ class Played:
         fd = os.open(self.root / "attempts" / f"{job}.{task}.{tried}.{part}" / "told", os.O_WRONLY | os.O_APPEND)
         append(fd, [encode(message)])
         os.close(fd)
-        word = (self.root / "secret").read_text()
-        self.engine.on_news([word, str(job), str(task), str(tried), str(part)])
+        if self.news:
+            word = (self.root / "secret").read_text()
+            self.engine.on_news([word, str(job), str(task), str(tried), str(part)])
 
     def ends(self, number: int, ending: Ending) -> None:
         """The runner of a job tells its end."""
@@ -870,3 +879,27 @@ async def test_if_an_output_of_a_gang_cannot_be_kept_each_of_its_members_was_ref
     assert (ended.ending.outcome, ended.ending.outside) == (Outcome.REFUSED, True)
     assert [member.outcome for member in ended.members] == [Outcome.REFUSED, Outcome.REFUSED]
     played.trial.disregard(Started)
+
+
+@pytest.mark.parametrize("some", [False, True])
+async def test_that_no_news_come_from_the_nodes_is_said_once(
+    played: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, some: bool
+) -> None:
+    monkeypatch.setattr(module, "_NEWS_SECONDS", 0.05)
+    await played.trial.start(*TWO)
+    for played.news in (some, False, False):
+        number = await played.runs()
+        played.ends(number, WELL)
+        assert (await played.trial.told(Ended)).ending == WELL
+    await asyncio.sleep(0.2)
+    warned = [one.getMessage() for one in caplog.records if "no news" in one.getMessage()]
+    assert len(warned) == (0 if some else 1)
+    for said in warned:
+        assert "reported up to 0.1 s late. Can they reach 127.0.0.1, UDP port" in said
+        assert "`address` of the site" in said
+
+
+async def test_an_address_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"^address is 'no such host'; allowed: a name or an address of this mach"):
+        await asyncio.to_thread(module._check_address, "no such host")
+    await asyncio.to_thread(module._check_address, "127.0.0.1")
