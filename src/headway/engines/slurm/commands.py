@@ -97,7 +97,7 @@ class SlurmCommands:
             InvalidInput: it does not.
         """
         options = self._settings.options
-        if not options or self._settings.run_as_owner:
+        if not options or self._settings.has_accounts:
             return
         asked = ("--test-only", f"--partition={self._settings.partition}", "--ntasks=1", "--time=1", *options)
         try:

@@ -236,7 +236,7 @@ class SlurmFolder:
                 log.warning("%s is not whole, and is removed: %s", folder, error)
                 shutil.rmtree(folder, ignore_errors=True)
         for place in (self.files, *(ground / "nodes" for ground in self.grounds())):
-            for left in place.iterdir():
+            for left in place.iterdir() if place.exists() else ():
                 if not (self.attempts / left.name).exists():
                     shutil.rmtree(left, ignore_errors=True)
 
@@ -246,7 +246,8 @@ class SlurmFolder:
             part = self.of(key, number)
             places = [part, self.files_of(key, number)]
             with suppress(OSError):  # it is not there
-                ground = self.root / _ACCOUNTS / str(part.lstat().st_uid) if self.owners else self.root
+                owner = part.lstat().st_uid
+                ground = self.root if owner == os.geteuid() else self.root / _ACCOUNTS / str(owner)
                 places.append(ground / "nodes" / part.name)
             for place in places:
                 shutil.rmtree(place, ignore_errors=True)
