@@ -11,7 +11,7 @@ from headway.engines.slurm.attempt import FORGOTTEN, UNFINISHED, Attempt
 from headway.engines.slurm.commands import SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
-from headway.engines.slurm.parsing import PartKey, Queued, job_name
+from headway.engines.slurm.parsing import PartKey, Queued, SlurmJobKey, job_name
 from headway.engines.slurm.written import WrittenAttempt
 
 
@@ -35,7 +35,7 @@ class Leftovers:
 
     whole: list[Attempt] = field(default_factory=list)
     broken: list[Attempt] = field(default_factory=list)
-    strays: list[int] = field(default_factory=list)
+    strays: list[SlurmJobKey] = field(default_factory=list)
 
 
 async def left_behind(folder: SlurmFolder, commands: SlurmCommands, owner: AdoptionOwner, now: float) -> Leftovers:
@@ -69,8 +69,8 @@ async def left_behind(folder: SlurmFolder, commands: SlurmCommands, owner: Adopt
         (left.whole if is_whole else left.broken).append(attempt)
     left.whole.sort(key=lambda attempt: min(part.job for part in attempt.parts))
     known = {part.job for attempt in attempts.values() for part in attempt.parts}
-    listed = [queued for some in queue.values() for queued in some]
-    left.strays = [one.job for one in listed if one.job not in known and one.state in UNFINISHED]
+    listed = [(part, queued) for part, some in queue.items() for queued in some]
+    left.strays = [(part, one.job) for part, one in listed if one.job not in known and one.state in UNFINISHED]
     return left
 
 

@@ -62,7 +62,7 @@ from headway.engines.slurm.commands import SlurmCommands
 from headway.engines.slurm.folder import SlurmFolder
 from headway.engines.slurm.hearing import fresh, hear
 from headway.engines.slurm.nodes import NodesInService
-from headway.engines.slurm.parsing import Queued
+from headway.engines.slurm.parsing import Queued, SlurmJobKey
 from headway.engines.slurm.places import SlotQueues
 from headway.engines.slurm.settings import SlurmSettings
 from headway.engines.slurm.submission import SUBMIT_AGAIN_SECONDS, SlurmSubmission
@@ -98,7 +98,7 @@ _LEAVE_SECONDS: Final = 40.0
 
 @dataclass(slots=True)
 class _Grave:
-    """A job that has nothing to do any more, and has not left Slurm's queue yet."""
+    """A job that has nothing to do any more, or that Slurm was told to end, and that has not left its queue yet."""
 
     nodes: frozenset[str]
     since: float
@@ -128,7 +128,7 @@ class SlurmEngine(OutputsInFiles):
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._assignments: dict[AttemptKey, Assignment] = {}
         self._saving: set[JobId] = set()
-        self._graves: dict[int, _Grave] = {}
+        self._graves: dict[SlurmJobKey, _Grave] = {}
         self._to_cancel: set[int] = set()
         self._cancelling: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -562,10 +562,12 @@ class SlurmEngine(OutputsInFiles):
                 pause = min(2 * pause, SUBMIT_AGAIN_SECONDS[1])
 
     def _bury(self, attempt: Attempt) -> None:
-        """Its jobs should leave the queue soon."""
+        """Those of its jobs should leave the queue soon that nobody wants any more."""
+        is_over = attempt.ended is not None or attempt.key not in self._attempts
         for part in attempt.parts:
-            if part.job and part.final is None and (attempt.ended is not None or attempt.key not in self._attempts):
-                self._graves.setdefault(part.job, _Grave(frozenset((part.node,)), self._loop.time()))
+            if part.job and part.final is None and (is_over or part.told_slurm):
+                grave = _Grave(frozenset((part.node,)), self._loop.time())
+                self._graves.setdefault(((attempt.key, part.number), part.job), grave)
 
     def _remove(self, attempt: Attempt) -> None:
         """Remove what is in the folder of an attempt."""
@@ -617,9 +619,9 @@ class SlurmEngine(OutputsInFiles):
         before = [(one, part) for one in self._attempts.values() if one.ended is None for part in one.parts if part.job]
         graves = set(self._graves)
         queue = await self._commands.queue(self._folder.identity)
-        listed = {queued.job: queued for some in queue.values() for queued in some}
-        for job in graves - listed.keys():
-            self._graves.pop(job, None)
+        listed = {(part, queued.job): queued for part, some in queue.items() for queued in some}
+        for gone in graves - listed.keys():
+            self._graves.pop(gone, None)
         shown = [(one, part, queued) for one, part in before if (queued := one.job_of(part, queue)) is not None]
         for _, part, queued in shown:
             if queued.state in ("RUNNING", "SUSPENDED"):
@@ -666,13 +668,16 @@ class SlurmEngine(OutputsInFiles):
             for one, part in asked
         ]
 
-    def _cancel_lingering(self, listed: dict[int, Queued]) -> None:
-        """Cancel again what should have left the queue; also jobs that belong to no attempt."""
+    def _cancel_lingering(self, listed: dict[SlurmJobKey, Queued]) -> None:
+        """Cancel again what should have left the queue; also jobs that belong to no attempt.
+
+        A controller that was killed has forgotten what it was told in its last seconds.
+        """
         now = self._loop.time()
-        for job, grave in self._graves.items():
-            if now - grave.since > _LINGER_SECONDS and job in listed and listed[job].state != "COMPLETING":
+        for key, grave in self._graves.items():
+            if now - grave.since > _LINGER_SECONDS and key in listed and listed[key].state != "COMPLETING":
                 grave.since = now
-                self._to_cancel.add(job)
+                self._to_cancel.add(listed[key].job)
         if self._to_cancel and (self._cancelling is None or self._cancelling.done()):
             self._cancelling = self._do(self._cancel_jobs())
 
@@ -783,9 +788,9 @@ class SlurmEngine(OutputsInFiles):
         for attempt in left.broken:
             self._cancel(attempt)
             self._remove(attempt)
-        for job in left.strays:
-            self._graves[job] = _Grave(frozenset(self._nodes.by_name), now)
-            self._to_cancel.add(job)
+        for stray in left.strays:
+            self._graves[stray] = _Grave(frozenset(self._nodes.by_name), now)
+            self._to_cancel.add(stray[1])
         if self._to_cancel:
             await self._commands.cancel(self._to_cancel)
             self._to_cancel = set()

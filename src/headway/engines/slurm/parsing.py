@@ -102,6 +102,9 @@ class Queued(NamedTuple):
 PartKey = tuple[AttemptKey, int]
 """An attempt and the number of a part of it, each on one node."""
 
+SlurmJobKey = tuple[PartKey, int]
+"""A part and the number of its job. A controller that was killed gives the numbers of its last jobs to others."""
+
 
 def job_name(identity: str, key: AttemptKey, number: int) -> str:
     """The name of the job that runs a part of an attempt, for the server with this identity."""

@@ -491,6 +491,45 @@ async def test_a_job_whose_number_slurm_has_given_to_another_is_lost_and_the_oth
     assert played.engine.up == {"a", "b"}
 
 
+async def test_what_is_killed_is_cancelled_again_if_slurm_has_forgotten_that(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its controller was killed just after it had been told."""
+    monkeypatch.setattr(module, "_LINGER_SECONDS", 0.1)
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    with monkeypatch.context() as patch:
+        forgot = asyncio.Event()
+
+        async def forgets(numbers: Iterable[int]) -> None:
+            forgot.set()
+
+        patch.setattr(played.slurm, "cancel", forgets)
+        played.engine.kill(1, 0, 1)
+        await forgot.wait()
+    await becomes(lambda: played.slurm.jobs[number][1] == "CANCELLED")
+    assert (await played.trial.told(Ended)).ending.outcome is Outcome.KILLED
+
+
+async def test_a_job_that_gets_the_number_of_one_that_was_told_to_end_is_left_alone(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's controller was killed, and has forgotten the one before it."""
+    monkeypatch.setattr(module, "_LINGER_SECONDS", 0.1)
+    await played.trial.start(*TWO)
+    number = await played.runs()
+    played.ends(number, WELL)
+    await played.trial.told(Ended)
+    played.slurm.given = 0
+    key = played.launches()
+    await becomes(lambda: len(played.slurm.submitted) == 2)
+    played.slurm.moves(number, "RUNNING")
+    await asyncio.sleep(0.5)
+    assert played.slurm.jobs[number] == ((key, 0), "RUNNING")
+    played.ends(number, WELL)
+    assert (await played.trial.told(Ended)).key == key
+
+
 async def test_jobs_that_slurm_has_forgotten_are_lost_and_say_nothing_of_their_node(played: Played) -> None:
     """Its controller was killed, and knows nothing of the last seconds: they may never have been started."""
     await played.trial.start(*TWO)
