@@ -286,6 +286,7 @@ class State(Pool):
         leaving = [(job, final)]
         for one, status in leaving:
             del self.jobs[one.id]
+            one.note = None  # it may lead back to the job, which then is not freed until cycles are looked for
             for index in (self.services, self.flows, self.heads):
                 if index:
                     index.pop(one.id, None)

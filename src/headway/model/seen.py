@@ -237,6 +237,8 @@ class JobView:
         outputs: of these, where and when each task succeeded: from then on it sends.
         planned: per task that is promised a start on a node, that start and the name of the node; of a rigid job, which
             may need several, one of them.
+        note: for its policy, which may keep here what it has worked out of the job, and finds it in the next round. No
+            decision may depend on whether it is there: whoever reads it checks that it holds.
     """
 
     __slots__ = (
@@ -268,6 +270,7 @@ class JobView:
         "mean_size",
         "missing",
         "moves",
+        "note",
         "observed",
         "order",
         "outputs",
@@ -352,6 +355,7 @@ class JobView:
         self.sends = any(any(task.sends) for task in self.graph)
         self.outputs: dict[int, tuple[NodePlace, Instant]] = {}
         self.planned: dict[int, tuple[Instant, str]] = {}
+        self.note: object = None
 
     @property
     def holds(self) -> bool:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, islice, takewhile
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
@@ -41,6 +41,10 @@ LOOKED_AT_MOST: Final = 500
 
 ENOUGH: Final = 1000
 """If there are more jobs than this, a round examines only as many as can have a slot each, running ones among them."""
+
+
+DEALT_AT_ONCE: Final = 32
+"""So many of the most urgent jobs are found in one go."""
 
 
 class Opening(NamedTuple):
@@ -83,15 +87,19 @@ NO_RUNS: Final[list[tuple[float, int]]] = []
 class Stake:
     """What is at stake for one job in a round. Amounts of work are microseconds at speed factor 1.
 
+    Of a job of which nothing runs most of it follows from the job alone. Such a stake is kept with the job, and later
+    rounds use it as long as it `holds`: a round costs little for what waits as it was.
+
     Attributes:
+        seen: of the last round that looked at it.
         weight: cost of a microsecond of tardiness.
-        due: instant of the due date.
+        due, is_due: instant of the due date, and whether there is one.
         task: work of one task, >= 1.
         running: of a bag, its running tasks that can stay: in how long they end, and on which slot.
         waiting: work of what has not started.
         work: of all that is left.
         least: how many slots it must have to have any.
-        usable, wanted: how many slots it could use, and how many it may have.
+        usable, wanted: how many slots it could use, and how many it may have; at least `least`, or `usable` is 0.
         need: how long it takes at best.
         urgency: cost per unit of work if it waits.
         rank: its place among those with a due date, or among those without: the least comes first.
@@ -101,30 +109,64 @@ class Stake:
     """
 
     __slots__ = (
-        *("ahead", "due", "job", "killed", "least", "need", "rank", "running", "share", "slots", "task", "urgency"),
-        *("usable", "waiting", "wanted", "weight", "work"),
+        *("ahead", "due", "job", "killed", "least", "need", "rank", "running", "seen", "share", "slots", "task"),
+        *("urgency", "usable", "waiting", "wanted", "weight", "work"),
+        *("_estimate", "_priority", "_ready", "_unfinished", "is_due"),
     )
 
     # A round makes thousands of them, so what is settled later is not set here.
+    ahead: float
     rank: float
     need: float
     urgency: float
     usable: int
     wanted: int
     work: float
+    _estimate: Duration
+    _priority: float
+    _unfinished: int
 
     def __init__(self, job: JobView, weight: float, task: float, waiting: float) -> None:
         self.job = job
         self.weight = weight
         self.due: Instant = job.due
+        self.is_due = job.due < NEVER
         self.task = task
         self.running = NO_RUNS
         self.waiting = waiting
-        self.ahead = -1.0
+        self.seen: object = None
         self.least = 1
         self.share = 0
         self.slots: Slots = NO_SLOTS
         self.killed: Slots = NO_SLOTS
+        self._ready = -1
+
+    def keep(self) -> None:
+        """Keep it with its job, of which nothing runs, and from which alone it was made."""
+        job = self.job
+        self._ready, self._unfinished, self._estimate, self._priority = (
+            job.ready,
+            job.unfinished,
+            job.estimate,
+            job.priority,
+        )
+
+    def holds(self) -> bool:
+        """Whether it is what would be made anew.
+
+        What it was made from is as it was: of what else is used, nothing changes unless a task is settled. And no round
+        has dealt to it.
+        """
+        job = self.job
+        return (
+            self._ready == job.ready
+            and not self.share
+            and not job.attempts
+            and self._unfinished == job.unfinished
+            and self._estimate == job.estimate
+            and self.due == job.due
+            and self._priority == job.priority
+        )
 
     def tardiness(self, at: float) -> float:
         """How late it is if it is done at an instant."""
@@ -211,6 +253,29 @@ def _by_rank(stakes: list[Stake], are_by_order: bool) -> None:
         begin = end
 
 
+def _first_by_rank(stakes: list[Stake], most: int) -> list[Stake]:
+    """The first ones by rank, of equals by order; so many, if there are as many."""
+    if len(stakes) <= 2 * most:
+        found = stakes.copy()
+        _by_rank(found, are_by_order=False)
+        return found[:most]
+    found, last = list[Stake](), math.inf
+    for stake in stakes:
+        if stake.rank > last or (stake.rank == last and stake.job.order > found[-1].job.order):
+            continue
+        place = len(found)
+        while place and (
+            stake.rank < found[place - 1].rank
+            or (stake.rank == found[place - 1].rank and stake.job.order < found[place - 1].job.order)
+        ):
+            place -= 1
+        found.insert(place, stake)
+        if len(found) > most:
+            found.pop()
+            last = found[-1].rank
+    return found
+
+
 class TempoRound:
     """One round of `Tempo`.
 
@@ -222,7 +287,7 @@ class TempoRound:
         all_up: whether all slots are up on which a task of a bag or service runs, if one does.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
-        stakes: of the jobs that could use a slot, most urgent first.
+        stakes: of the jobs that could use a slot; most urgent first if `in_order`, as they are only where that matters.
         lanes: the open slots of each class of nodes, those first that can be had soonest.
         wake: when the next job becomes urgent.
     """
@@ -268,22 +333,16 @@ class TempoRound:
         else:
             speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
-        jobs, self._is_sorted = self._candidates(one)
-        self._seen: list[Stake] = []
+        self._one, self._several = one, several
         self._by_job: dict[JobId, Stake] | None = None
-        for job in jobs:
-            number = job.id
-            if number not in one:
-                stake = self._stake(job, ())
-            elif number in several:
-                stake = self._stake(job, several[number])
-            elif job.ready:
-                stake = self._stake(job, (one[number],))
-            else:
-                stake = self._with_one_left(job, one[number])
-            if stake.usable:
-                self._seen.append(stake)
-        self.stakes = self._seen
+        self.stakes: list[Stake] = []
+        self.due_ones, self.others = list[Stake](), list[Stake]()  # the stakes with a due date, and those without
+        self._seen, self._looked_at, self._is_sorted = object(), 0, True
+        # Asked for in each round: what a round of an empty cluster asks for is sorted before the policy is chosen.
+        self._orders = [view.in_order(key) for key in (by_priority, by_due, without_due_date_by_priority)]
+        if self.size or one or view.owners:  # else there is nothing to deal or to take back
+            self._look()
+        self.in_order = self._is_reckoned = False
         self.lanes: list[Lane] = []
         self._on: dict[int, AttemptView] = {}
         self._concerned: dict[JobId, Stake] = {}  # that have slots or get some
@@ -292,15 +351,17 @@ class TempoRound:
             self._weigh()
             self._share()
         else:
-            self.stakes = list(self.by_job.values())
+            self.stakes, self.in_order = list(self.by_job.values()), True
 
     @property
     def by_job(self) -> dict[JobId, Stake]:
         """The jobs that could use a slot, by id, in order of priority. Few rounds need them so."""
         found = self._by_job
         if found is None:
-            seen = self._seen if self._is_sorted else sorted(self._seen, key=lambda stake: by_priority(stake.job))
-            found = self._by_job = {stake.job.id: stake for stake in seen}
+            stakes = self.due_ones + self.others
+            if self.others or not self._is_sorted:
+                stakes.sort(key=lambda stake: by_priority(stake.job))
+            found = self._by_job = {stake.job.id: stake for stake in stakes}
         return found
 
     def _make_open(self) -> None:
@@ -309,40 +370,44 @@ class TempoRound:
             self.is_free, self.open = False, self.free.slots
             self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
 
-    def _candidates(self, running: Mapping[int, object]) -> tuple[list[JobView], bool]:
-        """The jobs that may get a slot, and whether they are in order of priority.
+    def _look(self) -> None:
+        """Look at the jobs that may get a slot.
 
         A round need not look at all that wait. The floor is for the first by priority, and jobs without a due date come
         last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
         a due date those are looked at that are due first.
         """
-        view = self.view
-        found: dict[JobId, JobView] = {}
-        self._enough(view.in_order(by_priority), found)
-        first = len(found)
-        for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
-            if job.due == NEVER:
-                break
-            if not job.rigid or (job.width <= self.widest and job.ready):
-                found[job.id] = job
-        self._enough(takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority)), found)
-        for number in running:
-            found[number] = view.jobs[number]
-        return list(found.values()), len(found) == first
+        view, (important, due_first, without_due_date) = self.view, self._orders
+        is_all = self._look_at_enough(important)
+        first = self._looked_at
+        if not is_all:
+            for job in islice(due_first, LOOKED_AT_MOST):
+                if job.due == NEVER:
+                    break
+                if not job.rigid or (job.width <= self.widest and job.ready):
+                    self._look_at(job)
+            self._look_at_enough(takewhile(lambda job: job.due == NEVER, without_due_date))
+        for number in self._one:
+            self._look_at(view.jobs[number])
+        self._is_sorted = self._looked_at == first
+        self.stakes = self.due_ones + self.others if self.others else self.due_ones
 
-    def _enough(self, jobs: Iterable[JobView], found: dict[JobId, JobView]) -> None:
-        """Add jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too.
+    def _look_at_enough(self, jobs: Iterable[JobView]) -> bool:
+        """Look at jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too.
 
         Rigid jobs that have no room are left out: in a long queue they are most.
+
+        Returns:
+            Whether that were all.
         """
-        ready, bags, looked, size = 0, 0, 0, self.size
+        ready, bags, looked, size, widest = 0, 0, 0, self.size, self.widest
         for job in jobs:
             looked += 1
             if job.rigid:
-                if job.width <= self.widest and job.ready:
-                    found[job.id] = job
+                if job.width <= widest and job.ready:
+                    self._look_at(job)
                 continue
-            found[job.id] = job
+            self._look_at(job)
             if job.kind is BAG:
                 if job.ready:
                     ready += 1
@@ -350,7 +415,41 @@ class TempoRound:
                 elif job.id in self.going:
                     bags += 1
                 if ready > size or (bags > size and looked > ENOUGH):
-                    return
+                    return False
+        return True
+
+    def _look_at(self, job: JobView) -> None:
+        """Look at a job, unless this round has done so."""
+        stake = job.note
+        if isinstance(stake, Stake):
+            if stake.seen is self._seen:
+                return
+            if not stake.holds():
+                stake = job.note = self._anew(job)
+        else:
+            stake = job.note = self._anew(job)
+        stake.seen = self._seen
+        self._looked_at += 1
+        if stake.usable:
+            if stake.is_due:
+                self.due_ones.append(stake)
+            else:
+                self.others.append(stake)
+
+    def _anew(self, job: JobView) -> Stake:
+        number = job.id
+        if not job.attempts:
+            stake = self._stake(job, ())
+            if not job.graph:
+                stake.keep()
+            return stake
+        if number not in self._one:
+            return self._stake(job, ())
+        if number in self._several:
+            return self._stake(job, self._several[number])
+        if job.ready:
+            return self._stake(job, (self._one[number],))
+        return self._with_one_left(job, self._one[number])
 
     # What is at stake
 
@@ -432,39 +531,45 @@ class TempoRound:
             stake.wanted = usable if kill else self._wanted(stake)
             need = stake.work / (usable if usable < size else size) / capacity
             stake.need = longest if longest > need else need
-        work = math.fsum([stake.work for stake in self.stakes if stake.due < NEVER])
+        work = math.fsum([stake.work for stake in self.due_ones])
         scale = self.policy.lookahead * work / size / capacity
         for stake in self.stakes:
-            due, job = stake.due, stake.job
+            due = stake.due
             slack = due - now - stake.need
             if slack < 0.0:
                 slack = 0.0
             # Falls like the exponential of the rule at first; made of exact operations, so every machine decides alike.
             discount = scale / (scale + slack) if scale else 0.0
-            stake.urgency = urgency = stake.weight / stake.work * (discount * discount) ** 2
-            if due == NEVER:
-                stake.rank = -job.priority
+            stake.urgency = urgency = stake.weight / stake.work * math.pow(discount * discount, 2.0)
+            if not stake.is_due:
+                stake.rank = -stake.job.priority
                 continue
             stake.rank = -urgency
-            if slack >= 1 and job.ready and now + int(slack) < wake:
+            if slack >= 1 and stake.job.ready and now + int(slack) < wake:
                 wake = now + int(slack)
         self.wake = wake
-        due_ones = [stake for stake in self.stakes if stake.due < NEVER]
-        others = [stake for stake in self.stakes if stake.due == NEVER] if len(due_ones) < len(self.stakes) else []
-        are_by_order = self._is_sorted and self.stakes[0].job.priority == self.stakes[-1].job.priority
-        _by_rank(due_ones, are_by_order)
-        _by_rank(others, are_by_order)
+
+    def _sort(self) -> None:
+        """Put the stakes in order, most urgent first: those with a due date, then the others."""
+        if self.in_order:
+            return
+        self.in_order = True
+        due_ones, others = self.due_ones.copy(), self.others.copy()
+        are_alike = not due_ones or due_ones[0].job.priority == due_ones[-1].job.priority
+        _by_rank(due_ones, self._is_sorted and are_alike)
+        _by_rank(others, self._is_sorted)
         self.stakes = due_ones + others
 
     def _expected(self, stake: Stake) -> float:
         """When a job would be done if all slots served the jobs in order of urgency."""
-        if stake.ahead < 0:
+        if not self._is_reckoned:
             self._reckon()
         return self.view.now + max(stake.ahead / self.size / self.capacity, stake.need)
 
     def _reckon(self) -> None:
         """Add up the work of the jobs, the most urgent first."""
-        ahead = 0.0
+        self._sort()
+        self._is_reckoned, ahead = True, 0.0
         for stake in self.stakes:
             ahead += stake.work
             stake.ahead = ahead
@@ -473,24 +578,44 @@ class TempoRound:
 
     def _share(self) -> None:
         """Settle how many slots each job should have. `_boundary` says which jobs must have some and which may."""
-        floor = self.policy.floor and (self.policy.strict or sum([stake.least for stake in self.stakes]) <= self.size)
-        boundary = self._boundary() if floor else -math.inf
-        left = self.size
-        if floor:
-            for stake in self.stakes:
-                if stake.job.priority > boundary:
-                    stake.share = stake.least
-                    left -= stake.least
+        floor = self.policy.floor and (self.policy.strict or self._is_room_for_all())
+        if not floor:
+            self._deal(self._deal(self.size, self.due_ones), self.others)
+            return
+        self._sort()
+        boundary, left = self._boundary(), self.size
+        for stake in self.stakes:
+            if stake.job.priority > boundary:
+                stake.share = stake.least
+                left -= stake.least
         for stake in self.stakes:
             if not left:
                 break
-            if not floor or stake.job.priority >= boundary:
+            if stake.job.priority >= boundary:
                 gets = stake.wanted - stake.share
                 if gets > left:
                     gets = left
                 if gets > 0 and stake.share + gets >= stake.least:
                     stake.share += gets
                     left -= gets
+
+    def _is_room_for_all(self) -> bool:
+        """Whether there are slots enough for one of each job; of a rigid one for its width."""
+        return len(self.stakes) <= self.size and sum([stake.least for stake in self.stakes]) <= self.size
+
+    def _deal(self, left: int, stakes: list[Stake]) -> int:
+        """Deal slots without a floor, most urgent job first; returns how many are left.
+
+        Few get any, so not all are sorted: the first ones are dealt to, then the first of those for which the rest is
+        enough.
+        """
+        while left and stakes:
+            for stake in _first_by_rank(stakes, min(left, DEALT_AT_ONCE)):
+                if stake.least <= left:
+                    stake.share = stake.wanted if stake.wanted < left else left
+                    left -= stake.share
+            stakes = [stake for stake in stakes if stake.least <= left and not stake.share] if left else []
+        return left
 
     def _boundary(self) -> float:
         """The priority such that every job above it has a slot, none below it has, and most is saved.
@@ -532,6 +657,12 @@ class TempoRound:
         view, plan = self.view, self.view.plan()
         kept = []
         concerned = [stake for stake in self.stakes if stake.share or stake.running or stake.job.held]
+        if not self.in_order:
+            due_ones = [stake for stake in concerned if stake.is_due]
+            others = [stake for stake in concerned if not stake.is_due] if self.others else []
+            _by_rank(due_ones, are_by_order=False)
+            _by_rank(others, are_by_order=False)
+            concerned = due_ones + others
         self._concerned = {stake.job.id: stake for stake in concerned}
         for stake in concerned:  # each stays where it runs
             if stake.share >= len(stake.running) == 1:
