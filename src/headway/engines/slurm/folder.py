@@ -13,6 +13,7 @@
     files/J.T.A.P/              likewise, but only the server writes there: the files that its tasks have asked for
         answers                 which of them are there, record by record
     nodes/J.T.A.P/              likewise: the folders in which its tasks run; of accounts in `accounts/`
+    gone/                       of all these, what is being removed
     output/, checkpoints/, fences/      as on one machine
 
 How files are written, so that no half of one is read, is in `written`.
@@ -98,6 +99,11 @@ class SlurmFolder:
         return self.root / FILES_FOLDER
 
     @property
+    def _gone(self) -> Path:
+        """Where what is being removed is."""
+        return self.root / "gone"
+
+    @property
     def script(self) -> Path:
         """The script of every job."""
         return self.root / "run"
@@ -144,6 +150,8 @@ class SlurmFolder:
             for folder in (self.root / "fences", self.root / "nodes"):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._take()
+            shutil.rmtree(self._gone, ignore_errors=True)
+            self._gone.mkdir(mode=0o700, exist_ok=True)
             self.script.write_text(SCRIPT)
             self.script.chmod(0o644 if self.accounts else 0o600)
             self.word = self._kept("secret", 32)
@@ -234,11 +242,11 @@ class SlurmFolder:
                 yield read(folder / "part", Order).record
             except (OSError, Torn) as error:
                 log.warning("%s is not whole, and is removed: %s", folder, error)
-                shutil.rmtree(folder, ignore_errors=True)
+                self._remove(folder)
         for place in (self.files, *(ground / "nodes" for ground in self.grounds())):
             for left in place.iterdir() if place.exists() else ():
                 if not (self.attempts / left.name).exists():
-                    shutil.rmtree(left, ignore_errors=True)
+                    self._remove(left)
 
     def remove(self, key: AttemptKey, numbers: tuple[int, ...]) -> None:
         """Remove what is known of an attempt, with the files of its tasks: a runner that finds nothing of it ends."""
@@ -250,7 +258,14 @@ class SlurmFolder:
                 ground = self.root if owner == os.geteuid() else self.root / _ACCOUNTS / str(owner)
                 places.append(ground / "nodes" / part.name)
             for place in places:
-                shutil.rmtree(place, ignore_errors=True)
+                self._remove(place)
+
+    def _remove(self, place: Path) -> None:
+        """Remove a folder, though a job may just begin there: Slurm makes its `log` then."""
+        gone = self._gone / f"{place.name}.{secrets.token_hex(4)}"
+        with suppress(OSError):  # it is not there; or it stays until the next start
+            place.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def is_claimed(self, key: AttemptKey, number: int) -> bool:
         """Whether a runner has begun with a part."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,4 +117,29 @@ def test_what_tasks_leave_goes_with_their_attempt_and_with_the_next_start_if_the
     assert [place.exists() for places in parts.values() for place in places] == 3 * [False] + 3 * [True]
     assert [*folder.given()] == [], "it was never wholly written"
     assert not any(place.exists() for places in parts.values() for place in places)
+    folder.close()
+
+
+def test_a_job_that_begins_while_its_folder_is_removed_leaves_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = SlurmFolder(tmp_path)
+    folder.open()
+    part = folder.of((1, 0, 1), 0)
+    part.mkdir()
+    remove = shutil.rmtree
+
+    def begins(place: Path, **terms: bool) -> None:
+        """Slurm opens the file for what the job prints just after the last file was removed."""
+        for path in place.iterdir() if place.exists() else ():
+            path.unlink()
+        with suppress(FileNotFoundError):
+            (part / "log").touch()
+        with suppress(OSError):
+            place.rmdir()
+
+    monkeypatch.setattr(shutil, "rmtree", begins)
+    folder.remove((1, 0, 1), (0,))
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    assert [*folder.attempts.iterdir()] == []
     folder.close()
