@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -32,7 +32,10 @@ def anyio_backend() -> str:
 
 
 class OneFarm(type(ONE_ENGINE)):  # type: ignore[misc]
-    engines: Mapping[str, str] = {"farm": "dask"}
+    """A site of nodes that each have a disk, beside this machine."""
+
+    def disk_of(self, one: NodeSpec) -> str:
+        return one.name if one.site == "farm" else ""
 
 
 @asynccontextmanager

@@ -115,6 +115,7 @@ class EngineKind:
         extra: what installs these with pip: `headway[dask]`.
         owners: whether it runs each task as the account that its assignment names.
         run_as: whether it runs all tasks as the account of `LocalSettings.run_as`.
+        one_disk: whether the files of tasks on all nodes of a site are on one disk.
         agree: refuses values of options that contradict each other, by raising `InvalidInput`.
     """
 
@@ -127,6 +128,7 @@ class EngineKind:
     extra: str = ""
     owners: bool = False
     run_as: bool = False
+    one_disk: bool = False
     agree: Callable[[Mapping[str, Any]], None] = field(default=_agree, compare=False)
 
     @property
@@ -461,6 +463,7 @@ BUILT_IN_ENGINES: Final = {
             Option("read_ahead", "0 or 1", _whole(0, 1)),
         ),
         owners=True,
+        one_disk=True,
     ),
 }
 """Headway's own kinds by name. What else an engine's settings have is for programs."""

@@ -64,6 +64,7 @@ class SiteEngines:
     ) -> None:
         self.engines: Mapping[str, str] = {spec.name: spec.engine for spec in specs}
         self._finding = frozenset(spec.name for spec in specs if kind(spec.engine).finds)
+        self._of_one_disk = frozenset(spec.name for spec in specs if kind(spec.engine).one_disk)
         self._of_one_account = frozenset(spec.name for spec in specs if not kind(spec.engine).owners)
         others = [spec for spec in specs if spec.engine != LOCAL]
         self.own = local() if len(others) < len(specs) or not specs else None
@@ -104,6 +105,14 @@ class SiteEngines:
     def has_accounts(self, node: NodeSpec) -> bool:
         """Whether tasks can run there as accounts of their users."""
         return node.site not in self._of_one_account
+
+    def disk_of(self, node: NodeSpec) -> str:
+        """A name of the disk on which tasks of a node have their files: of this machine there is one, and of a site
+        whose nodes have them in a folder that they share. Of all other nodes it is taken that each has its own.
+        """
+        if self.engines.get(node.site, LOCAL) == LOCAL:
+            return ""
+        return f"site {node.site}" if node.site in self._of_one_disk else f"node {node.name}"
 
     def finds(self, site: str) -> bool:
         """Whether the engine of a site finds its nodes by itself."""

@@ -55,7 +55,6 @@ from headway.live.retention import Retention
 from headway.live.room import Room
 from headway.live.services import LiveServices
 from headway.live.settings import DriverSettings
-from headway.live.sites import LOCAL_ENGINE, SiteEngines
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.store.messages import Page
@@ -234,7 +233,7 @@ class Driver:
         self._unfollowed: list[Turn] = []
         self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
-        disks = FullDisks(self._ledger, partial(_disk_of, surroundings.sites), self._report, clock.call_at)
+        disks = FullDisks(self._ledger, surroundings.sites.disk_of, self._report, clock.call_at)
         self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve, disks)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
@@ -966,11 +965,6 @@ class Driver:
         self._listeners.leave(listener)
         if listener.wanted.client is not None:
             self._leases.heard(-listener.keys[0])
-
-
-def _disk_of(sites: SiteEngines, node: NodeSpec) -> str:
-    """A name of the disk of a node: those of this machine have one, of others it is not known which share one."""
-    return "" if sites.engines.get(node.site, LOCAL_ENGINE) == LOCAL_ENGINE else node.name
 
 
 def _cancelled(jobs: Sequence[JobId], now: Instant) -> list[Event]:

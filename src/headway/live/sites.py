@@ -29,6 +29,10 @@ class SiteEngines(Protocol):
         """A node as it is run now, which a node of an earlier version may not say of itself."""
         ...
 
+    def disk_of(self, node: NodeSpec) -> str:
+        """A name of the disk on which tasks of a node have their files; nodes that share one have the same."""
+        ...
+
     def finds(self, site: str) -> bool:
         """Whether the engine of a site finds its nodes by itself."""
         ...
@@ -60,6 +64,10 @@ class _Here:
     def as_run(self, node: NodeSpec) -> NodeSpec:
         """As it is."""
         return node
+
+    def disk_of(self, node: NodeSpec) -> str:
+        """That of this machine."""
+        return ""
 
     def finds(self, site: str) -> bool:
         """No: nodes are added."""

@@ -164,3 +164,13 @@ def test_an_engine_of_one_account_is_not_asked_to_run_tasks_as_others(tmp_path: 
         True,
         True,
     ]
+
+
+def test_which_nodes_have_one_disk(tmp_path: Path) -> None:
+    """Those of this machine, and those of Slurm, whose tasks have their files in the folder that all of them share."""
+    specs = (FARM, SiteSpec("desk", "local"), SiteSpec("hall", "slurm", {"partition": "main"}))
+    sites = SiteEngines(specs, partial(LocalEngine, tmp_path / "engine"), tmp_path)
+    here = {sites.disk_of(node("a", site="desk")), sites.disk_of(node("b", site=""))}
+    hall = {sites.disk_of(node(name, site="hall")) for name in "ab"}
+    farm = {sites.disk_of(node(name, site=FARM.name)) for name in "ab"}
+    assert [len(here), len(hall), len(farm), len(here | hall | farm)] == [1, 1, 2, 4]
