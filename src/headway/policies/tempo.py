@@ -144,12 +144,8 @@ class Stake:
     def keep(self) -> None:
         """Keep it with its job, of which nothing runs, and from which alone it was made."""
         job = self.job
-        self._ready, self._unfinished, self._estimate, self._priority = (
-            job.ready,
-            job.unfinished,
-            job.estimate,
-            job.priority,
-        )
+        self._ready, self._unfinished = job.ready, job.unfinished
+        self._estimate, self._priority = job.estimate, job.priority
 
     def holds(self) -> bool:
         """Whether it is what would be made anew.
@@ -398,7 +394,7 @@ class TempoRound:
         Rigid jobs that have no room are left out: in a long queue they are most.
 
         Returns:
-            Whether that were all.
+            Whether those were all.
         """
         ready, bags, looked, size, widest = 0, 0, 0, self.size, self.widest
         for job in jobs:

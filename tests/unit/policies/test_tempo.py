@@ -15,13 +15,15 @@ from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.metrics import summarise
 from headway.model.actions import Action, Kill, Launch, Wake
-from headway.model.events import JobSubmitted, NodeDrained, NodeJoined, Outcome, TaskEnded, Woke
+from headway.model.events import JobChanged, JobSubmitted, NodeDrained, NodeJoined, Outcome, TaskEnded, Woke
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.plan import Reason
+from headway.model.plan import Plan, Reason
+from headway.model.policy import Policy
 from headway.model.schedule import Schedule
 from headway.model.slots import numbers
+from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry, tempo
 from headway.sim.experiment import run
@@ -330,6 +332,58 @@ def test_where_many_jobs_wait_those_that_are_due_first_are_looked_at(
     assert policy != "tempo" or not any(found["priority_violation_rate"] for found in few)
     penalties = [sum(found["deadline_miss_penalty"] for found in runs) for runs in (whole, few)]
     assert penalties[0] < penalties[1] < 2 * penalties[0]
+
+
+class Forgetful:
+    """A policy that finds nothing in its jobs of what it kept there."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.per_instant, self.task_rounds = policy.per_instant, policy.task_rounds
+
+    def __call__(self, view: Snapshot) -> Plan:
+        for waits in view.jobs.values():
+            waits.note = None
+        return self.policy(view)
+
+
+@pytest.mark.parametrize("policy", ["tempo", "tempo:strict=false", "tempo:floor=false,kill=false"])
+def test_what_rounds_keep_with_jobs_changes_no_decision(policy: str) -> None:
+    for seed, speeds in ((1, (1.0,) * 4), (2, (0.5, 1.0, 1.5))):
+        kept, forgotten = (
+            Simulation(
+                bags(seed), [NodeSpec(f"n{n}", slots=2, speed=of) for n, of in enumerate(speeds)], source, policy
+            )
+            for source in (registry.find, lambda text: Forgetful(registry.find(text)))
+        )
+        assert kept.run().end.tolist() == forgotten.run().end.tolist(), f"seed {seed}"
+
+
+@pytest.mark.skipif(not str(tempo.__file__).endswith(".py"), reason="a compiled module's constants are fixed")
+@pytest.mark.parametrize("policy", ["tempo:strict=false", "tempo:floor=false"])
+def test_how_many_jobs_are_dealt_to_at_once_does_not_matter(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most urgencies are equal here, so the order of jobs decides."""
+    work = bags(3)
+    alike = workload_us(release=[0] * 40, runtime=[SECOND] * 40, estimate=[SECOND] * 40, due=[9 * SECOND] * 40)
+    for workload in (work, alike):
+        ends = []
+        for most in (1, 3, 1000):
+            monkeypatch.setattr(tempo, "DEALT_AT_ONCE", most)
+            ends.append(audited(policy, workload, (1.0,) * 4).end.tolist())
+        assert ends[0] == ends[1] == ends[2]
+
+
+def test_of_jobs_that_wait_as_they_did_a_round_works_out_nothing_anew() -> None:
+    cluster = Cluster(2, *(bag(number, 2, 10, due=90) for number in range(40)), policy="tempo:strict=false")
+    jobs = cluster.scheduler.state.jobs
+    before = {number: waits.note for number, waits in jobs.items()}
+    cluster.scheduler.handle(JobChanged(SECOND, 30, priority=2.0))
+    first = next(number for number, runs in cluster.runs.items() if runs)
+    cluster.scheduler.handle(TaskEnded(SECOND, first, 0, 1, Outcome.SUCCEEDED))
+    cluster.wake(1)
+    anew = {number for number, waits in jobs.items() if waits.note is not before[number]}
+    assert {first, 30} <= anew
+    assert len(anew) <= 4
 
 
 def test_jobs_without_a_due_date_wait_behind_hundreds_that_have_one() -> None:
