@@ -334,10 +334,11 @@ class TempoRound:
         self.stakes: list[Stake] = []
         self.due_ones, self.others = list[Stake](), list[Stake]()  # the stakes with a due date, and those without
         self._seen, self._looked_at, self._is_sorted = object(), 0, True
-        # Asked for in each round: what a round of an empty cluster asks for is sorted before the policy is chosen.
-        self._orders = [view.in_order(key) for key in (by_priority, by_due, without_due_date_by_priority)]
-        if self.size or one or view.owners:  # else there is nothing to deal or to take back
+        if self.size or one or view.owners:
             self._look()
+        else:  # nothing to deal or to take back; what an empty cluster's round asks for is sorted before the first one
+            for key in (by_priority, by_due, without_due_date_by_priority):
+                view.in_order(key)
         self.in_order = self._is_reckoned = False
         self.lanes: list[Lane] = []
         self._on: dict[int, AttemptView] = {}
@@ -373,16 +374,17 @@ class TempoRound:
         last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
         a due date those are looked at that are due first.
         """
-        view, (important, due_first, without_due_date) = self.view, self._orders
-        is_all = self._look_at_enough(important)
+        view = self.view
+        is_all = self._look_at_enough(view.in_order(by_priority))
         first = self._looked_at
         if not is_all:
-            for job in islice(due_first, LOOKED_AT_MOST):
+            for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
                 if job.due == NEVER:
                     break
                 if not job.rigid or (job.width <= self.widest and job.ready):
                     self._look_at(job)
-            self._look_at_enough(takewhile(lambda job: job.due == NEVER, without_due_date))
+            without = takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority))
+            self._look_at_enough(without)
         for number in self._one:
             self._look_at(view.jobs[number])
         self._is_sorted = self._looked_at == first
