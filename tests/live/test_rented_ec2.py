@@ -149,6 +149,12 @@ class Cloud:
     def keeps(self, node: NodeSpec) -> bool:
         return True
 
+    def as_run(self, node: NodeSpec) -> NodeSpec:
+        return node
+
+    def disk_of(self, node: NodeSpec) -> str:
+        return node.name
+
     def finds(self, site: str) -> bool:
         return True
 

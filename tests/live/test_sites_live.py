@@ -168,7 +168,7 @@ def test_what_happens_at_one_site_leaves_the_other_alone_and_lasts_over_restarts
     assert attempts == {1}, "after a crash too"
 
     up.list.unlink()
-    extra = up.ask("submit", "--tasks", 3, "--", "true").strip()
+    extra = up.ask("submit", "--tasks", 6, "--", "sleep", 1).strip()  # more than the other site has slots for
     gate.unlink()
     assert up.ask("result", job, "--wait").split() == [str(number) for number in range(6)]
     up.ask("wait", extra)
