@@ -276,7 +276,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 facts={CHOSEN_SITES: _text_of(specs), CHOSEN_PROVIDERS: _text_of_lenders(lenders)},
             )
             await driver.services.open()
-            accounts = _accounts(tokens, settings.engine, partial(_prepare_accounts, sites, driver))
+            check = partial(account_of, field="account", allow_root=settings.engine.allow_root)
+            accounts = Accounts(tokens.account, check, partial(_prepare_accounts, sites, driver))
             api = Api(
                 driver,
                 tokens,
@@ -483,11 +484,6 @@ def _account_on(sites: SiteEngines, tokens: Tokens, user: str, node: NodeSpec) -
     return tokens.account(user) if sites.has_accounts(node) else ""
 
 
-def _accounts(tokens: Tokens, settings: LocalSettings, prepare: Callable[[], None]) -> Accounts:
-    """As which accounts tasks run."""
-    return Accounts(tokens.account, partial(account_of, field="account", allow_root=settings.allow_root), prepare)
-
-
 def _prepare_accounts(sites: SiteEngines, driver: Driver) -> None:
     """Before the first task runs as an account of its user: make what it needs on this machine.
 
@@ -498,9 +494,9 @@ def _prepare_accounts(sites: SiteEngines, driver: Driver) -> None:
         return
     sites.own.prepare_accounts()
     opening = asyncio.ensure_future(driver.services.open_to_accounts())
-    opening.add_done_callback(_noted)
+    opening.add_done_callback(_log_failure)
 
 
-def _noted(opening: asyncio.Future[None]) -> None:
+def _log_failure(opening: asyncio.Future[None]) -> None:
     if not opening.cancelled() and (error := opening.exception()) is not None:
         log.error("instances of services that run as accounts of their users cannot connect: %s", error)

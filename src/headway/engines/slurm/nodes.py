@@ -255,7 +255,7 @@ class NodesInService:
         if node is None or not node.up or now < node.until:
             return
         node.in_vain.append(account)
-        is_one = account and len(set(node.in_vain)) == 1
+        is_one = bool(account) and len(set(node.in_vain)) == 1
         if len(node.in_vain) < IN_VAIN_MOST or (is_one and account not in self._accounts):
             return  # it may be the account
         node.in_vain.clear()

@@ -871,15 +871,21 @@ async def test_a_file_that_a_task_asks_for_while_no_server_runs_is_given_by_the_
         assert await later.told(Started) == Started(*key)
 
 
-async def test_an_output_for_which_the_server_has_no_room_strikes_the_attempt(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def without_room(monkeypatch: pytest.MonkeyPatch) -> FilesInMemory:
+    """Files of a server that can keep no more."""
     kept = FilesInMemory()
 
     async def full(name: str, parts: object) -> None:
         raise NoRoom("the disk is full", "")
 
     monkeypatch.setattr(kept, "put", full)
+    return kept
+
+
+async def test_an_output_for_which_the_server_has_no_room_strikes_the_attempt(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = without_room(monkeypatch)
     await played.engine.start(TWO, played.trial._take, kept)
     key = played.trial.command("true", node="a", slots=(0,), files=True)
     await becomes(lambda: 1 in played.slurm.jobs)
@@ -898,12 +904,7 @@ async def test_an_output_for_which_the_server_has_no_room_strikes_the_attempt(
 async def test_if_an_output_of_a_gang_cannot_be_kept_each_of_its_members_was_refused(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = FilesInMemory()
-
-    async def full(name: str, parts: object) -> None:
-        raise NoRoom("the disk is full", "")
-
-    monkeypatch.setattr(kept, "put", full)
+    kept = without_room(monkeypatch)
     await played.engine.start(TWO, played.trial._take, kept)
     key = played.trial.launch(Command(("true",)), Command(("true",)), node=("a", "b"), slots=(0, 0), files=True)
     await becomes(lambda: 2 in played.slurm.jobs)
